@@ -1,4 +1,4 @@
-# make demo | test | test-long | test-nodes | test-resident | test-all | check | docs | package | gpu-bundle | bench | storm | clean
+# make demo | test | test-long | test-nodes | test-resident | test-torch | test-all | check | docs | package | gpu-bundle | bench | storm | clean
 #
 # Everything runs in .venv, made on first use and made again when pyproject.toml or constraints.txt change.
 # Another interpreter:        make test PYTHON=python3.12
@@ -16,7 +16,7 @@ NODES := .venv-nodes
 RESIDENT := .venv-resident
 DOCS := .venv-docs
 
-.PHONY: demo test test-long test-nodes test-resident test-all check docs package gpu-bundle bench storm clean
+.PHONY: demo test test-long test-nodes test-resident test-torch test-all check docs package gpu-bundle bench storm clean
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -49,6 +49,10 @@ test-nodes: $(NODES)/.ready
 test-resident: $(RESIDENT)/.ready
 	$(RESIDENT)/bin/python -m pytest -m "resident and not slow" -rs tests/envs $(ARGS)
 
+# With several releases of torch, each in an environment of its own; ARGS="--short" takes those that are on the disk.
+test-torch: $(READY)
+	TORCH_INDEX=$(TORCH_INDEX) $(BIN)/python scripts/torch_matrix.py $(ARGS)
+
 test-all: $(READY)
 	$(BIN)/python -m pytest $(ARGS)
 
@@ -77,7 +81,7 @@ storm: $(READY)
 
 # Leaves runs/ alone.
 clean:
-	rm -rf $(VENV) $(NODES) $(RESIDENT) $(DOCS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(NODES) $(RESIDENT) $(DOCS) .venv-torch build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find algos envs pbt_rl scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt

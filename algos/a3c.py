@@ -80,6 +80,7 @@ A3C = Algorithm(
     targets=n_step_targets,
     optimizer=RMSPROP,
     loss_hypers=("value_coef", "entropy_coef"),
+    target_hypers=("gamma", "unroll"),
     statistics=COMMON_STATISTICS,
     recipe=short_rollouts,
     learns_per_unit=True,

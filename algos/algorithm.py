@@ -23,9 +23,10 @@ from .distributions import Distribution
 from .losses import Stats
 from .models import NetInputs, PolicyNet
 from .observations import ObsLayout
-from .optim import Optimizer
+from .optim import OF_ALL_OPTIMIZERS, Optimizer
 from .rollout import Rollout
 
+OF_VTRACE = ("vtrace_rho", "vtrace_c")
 Hypers = Mapping[str, Tensor]
 """Name of a hyper -> its values, [G] (in a loss: of one policy, 0-d)."""
 
@@ -150,6 +151,9 @@ class Algorithm:
     """Statistics that `loss` returns: name -> one line that explains it."""
     hypers: type | None = None
     """Dataclass of hypers of its own, besides those that all share (`hypers.py`)."""
+    target_hypers: tuple[str, ...] = ("gamma", "gae_lambda", *OF_VTRACE, "unroll")
+    """Hypers that `targets` and `fixed_advantage` read. Others do not reach them; those in OF_VTRACE do only if a run
+    uses V-trace or there are no fixed advantages."""
     fixed_advantage: Callable[[Samples, Hypers, UpdateSettings], Tensor | None] = no_fixed_advantage
     """Advantages [G, T, B] that hold for all passes over a batch; None: `targets` is called for each minibatch."""
     recipe: Callable[[Mapping[str, object]], Mapping[str, object]] = no_recipe
@@ -180,6 +184,13 @@ class Algorithm:
         if self.sequence_loss is not None:
             return "it values the last observation of an episode by itself"
         return None
+
+    def reads(self, *, use_vtrace: bool) -> set[str]:
+        """Return the names of all hypers that change what is learned."""
+        auxiliary = () if self.auxiliary is None else self.auxiliary.hypers
+        unused = () if use_vtrace or self.fixed_advantage is no_fixed_advantage else OF_VTRACE
+        of_targets = {*self.target_hypers}.difference(unused)
+        return of_targets.union(OF_ALL_OPTIMIZERS, self.optimizer.hypers, self.loss_hypers, auxiliary)
 
     @property
     def measures_kl(self) -> bool:

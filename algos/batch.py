@@ -70,20 +70,12 @@ class Sequences(NamedTuple):
         return Sequences({name: change(x) for name, x in self.obs.items()}, *(change(x) for x in self[1:]))
 
 
-class InPlace(NamedTuple):
-    """Observations that lie as a batch has them, of single frames."""
-
-    layouts: Mapping[str, ObsLayout]
-    obs: Mapping[str, Tensor]
-    """Name -> [P, T or more, B, ...], as stored."""
-
-
 @dataclass(frozen=True, eq=False)
 class Batch(Transitions[Tensor]):
     """Fields of [P, T(+1), B, ...] (`state`: [P, B, S]), on the device. Observations stay where they are."""
 
     rollouts: Sequence[Rollout]
-    """What holds the observations, unless they are `in_place`."""
+    """What holds the observations."""
     envs: int
     """b: rows of each policy in one rollout."""
     valid: Tensor
@@ -93,17 +85,14 @@ class Batch(Transitions[Tensor]):
     the next one here is of another episode. None: the next one is it."""
     replayed: tuple[Segments, ...] = ()
     """What the algorithm draws from the replay, if it has one."""
-    in_place: InPlace | None = None
 
     @property
     def layouts(self) -> Mapping[str, ObsLayout]:
         """Storage of the observations."""
-        return self.rollouts[0].layouts if self.in_place is None else self.in_place.layouts
+        return self.rollouts[0].layouts
 
     def obs(self, span: slice, into: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
         """Observations of these slots, [G, T, B, ...], as stored. into: where to put them; made if it is empty."""
-        if self.in_place is not None:
-            return self._views(self.in_place, span, into)
         places = {} if into is None else into
         for name, layout in self.layouts.items():
             if name not in places:
@@ -111,17 +100,6 @@ class Batch(Transitions[Tensor]):
             for k, rollout in enumerate(self.rollouts):
                 self._put(rollout, name, span, k, places[name])
         return places
-
-    def _views(self, lying: InPlace, span: slice, into: dict[str, Tensor] | None) -> dict[str, Tensor]:
-        """Do the same for observations that are in place: nothing is copied if nothing asks for it."""
-        views = {name: x[span, : self.valid.shape[1]] for name, x in lying.obs.items()}
-        if into is None:
-            return views
-        for name, view in views.items():
-            if name not in into:
-                into[name] = torch.empty_like(view, memory_format=torch.contiguous_format)
-            into[name].copy_(view)
-        return into
 
     def _place(self, layout: ObsLayout, span: slice, *, in_turns: bool) -> Tensor:
         """Make memory for an observation, [G, T, B, ...]. in_turns: it lies as [T, G, B, ...]."""
@@ -185,32 +163,6 @@ def make_batch(
     usable_P1B = np.repeat(usable_PK, envs, axis=1)[:, None]
     valid = upload(~host["first"][:, 1:] & usable_P1B)
     return Batch(rollouts=rollouts, envs=envs, valid=valid, replayed=(), **tensors)
-
-
-def batch_in_place(
-    layouts: Mapping[str, ObsLayout],
-    obs: Mapping[str, Tensor],
-    fields: Mapping[str, Tensor],
-    usable_P: Tensor,
-    final_value: Tensor,
-) -> Batch:
-    """Make a batch of steps that lie as it has them: of views, without a copy.
-
-    Resets happen in the step that ends an episode, so every transition is a real one: `first` zeroes the recurrent
-    state and does nothing else. obs: name -> [P, T or more, B, ...], single frames. fields: name -> [P, T(+1), B, ...]
-    (`state`: [P, B, S]). usable_P: bool, whether the steps count for a policy. final_value: see `Batch`.
-    """
-    assert all(layout.stack == 1 for layout in layouts.values()), "stacks of frames do not lie in place"
-    valid = usable_P[:, None, None].expand(fields["reward"].shape).contiguous()
-    own: dict[str, Any] = {name: fields[name] for name in FIELDS}
-    return Batch(
-        rollouts=(),
-        envs=valid.shape[2],
-        valid=valid,
-        final_value=final_value,
-        in_place=InPlace(layouts, obs),
-        **own,
-    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,9 @@ class Encoder(nn.Module):
 class ObsEncoder(Encoder):
     """One encoder per observation; several are concatenated and mixed by a linear layer. LAST joins after that."""
 
-    def __init__(self, obs_shapes: ObsShapes, kind: str, hidden: int, layers: int) -> None:
+    def __init__(
+        self, obs_shapes: ObsShapes, kind: str, hidden: int, layers: int, activation: str = "tanh"
+    ) -> None:
         super().__init__()
         assert kind in ("auto", "mlp", *CNNS), kind
         images = [name for name, spec in obs_shapes.items() if is_image(*spec)]
@@ -58,7 +60,7 @@ class ObsEncoder(Encoder):
             if is_text(shape, dtype):
                 parts.append(WordEncoder(*shape))
             elif name not in images or kind == "mlp":
-                parts.append(Mlp(prod(shape), hidden, layers))
+                parts.append(Mlp(prod(shape), hidden, layers, activation))
             else:
                 parts.append(CNNS["nature" if kind == "auto" else kind](shape, hidden))
         self.parts = nn.ModuleList(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from math import sqrt
 from typing import TypeVar
@@ -24,14 +25,19 @@ def orthogonal(layer: Layer, gain: float) -> Layer:
     return layer
 
 
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "elu": nn.functional.elu}
+"""Of an MLP: tanh as in PPO's reference implementation, ELU as usual for robots."""
+
+
 class Mlp(nn.Module):
-    """Tanh layers with orthogonal weights, as in PPO's reference implementation for vectors.
+    """Layers with orthogonal weights, and an activation behind each.
 
     Pixels (uint8) are divided by 255; those that are not uint8 any more were normalised before (normalizers.py).
     """
 
-    def __init__(self, size: int, hidden: int, layers: int) -> None:
+    def __init__(self, size: int, hidden: int, layers: int, activation: str = "tanh") -> None:
         super().__init__()
+        self.activation = activation
         sizes = [size] + [hidden] * layers
         self.layers = nn.ModuleList(orthogonal(nn.Linear(*pair), RELU_GAIN) for pair in pairwise(sizes))
 
@@ -39,10 +45,12 @@ class Mlp(nn.Module):
         """Map [N, ...] to [N, hidden]."""
         first = self.layers[0]
         assert isinstance(first, nn.Linear)
-        scale = 1 / 255 if x.dtype == torch.uint8 else 1.0
-        x = x.reshape(x.shape[0], -1).to(first.weight.dtype) * scale
+        pixels = x.dtype == torch.uint8
+        x = x.reshape(x.shape[0], -1).to(first.weight.dtype)
+        if pixels:
+            x = x * (1 / 255)
         for layer in self.layers:
-            x = torch.tanh(layer(x))
+            x = ACTIVATIONS[self.activation](layer(x))
         return x
 
 

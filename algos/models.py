@@ -50,6 +50,7 @@ def make_model(
     encoder: str = "auto",
     hidden: int = 512,
     layers: int = 2,
+    activation: str = "tanh",
     core: str = "none",
     core_size: int = 256,
     core_layers: int = 1,
@@ -67,7 +68,8 @@ def make_model(
     and `a3c` (MLP for other observations), `mlp`, or `module:factory` (see `UserEncoder`). An image is uint8 of shape
     (C, H, W), a text is int32 of shape (L,) (see `WordEncoder`); other observations are flattened. One named LAST
     joins the features as it is (Espeholt et al. 2018, Figure 3). hidden: F of the encoder without that. layers: hidden
-    layers of an MLP. core: `none`, `gru`, `lstm`, of so many layers, or `module:factory` (see `UserCore`).
+    layers of an MLP, with an activation of ACTIVATIONS. core: `none`, `gru`, `lstm`, of so many layers, or
+    `module:factory` (see `UserCore`).
     critic: `shared`: policy and value read the same features; `separate`: the value has an encoder and a core of its
     own, of the same kind. critic_only: names of observations that the policy does not see; they make it `separate`.
     deviation, policy_head, value_head: see `Heads`.
@@ -82,7 +84,9 @@ def make_model(
 
     def make_body(seen: ObsShapes) -> Body:
         own = ":" in encoder
-        made: Encoder = UserEncoder(encoder, seen) if own else ObsEncoder(seen, encoder, hidden, layers)
+        made: Encoder = (
+            UserEncoder(encoder, seen) if own else ObsEncoder(seen, encoder, hidden, layers, activation)
+        )
         return Body(made, make_core(core, made.size, core_size, core_layers))
 
     of_policy = make_body({name: spec for name, spec in seen.items() if name not in critic_only})

@@ -38,6 +38,10 @@ class Gradients:
     """float64, number of updates including this one, at least 1."""
 
 
+OF_ALL_OPTIMIZERS = ("learning_rate", "max_grad_norm")
+"""Hypers that every optimiser reads."""
+
+
 @dataclass(frozen=True)
 class Optimizer:
     """A rule that turns gradients into steps."""
@@ -45,7 +49,7 @@ class Optimizer:
     moments: tuple[str, ...]
     """Names of its state: one number per parameter each, 0 at the start."""
     hypers: tuple[str, ...]
-    """Hypers that it reads beside the learning rate."""
+    """Hypers that it reads beside those of all."""
     step: Callable[[Gradients, list[Tensor], Mapping[str, Tensor]], None]
     """Change parameters and moments ([G, N], in the order of `moments`) in place."""
 

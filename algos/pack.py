@@ -161,7 +161,7 @@ class Pack:
             params.append(params_GTBD.squeeze(1))
             values.append(value_GB)
             states.append(state_GBS)
-        return torch.cat(params), torch.cat(values), torch.cat(states)
+        return _joined(params), _joined(values), _joined(states)
 
     @torch.no_grad()
     def publish(self, slots: tuple[int, ...]) -> None:
@@ -336,3 +336,7 @@ def bit_sums(tensors: Iterable[Tensor]) -> list[int]:
         sums.append(data.view(torch.int64 if whole else torch.int32).sum())
     found: list[int] = torch.stack(sums).cpu().tolist()
     return found
+
+
+def _joined(of_groups: list[Tensor]) -> Tensor:
+    return of_groups[0] if len(of_groups) == 1 else torch.cat(of_groups)

@@ -58,8 +58,8 @@ def check_space(space: object, what: str, env_id: str) -> None:
         return
     kind = "None" if space is None else f"a {type(space).__module__}.{type(space).__qualname__}"
     raise EnvSetupError(
-        f"{env_id}: {what} is {kind}, no space of Gymnasium: use gymnasium.spaces (pbt_rl.envs.old_gym.OldGym converts "
-        "those of an environment from before Gymnasium)"
+        f"{env_id}: {what} is {kind}, no space of Gymnasium: use gymnasium.spaces (for an environment "
+        "from before Gymnasium see docs/adding-an-environment.md)"
     )
 
 

@@ -131,7 +131,7 @@ class EnvSpec:
     critic: names of the observations that only the critic sees, which then is a network of its own; acting, exports
     and evaluations do without them.
     notes: what its user may not have meant, a sentence each: the checker and every start of a run show them.
-    resident: its rows are tensors on the learner's device, which steps them itself (envs/resident.py).
+    resident: its rows are tensors on the learner's device, which steps them itself (envs/resident/).
 
     An observation is an image (uint8, 3-D), a text (int32, 1-D: hashed words at the end, 0 before them), or numbers.
     """

@@ -2,7 +2,7 @@
 
 The factory is called with the keywords of --env-option. It returns a Gymnasium environment (it is called once per
 row), a Gymnasium vector environment (it must take `num_envs`), or an environment of a kind that an extra adds
-(`Kind`). A factory with the parameters `rows` and `device` returns a `ResidentEnv` (resident.py); it may take `seed`.
+(`Kind`); an extra may also know a factory by its parameters (`Factory`).
 An entry point `NAME` can also be used as `NAME/LEVEL`: LEVEL is the first argument of its factory.
 """
 
@@ -14,7 +14,6 @@ import importlib
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
 from typing import Any, cast
@@ -22,20 +21,13 @@ from typing import Any, cast
 import gymnasium
 from gymnasium.vector import VectorEnv
 
+from ..extras import offered
 from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
-from .family import (
-    RESIDENT_RECIPE,
-    EnvOptions,
-    Kind,
-    adapted_resident,
-    keywords_backend,
-    kinds,
-    unit_of_resident,
-)
+from .family import Backend, EnvOptions, Kind, backend_of_factory, keywords_backend, kinds
+from .film import Camera
 from .gym import GymUnit, RenderCamera, describe
 from .gym_recipes import recipe
-from .old_gym import looks_old
 from .pulse import all_at_once, pulse_of
 from .time_limit import making, time_limit
 from .vector import AnyVectorEnv, VectorUnit, describe_vector
@@ -58,9 +50,9 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
     """Call the user's factory once. A vector environment has R rows; any other environment is one of them."""
     factory = find_factory(env_id)
     arguments = dict(keywords)
-    if _takes(factory, "num_envs"):
+    if takes(factory, "num_envs"):
         arguments.setdefault("num_envs", rows)
-    _check_keywords(env_id, factory, arguments)
+    check_keywords(env_id, factory, arguments)
     env: object = factory(**arguments)
     if isinstance(env, VectorEnv):
         if env.num_envs != rows:
@@ -78,15 +70,11 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
 def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
     """Make one environment, describe it and close it."""
     with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
-        resident = is_resident(env_id)
-        env = None if resident else make(env_id, 1, keywords)
-    if env is None:
-        for tell in time_limits.told_of_long:
-            tell()
-        with time_limit(time_limits.LONG_SECONDS, making(env_id, long=True)):
-            simulator = make_resident(env_id, 1, 0, "cpu", EnvOptions(keywords=keywords))
-            simulator.close()
-            return cast("EnvSpec", simulator.spec)
+        other = _of_an_extra(env_id)
+        if other is None:
+            env = make(env_id, 1, keywords)
+    if other is not None:
+        return other.probe(env_id, EnvOptions(keywords=keywords))
     try:
         if isinstance(env, VectorEnv):
             return describe_vector(env_id, env)
@@ -98,43 +86,39 @@ def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
 
 def make_unit(env_id: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]) -> Unit:
     """Make R environments, one vector environment of R rows, or as many of several agents as R rows fill."""
-    if is_resident(env_id):
-        return unit_of_resident(env_id, rows, seed, shaping, EnvOptions(keywords=keywords), make_resident)
+    other = _of_an_extra(env_id)
+    if other is not None:
+        return other.make_unit(env_id, rows, seed, EnvOptions(keywords=keywords), shaping)
     with all_at_once(pulse_of(shaping), rows):
         env = make(env_id, rows, keywords)
     return _unit_of(env, env_id, rows, seed, shaping, keywords)
 
 
-def is_resident(env_id: str) -> bool:
-    """Whether a factory says by its parameters that it makes rows of tensors."""
-    factory = find_factory(env_id)
-    return _takes(factory, "rows") and _takes(factory, "device")
+def _of_an_extra(env_id: str) -> Backend | None:
+    """Return what makes the environment, if an extra knows the factory by its parameters."""
+    return backend_of_factory(functools.partial(takes, find_factory(env_id)))
 
 
 def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
-    """Call the factory of a `ResidentEnv`."""
-    from .resident import check_made  # noqa: PLC0415 - it imports torch
-
-    factory = find_factory(env_id)
-    arguments = {**options.keywords, "rows": rows, "device": device}
-    if _takes(factory, "seed"):
-        arguments.setdefault("seed", seed)
-    _check_keywords(env_id, factory, arguments)
-    env: Any = adapted_resident(env_id, factory(**arguments))
-    check_made(env, env_id, rows)
-    env.spec = replace(env.spec, env_id=env_id, resident=True)
-    return env
+    """Make rows of tensors, which an extra does."""
+    other = _of_an_extra(env_id)
+    assert other is not None
+    assert other.make_resident is not None
+    return other.make_resident(env_id, rows, seed, device, options)
 
 
 def film(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
-) -> tuple[Unit, RenderCamera]:
+) -> tuple[Unit, Camera] | None:
     """Make a unit with a camera on its row 0, whose factory is told to draw if it can be told.
 
-    Whether `render()` gives pictures shows when the first one is taken.
+    Whether `render()` gives pictures shows when the first one is taken. None for an extra's factories without any.
     """
+    other = _of_an_extra(env_id)
+    if other is not None:
+        return None if other.film is None else other.film(env_id, rows, seed, options, shaping)
     keywords = dict(options.keywords)
-    if _takes(find_factory(env_id), "render_mode"):
+    if takes(find_factory(env_id), "render_mode"):
         keywords.setdefault("render_mode", "rgb_array")
     with all_at_once(pulse_of(shaping), rows):
         env = make(env_id, rows, keywords)
@@ -228,12 +212,13 @@ def _signature(factory: Callable[..., object]) -> inspect.Signature | None:
         return None
 
 
-def _takes(factory: Callable[..., object], name: str) -> bool:
+def takes(factory: Callable[..., object], name: str) -> bool:
+    """Whether a factory has a parameter of this name."""
     signature = _signature(factory)
     return signature is not None and name in signature.parameters
 
 
-def _check_keywords(env_id: str, factory: Callable[..., object], keywords: Mapping[str, Any]) -> None:
+def check_keywords(env_id: str, factory: Callable[..., object], keywords: Mapping[str, Any]) -> None:
     """Raise EnvSetupError, in one line, if a call with these keywords would raise TypeError."""
     signature = _signature(factory)
     if signature is None:
@@ -249,12 +234,9 @@ def _check_keywords(env_id: str, factory: Callable[..., object], keywords: Mappi
 
 def _not_usable(env_id: str, env: object) -> str:
     given = f"{type(env).__module__}.{type(env).__qualname__}"
-    if looks_old(env):
-        return (
-            f"{env_id} returned {given}, an environment of the interface before Gymnasium: return "
-            "pbt_rl.envs.old_gym.OldGym(env) of it, or one of Shimmy's wrappers: GymV21CompatibilityV0(env=env) if its "
-            "step returns four values, GymV26CompatibilityV0(env=env) if five"
-        )
+    for remedy in offered(__package__ or "", "REMEDY"):
+        if text := remedy(env):
+            return f"{env_id} returned {given}, {text}"
     usable = ["a gymnasium.Env", "a gymnasium.vector.VectorEnv", *(kind.title for kind in kinds())]
     return (
         f"{env_id} returned {given}, not an environment: return {', '.join(usable[:-1])}"
@@ -267,8 +249,8 @@ BACKEND = keywords_backend(
     tuple,
     probe,
     make_unit,
-    lambda spec: recipe(spec) | (RESIDENT_RECIPE if spec.resident else {}),
-    make=lambda name, options: make(name, 1, options.keywords),
+    lambda spec: recipe(spec) | ({"mode": "sync"} if spec.resident else {}),
+    make=lambda name, options: None if _of_an_extra(name) else make(name, 1, options.keywords),
     film=film,
     make_resident=make_resident,
 )

@@ -91,11 +91,11 @@ class Backend:
     """(name, rows, seed, options, shaping) -> unit."""
     recipe: Callable[[str, EnvOptions], dict[str, object]] = _no_recipe
     """(name, options) -> defaults of a run: dotted name of a config field -> value."""
-    make: Callable[[str, EnvOptions], RawEnv] | None = None
+    make: Callable[[str, EnvOptions], RawEnv | None] | None = None
     """Makes one environment as its author wrote it; None if there is only an engine of many."""
     for_evaluation: Callable[[EnvOptions], EnvOptions] = _as_trained
     """Options of a run -> options of its evaluation."""
-    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera]] | None = None
+    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera] | None] | None = None
     """Does as `make_unit`, with a camera on row 0; None if there are no pictures."""
     shown: Callable[[str, EnvOptions], str] = _same_name
     """(name, options) -> name of what is played under these options, for people."""
@@ -161,8 +161,8 @@ def keywords_backend(
     probe: Callable[[str, Mapping[str, Any]], EnvSpec],
     make_unit: Callable[[str, int, int, ShapingSource, Mapping[str, Any]], Unit],
     recipe: Callable[[EnvSpec], dict[str, object]],
-    make: Callable[[str, EnvOptions], RawEnv] | None = None,
-    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera]] | None = None,
+    make: Callable[[str, EnvOptions], RawEnv | None] | None = None,
+    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera] | None] | None = None,
     make_resident: Callable[[str, int, int, str, EnvOptions], Any] | None = None,
 ) -> Backend:
     """Make the backend of a family whose only options are those of --env-option, and whose code is not ours.
@@ -265,39 +265,16 @@ def kinds() -> tuple[Kind, ...]:
 
 
 @dataclass(frozen=True)
-class ResidentKind:
-    """What rows of tensors of a foreign interface are played by. An extra declares them as `RESIDENT_KINDS`."""
+class Factory:
+    """Factories of the user's own that are told by their parameters. An extra declares them as `FACTORIES`."""
 
-    title: str
-    """For an error that lists what a factory may return, such as "an RSL-RL VecEnv"."""
-    fits: Callable[[object], bool]
-    """Whether an object is one of these."""
+    parameters: tuple[str, ...]
+    """Names that it takes."""
     module: str
-    """Has `adapted(env_id, object) -> ResidentEnv`; imported when it is used."""
+    """Has a `BACKEND` for them, by their whole id; imported when it is used."""
 
 
-def adapted_resident(env_id: str, env: object) -> Any:
-    """Return what a factory gave as a `ResidentEnv`, if an extra knows its interface; else as it is."""
-    if hasattr(env, "attach"):
-        return env
-    kinds = (kind for declared in offered(__package__ or "", "RESIDENT_KINDS") for kind in declared)
-    kind = next((kind for kind in kinds if kind.fits(env)), None)
-    return env if kind is None else import_module(kind.module).adapted(env_id, env)
-
-
-RESIDENT_RECIPE: dict[str, object] = {"mode": "sync"}
-"""Defaults of every run on an environment that is resident: it is stepped by the thread that learns."""
-
-
-def unit_of_resident(
-    name: str,
-    rows: int,
-    seed: int,
-    shaping: ShapingSource,
-    options: EnvOptions,
-    make: Callable[[str, int, int, str, EnvOptions], Any],
-) -> Unit:
-    """Make rows of a resident environment on the CPU as a unit, for evaluations."""
-    from .resident import ResidentUnit  # noqa: PLC0415 - it imports torch
-
-    return ResidentUnit(make(name, rows, seed, "cpu", options), shaping)
+def backend_of_factory(takes: Callable[[str], bool]) -> Backend | None:
+    """Return what makes environments by a factory with these parameters, if an extra does."""
+    factories = (one for declared in offered(__package__ or "", "FACTORIES") for one in declared)
+    return next((load_backend(one.module) for one in factories if all(map(takes, one.parameters))), None)

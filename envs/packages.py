@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+from ..extras import offered
 
 if TYPE_CHECKING:
     import gymnasium
@@ -19,12 +22,6 @@ if TYPE_CHECKING:
 
 def _register_minatar() -> None:
     import_module("minatar.gym").register_envs()
-
-
-def _register_crafter() -> None:
-    registry = _gymnasium()
-    for name, reward in (("CrafterReward-v1", True), ("CrafterNoReward-v1", False)):
-        registry.register(name, "pbt_rl.envs.old_gym:make_crafter", kwargs={"reward": reward})
 
 
 @dataclass(frozen=True)
@@ -37,16 +34,24 @@ class Package:
     usual: str = ""
 
 
-PACKAGES: Mapping[str, Package] = {
+OWN: Mapping[str, Package] = {
     "minigrid": Package("minigrid", ("MiniGrid-", "BabyAI-")),
     "minatar": Package("minatar", ("MinAtar/",), _register_minatar),
-    "crafter": Package("crafter", ("Crafter",), _register_crafter, "CrafterReward-v1"),
     "highway_env": Package("highway_env", ()),
     "dm_control": Package("shimmy", ("dm_control/",)),
     "popgym": Package("popgym", ("popgym-",)),
     "shimmy": Package("shimmy", ()),
 }
 """Name as it is written -> package."""
+
+
+@cache
+def packages() -> Mapping[str, Package]:
+    """Return the packages that are known, those of extras too."""
+    return {
+        **OWN,
+        **{name: one for more in offered(__package__ or "", "PACKAGES") for name, one in more.items()},
+    }
 
 
 def _gymnasium() -> Any:
@@ -58,7 +63,7 @@ def named_by(env_id: str) -> str:
     """Return Gymnasium's name, `package:ID`, for `package/ID` or a known package alone; "" if it names none."""
     head, _, name = env_id.partition("/")
     package = head.lower().replace("-", "_")
-    known = PACKAGES.get(package)
+    known = packages().get(package)
     if known is not None and find_spec(known.module) is not None:
         return f"{package}:{name or known.usual}" if name or known.usual else ""
     installed = name and re.fullmatch(r"\w+", package) and find_spec(package) is not None
@@ -74,7 +79,7 @@ def registered(gym_id: str) -> str:
     if gym_id in known_ids:
         return gym_id
     package, colon, name = gym_id.rpartition(":")
-    known = PACKAGES.get(package.lower().replace("-", "_")) if colon else _by_beginning(gym_id)
+    known = packages().get(package.lower().replace("-", "_")) if colon else _by_beginning(gym_id)
     if known is None or find_spec(known.module) is None:
         return _by_import(package, name) if colon else gym_id
     before = set(known_ids)
@@ -85,7 +90,7 @@ def registered(gym_id: str) -> str:
 
 
 def _by_beginning(gym_id: str) -> Package | None:
-    return next((one for one in PACKAGES.values() if one.ids and gym_id.startswith(one.ids)), None)
+    return next((one for one in packages().values() if one.ids and gym_id.startswith(one.ids)), None)
 
 
 def _by_import(package: str, name: str) -> str:
@@ -104,7 +109,11 @@ def _found(name: str, package: str, new: set[str]) -> str:
     known_ids = _gymnasium().registry
     if name in known_ids:
         return name
-    prefixes = (f"{package}/", f"{package}-", *(f"{one}" for known in PACKAGES.values() for one in known.ids))
+    prefixes = (
+        f"{package}/",
+        f"{package}-",
+        *(f"{one}" for known in packages().values() for one in known.ids),
+    )
     ends = [one for one in known_ids if one.lower() in {f"{p}{name}".lower() for p in prefixes}]
     ends = ends or [one for one in new if one.rpartition("/")[2] == name]
     return ends[0] if len(ends) == 1 else (f"{package}:{name}" if package else name)

@@ -151,8 +151,8 @@ def film(
     backend, name = _find(env_id, options)
     if backend.film is None:
         return None
-    unit, camera = backend.film(name, rows, seed, options, shaping)
-    return _seeing(unit, options), camera
+    filmed = backend.film(name, rows, seed, options, shaping)
+    return None if filmed is None else (_seeing(filmed[0], options), filmed[1])
 
 
 def has_pictures(env_id: str, options: EnvOptions) -> bool:

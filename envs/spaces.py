@@ -141,9 +141,12 @@ def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tup
         return (Leaf(name, path, "text", (), 0, ArraySpec((words,), "int32", "a text, its words hashed")),)
     remedy = "give it as a Box of a fixed shape"
     if path:
-        remedy = (
-            f"leave it out (gymnasium.wrappers.FilterObservation keeps the parts that you name), or {remedy}"
+        wrapper = (
+            "FilterObservation(env, KEYS) keeps the keys"
+            if len(path) == 1
+            else "TransformObservation(env, F, SPACE) gives the parts"
         )
+        remedy = f"leave it out (gymnasium.wrappers.{wrapper} that you name), or {remedy}"
     raise EnvSetupError(
         f"{env_id}: observation {name!r} is a {type(space).__name__} space; Box, Discrete, MultiDiscrete, MultiBinary, "
         f"Text, Dict and Tuple are supported: {remedy}"

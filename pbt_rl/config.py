@@ -24,7 +24,7 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.extras import discover, offered
 from pbt_rl.options import option, table, validate, with_fields, with_groups
 from pbt_rl.pbt import registry as controllers
-from pbt_rl.pbt.control import number_of_controls
+from pbt_rl.pbt.hypers import shaping_given
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.registry import CONTROLLERS, controller_entry
 from pbt_rl.pbt.rules import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
@@ -65,6 +65,8 @@ class ModelConfig:
     """Width of the encoder's output."""
     layers: int = option(2, at_least=1)
     """Hidden layers of an MLP encoder."""
+    activation: Literal["tanh", "elu"] = "tanh"
+    """Behind each layer of an MLP encoder."""
     core: str = option("none", choices=lambda: CORES, custom="module:factory", common=True)
     """Recurrent core after the encoder, or your own `module:factory` (docs/own-network.md)."""
     core_size: int = option(256, at_least=1)
@@ -242,12 +244,11 @@ class Config:
     env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = option((), common=True)
     """key=value for the maker of your own environment or of one of a family, such as gym/. May be
     repeated. A value that is not JSON is a string."""
+    shaping: tyro.conf.UseAppendAction[tuple[str, ...]] = option((), common=True)
+    """NAME=VALUE, or as --shaping.NAME VALUE: another default of a value of the environment's reward shaping. Members
+    begin there; it stays so where PBT does not tune it (--pbt.tune). May be repeated."""
     num_policies: int = option(4, at_least=1, at_most=100_000, common=True)
     """Members of the population."""
-    control: float = option(0.0, at_least=0, at_most=100_000, zero="none")
-    """A control group, to see whether the population does better than its draws left alone: so many more members, or
-    below 1 that share of --num-policies (rounded up). Control i begins as member i does and trains on as many frames;
-    it is never compared, changed or copied. All members play the final games, and `report` compares both groups."""
     algo: str = option(
         "appo", choices=algorithms.names, texts=algorithms.texts, custom="module:OBJECT", common=True
     )
@@ -279,14 +280,12 @@ class Config:
     """Stop when every member has trained on this many emulator frames."""
     train_for_seconds: float = option(0.0, at_least=0, zero="no limit", common=True, may_change=True)
     """Stop after this many seconds."""
-    stop_at_objective: float | None = option(None, may_change=True)
+    stop_at_objective: float | None = option(None, may_change=True, common=True)
     """Stop when a member's objective, over a full window of --pbt.objective-episodes, is this or more. None: never."""
-    actors: int = option(0, at_least=0, zero="planned", common=True, may_change=True)
+    actors: int = option(0, at_least=0, zero="planned", may_change=True)
     """Actor processes, planned from the machine's cores."""
     units_per_actor: int = option(2, at_least=1, may_change=True)
     """Vector environments per actor, which steps one while the others wait for actions."""
-    rows: int = option(0, at_least=0, zero="--learner.batch / --learner.rollout", may_change=True)
-    """Rows of each policy in a simulator on the device (see docs/own-simulator.md); a batch is their rollout."""
     envs_per_unit: int = option(0, at_least=0, zero="planned", may_change=True)
     """Environments of each policy in one unit (b)."""
     decorrelate_steps: int = option(0, at_least=0, zero="off")
@@ -311,14 +310,6 @@ class Config:
     ever, as checkpoints/at_FRAMES: `pbt-rl eval RUN --at FRAMES`."""
     keep_checkpoints: int = option(2, at_least=1, may_change=True)
     """Other checkpoints to keep: the newest ones."""
-    init_from: tyro.conf.UseAppendAction[tuple[str, ...]] = option(())
-    """Begin from what another run has learned: RUN[@FRAMES][:MEMBER] (default: the best member of its newest
-    checkpoint) or a member's .safetensors file. Once: all members begin there. Given --num-policies times: member i
-    begins at the i-th."""
-    init_parts: Literal["all", "weights", "weights+normalisers"] = "all"
-    """What of it. all: the optimiser's state too. Hypers are this run's own."""
-    init_strict: bool = True
-    """Refuse what does not fit this network. no: load what fits, such as all but the head for other actions."""
     slots: int = option(0, at_least=0, zero="all", common=True, may_change=True)
     """Policies on the devices at the same time. More members than this take turns, the least trained first; the
     others wait in host memory."""
@@ -372,12 +363,12 @@ class Config:
 
     @property
     def controls(self) -> int:
-        """Members of the control group; their ids follow those of the population."""
-        return number_of_controls(self.control, self.num_policies)
+        """Members that extras train beside the population; their ids follow its own."""
+        return sum(more_members(self) for more_members in offered("pbt_rl", "MORE_MEMBERS"))
 
     @property
     def members(self) -> int:
-        """All that train: the population and its controls."""
+        """All that train."""
         return self.num_policies + self.controls
 
     @property
@@ -393,18 +384,7 @@ class Config:
     def __post_init__(self) -> None:
         validate(self)
         keywords(self.env_option)
-        require(
-            len(self.init_from) in (0, 1, self.num_policies),
-            "init-from",
-            " ".join(self.init_from),
-            f"give one source for all, or one for each of the {self.num_policies} members",
-        )
-        require(
-            self.control < 1 or self.control == int(self.control),
-            "control",
-            self.control,
-            "give a number of members, or a share of --num-policies below 1",
-        )
+        shaping_given(self.shaping)
         for group in self.groups():
             if isinstance(group, ChecksWhole):
                 group.check_whole(self)

@@ -1,6 +1,7 @@
 """Recipes: values of options for an environment and an algorithm, and published command lines (`--recipe NAME`).
 
-They lie over each other in this order: the environment's, the algorithm's, a named one, a file, the user's own options.
+They lie over each other in this order: the environment's, the algorithm's, what an extra's `PLANNED` makes of all of
+these (called with them, and with what is given), a named one, a file, the user's own options.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from typing import Any
 from pbt_rl.algos import registry as algorithms
 from pbt_rl.envs.registry import FAMILIES, EnvOptions, keywords, recipe
 from pbt_rl.errors import ConfigError, environment_code
-from pbt_rl.extras import Recipe
+from pbt_rl.extras import Recipe, offered
+
+PAIRS = ("env_option", "shaping")
+"""Options of a run that hold key=value entries."""
 
 RECIPES: Mapping[str, Recipe] = {
     name: one
@@ -36,20 +40,20 @@ def composed(*given: Mapping[str, Any], algo: str, fields: Collection[str]) -> d
     """Return dotted field of the config -> value: what is given, over the recipes of its environment and algorithm.
 
     given: from the weakest to the strongest, such as a named recipe, a file and typed options; `env` is in one of them.
-    Keywords of an environment (`env_option`) are exchanged one by one. algo: used if none of them names one. fields: of
+    Entries key=value (PAIRS) are exchanged one by one. algo: used if none of them names one. fields: of
     the config; what an environment's recipe says of an extra that is not there is left out. Raises ConfigError, or
     EnvSetupError if the environment cannot be found or made.
     """
     values: dict[str, Any] = {}
-    env_option: tuple[str, ...] = ()
     for stronger in given:
-        env_option = merged(env_option, stronger.get("env_option", ()))
-        values |= stronger
-    if env_option:
-        values["env_option"] = env_option
-    recommended = environment_recipe(values["env"], env_option)
+        pairs = {name: merged(values.get(name, ()), stronger[name]) for name in PAIRS if name in stronger}
+        values |= {**stronger, **pairs}
+    recommended = environment_recipe(values["env"], values.get("env_option", ()))
     of_env = {name: value for name, value in recommended.items() if name.partition(".")[0] in fields}
-    return {**of_env, **algorithm_recipe(values.get("algo", algo), of_env), **values}
+    whole = {**of_env, **algorithm_recipe(values.get("algo", algo), of_env), **values}
+    for planned in offered("pbt_rl", "PLANNED"):
+        whole |= planned(whole, values)
+    return whole
 
 
 def merged(entries: Sequence[str], stronger: Sequence[str]) -> tuple[str, ...]:

@@ -99,8 +99,6 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     ),
 }
 WITHOUT_TORCH = frozenset({"envs", "errors", "extras", "options", "pbt", "procs", "wire", "population"})
-WITH_TORCH = frozenset({"pbt_rl.envs.resident"})
-"""Modules of such rooms that are imported only where torch is there anyway."""
 ABOVE_EXTRAS = frozenset({"__main__", "api"})
 """Rooms that no extra may import."""
 PURE = frozenset({"pbt"})
@@ -124,8 +122,8 @@ DECISION_MODULES = frozenset(
     {
         "pbt_rl.pbt.decisions",
         "pbt_rl.pbt.changes",
-        "pbt_rl.pbt.control",  # evaluates controls when a controller evaluates its members
-        "pbt_rl.pbt.noise",  # counts replacements
+        "pbt_rl.control.controller",  # evaluates controls when a controller evaluates its members
+        "pbt_rl.pbt.history.noise",  # counts replacements
         "pbt_rl.audit.what_if",  # names decisions that differ
     }
 )
@@ -344,7 +342,7 @@ def forbidden_modules(modules: Mapping[str, Module], extras: Extras) -> list[str
     reasons = []
     for module in modules.values():
         extra = extra_of(module.name, extras)
-        own = module.name in WITH_TORCH or (extra is not None and extra.with_torch)
+        own = extra is not None and extra.with_torch
         without_torch = module.room in WITHOUT_TORCH and not own
         without_torch |= extra is not None and extra.without_torch
         for one in imports(module, modules):

@@ -2,6 +2,7 @@
 
     python scripts/storm.py --kills 200              # some seconds per blow on a quiet machine
     python scripts/storm.py --kills 1 --seed 17      # the run that a failure names, again
+    python scripts/storm.py --kills 40 --simulator   # of simulators on the learner's device
 
 A run (its seed draws mode, environment, controller and devices) lives several times. In each life some processes get
 blows at random moments: during start, training, a checkpoint, a replacement, the end. The last blow of a life ends it,
@@ -71,7 +72,16 @@ CONTROLLERS = (
     ("--controller=hyperband", "--num-policies=6", "--search.resource=9", "--search.phase-frames=4000"),
 )
 LAYOUTS = ((), ("--slots=2", "--slot-frames=1500"), ("--devices=cpu,cpu",))
-COMMON = ("--num-policies=4", "--actors=2", "--learner.batch=128", "--train-for-frames=100000000")
+COMMON = ("--num-policies=4", "--train-for-frames=1000000000")
+ACTORS = ("--actors=2", "--learner.batch=128")
+SIMULATOR = (
+    "--env=tensors/pendulum",
+    "--env-option=limit=20",
+    "--rows=32",
+    "--learner.rollout=8",
+    "--model.hidden=8",
+)
+"""On the learner's device: without actors, in two of the modes."""
 
 
 class Failed(Exception):  # noqa: N818 - reads as what happened
@@ -81,15 +91,25 @@ class Failed(Exception):  # noqa: N818 - reads as what happened
 class Run:
     """One run through all its lives."""
 
-    def __init__(self, seed: int, home: Path, tally: Tally, mode: str, *, play: bool) -> None:
+    def __init__(
+        self, seed: int, home: Path, tally: Tally, mode: str, *, play: bool, simulator: bool = False
+    ) -> None:
         self._tally, self._play = tally, play
         self._rng = rng = random.Random(seed)
         drawn = rng.choice(("async", "async", "sync", "serial"))
-        self._mode = mode or drawn
+        self._mode = mode or (drawn if not simulator or drawn == "serial" else "sync")
         environment = rng.choice(ENVIRONMENTS)
+        environment = SIMULATOR if simulator else (*ACTORS, *environment)
         controller = rng.choice(CONTROLLERS)
         layout = rng.choice(LAYOUTS[:2] if self._mode == "serial" else LAYOUTS)
-        self.about = " ".join([self._mode, *environment[:1], *controller[:1], *layout[:1]])
+        self.about = " ".join(
+            [
+                self._mode,
+                *(one for one in environment if one.startswith("--env=")),
+                *controller[:1],
+                *layout[:1],
+            ]
+        )
         self._folder = home / "runs" / "x"
         self._home, self._mark = home, f"{os.getpid()}-{seed}"
         self._command = [sys.executable, "-m", "pbt_rl.cli", "train", "--name=x", f"--mode={self._mode}"]
@@ -361,16 +381,26 @@ def _within(seconds: float, happened: Callable[[], bool], poll_seconds: float = 
     return True
 
 
-def storm(kills: int, seed: int, lives: int, seconds: float, mode: str = "", *, play: bool = True) -> Tally:
+def storm(
+    kills: int,
+    seed: int,
+    lives: int,
+    seconds: float,
+    mode: str = "",
+    *,
+    play: bool = True,
+    simulator: bool = False,
+) -> Tally:
     """Make runs, one after the other, until so many blows were struck or the time is over; return what happened.
 
-    play: a member of each, by `pbt-rl eval`. A run that fails leaves its folder.
+    play: a member of each, by `pbt-rl eval`. simulator: runs of one on the learner's device. A run that fails leaves
+    its folder.
     """
     tally = Tally()
     deadline = time.monotonic() + seconds
     while tally.blows.total() < kills and time.monotonic() < deadline:
         folder = Path(tempfile.mkdtemp(prefix=f"storm-{seed}-"))
-        run = Run(seed, folder, tally, mode, play=play)
+        run = Run(seed, folder, tally, mode, play=play, simulator=simulator)
         print(f"seed {seed}: {run.about} ({tally.blows.total()} blows until now)", flush=True)
         tally.runs[run.about] += 1
         left = lambda: kills - tally.blows.total() if time.monotonic() < deadline else 0  # noqa: E731
@@ -393,11 +423,20 @@ def main() -> int:
     parser.add_argument("--lives", type=int, default=4, help="of each run, besides the last")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no run later than this")
     parser.add_argument("--mode", choices=("async", "sync", "serial"), default="", help="of all runs")
+    parser.add_argument(
+        "--simulator", action="store_true", help="runs of a simulator on the learner's device"
+    )
     parser.add_argument("--no-play", action="store_true", help="leave out `pbt-rl eval`")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # its run ends with it
     tally = storm(
-        given.kills, given.seed, given.lives, 60 * given.minutes, given.mode, play=not given.no_play
+        given.kills,
+        given.seed,
+        given.lives,
+        60 * given.minutes,
+        given.mode,
+        play=not given.no_play,
+        simulator=given.simulator,
     )
     print(tally.show())
     return 1 if tally.failures else 0

@@ -14,11 +14,11 @@ from typing import Any
 
 from tensorboardX.proto.event_pb2 import Event
 
+from pbt_rl.audit.recorded import audit
 from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.record.checkpoints import Checkpoint, Checkpoints
 from pbt_rl.record.claim import is_held
 from pbt_rl.record.journal import read_journal
-from pbt_rl.run.audit import audit
 
 MARK = "PBT_RL_STORM"
 """In the environment of every process of a run."""

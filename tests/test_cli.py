@@ -14,9 +14,9 @@ import pytest
 from pbt_rl import __version__
 from pbt_rl.cli import EXIT_USER_ERROR, main
 from pbt_rl.cli.help import read_groups
-from pbt_rl.cli.train import parse_train
+from pbt_rl.cli.train import TrainCommand, parse_train
 from pbt_rl.config import Config, Hypers, LearnerConfig, ModelConfig
-from pbt_rl.options import field_docs
+from pbt_rl.options import field_docs, table
 from pbt_rl.pbt.options import PbtConfig
 from tests.helpers.runs import ROOT, python, start
 
@@ -79,7 +79,7 @@ def test_the_options_are_frozen(pbt_rl, pytestconfig):
 def test_plain_help_shows_the_usual_options_and_how_to_see_more(pbt_rl):
     code, out, err = pbt_rl("train", "--help")
     assert (code, err) == (0, "")
-    assert 25 <= len(names(out)) <= 40
+    assert 25 <= len(names(out)) <= 50
     assert {"--env", "--num-policies", "--pbt.exploit", "--hypers.learning-rate", "--learner.batch"} <= names(
         out
     )
@@ -91,6 +91,22 @@ def test_plain_help_shows_the_usual_options_and_how_to_see_more(pbt_rl):
         "learning-rate FLOAT (0 to 1; tuned: prior and bounds 1e-06 to 0.01, log; default: 0.00025)" in shown
     )
     assert "gamma FLOAT (0 to 1; if tuned: prior and bounds 0.8 to 0.9999, one-minus; default: 0.99)" in shown
+
+
+@pytest.mark.extra(*OF_THE_HELP)
+def test_plain_help_shows_what_the_readme_names(pbt_rl):
+    readme = (ROOT / "README.md").read_text()
+    named = {f"--{option}" for option in table(TrainCommand)} & set(
+        re.findall(r"--[a-z][a-z0-9.-]*[a-z0-9]", readme)
+    )
+    assert len(named) > 10
+    assert named <= names(pbt_rl("train", "--help")[1])
+
+
+def test_help_of_an_algorithm_leaves_out_hypers_that_it_does_not_read(pbt_rl):
+    shown = names(pbt_rl("train", "--algo", "a3c", "--help-all")[1])
+    assert "--hypers.rmsprop-alpha" in shown
+    assert not shown & {"--hypers.clip-ratio", "--hypers.adam-beta1", "--hypers.vtrace-c"}
 
 
 @pytest.mark.parametrize(
@@ -205,25 +221,53 @@ def test_pbt_is_switched_in_every_usual_way(arguments, enabled):
     assert config.num_policies == 3
 
 
-def test_show_prints_config_and_plan_and_starts_nothing(pbt_rl, tmp_path):
-    code, out, err = pbt_rl("train", "--env", "toy/shaped", "--actors", "3", "--devices", "cpu", "--show")
+def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp_path):
+    given = ["--env", "toy/shaped", "--actors", "3", "--devices", "cpu", "--pbt.factors", "1.3", "0.7"]
+    code, out, err = pbt_rl("train", *given, "--show")
     assert (code, err) == (0, "")
-    config, end = json.JSONDecoder().raw_decode(out)
-    assert config["env"] == "toy/shaped"
-    assert config["actors"] == 3
-    assert "learner 0 on cpu: members 0, 1, 2, 3; 3 actors x 2 units" in out[end:]
-    assert re.search(r"\nlearning_rate +0\.002 +1e-06:0\.01:log +1e-06\.\.0\.01 +0\.\.1\n", out[end:])
-    assert "not tuned: gamma 0.99, gae_lambda 0.95" in out[end:]
+    plan, _, options = out.partition("options that differ from the defaults")
+    assert "learner 0 on cpu: members 0, 1, 2, 3; 3 actors x 2 units" in plan
+    assert (
+        "\nmembers are compared at 20,000 frames each and every 10,000 from there: --controller pbt" in plan
+    )
+    assert re.search(r"\nlearning_rate +0\.002 +1e-06:0\.01:log +1e-06\.\.0\.01 +0\.\.1\n", plan)
+    assert re.search(r"\nnot tuned: gamma 0.99, gae_lambda 0.95, .*, unroll 16\n", plan)
+    assert "rmsprop_alpha" not in out, "appo does not read it"
+    shown = [line.strip() for line in options.splitlines()[1:]]
+    assert {"--env toy/shaped", "--actors 3", "--pbt.factors 1.3 0.7", "--learner.batch 512"} <= set(shown)
+    again, _ = parse_train([word for line in shown for word in line.split()])
+    assert again == parse_train(given)[0]
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("env", "groups"), [("toy/identity", set()), ("atari/pong", {"atari"})])
-def test_show_leaves_out_the_options_of_other_environments(pbt_rl, env, groups):
-    code, out, _ = pbt_rl("train", "--env", env, "--devices", "cpu", "--show")
-    assert code == 0
-    config, _ = json.JSONDecoder().raw_decode(out)
-    assert config.keys() & {"atari", "dmlab", "matchup"} == groups
-    assert {"learner", "hypers", "pbt"} <= config.keys()
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("toy/shaped --shaping.bait 0.3", r"\nshaping.bait +0\.3 +0\.003:30:log"),
+        ("toy/shaped --shaping bait=0.3 --pbt.no-enabled", "not tuned: .*shaping.bait 0.3\n"),
+        ("toy/shaped --shaping.bait=0 --pbt.tune shaping.bait=-1:1", r"\nshaping.bait +0 +-1:1:linear"),
+        (
+            "toy/shaped --shaping.bat 0.3",
+            "--shaping.bat cannot be used: did you mean bait\\? the environment's",
+        ),
+        ("toy/identity --shaping.bait 0.3", "--shaping.bait cannot be used: the environment has none"),
+        ("toy/shaped --shaping.bait much", "--shaping.bait much cannot be used: give a number"),
+        ("toy/shaped --shaping.bait", "--shaping.bait needs a value"),
+        (
+            "toy/shaped --shaping bait",
+            "--shaping bait cannot be used: give NAME=VALUE, or --shaping.NAME VALUE",
+        ),
+    ],
+)
+def test_shaping_begins_at_what_is_given(pbt_rl, given, said):
+    _, out, err = pbt_rl("train", "--devices", "cpu", "--show", "--env", *given.split())
+    assert re.search(said, out + err)
+
+
+def test_shaping_in_a_file_is_exchanged_one_by_one(tmp_path):
+    (tmp_path / "c.toml").write_text('env = "toy/shaped"\n[shaping]\nbait = 0.7\nother = 1\n')
+    config, _ = parse_train(["--config", str(tmp_path / "c.toml"), "--shaping.bait", "2e-1"])
+    assert config.shaping == ("other=1", "bait=0.2")
 
 
 @pytest.mark.parametrize(

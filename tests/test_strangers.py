@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from pbt_rl.audit.recorded import audit
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.display.terminal import next_commands
 from pbt_rl.envs.base import EnvSetupError
@@ -17,7 +18,7 @@ from pbt_rl.envs.registry import EnvOptions, keywords, probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_pack
 from pbt_rl.matchups.against import evaluate_against, find_opponent
-from pbt_rl.pbt.audit import audit_decisions
+from pbt_rl.pbt.history.decide import audit_decisions
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.schedule.options import ScheduleConfig
@@ -33,7 +34,6 @@ from pbt_rl.report.exports import files
 from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES
 from pbt_rl.report.read import read_run
-from pbt_rl.run.audit import audit
 from pbt_rl.run.resolved import build_controller, value_table
 from tests.helpers.journals import read_events, simulated, write
 from tests.helpers.mangle import mangled, replaced_by_no_file

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ..family import ResidentKind
-
 
 def _fits(env: object) -> bool:
     from gymnasium.vector import VectorEnv  # noqa: PLC0415 - lists of environments do without it
@@ -12,13 +10,8 @@ def _fits(env: object) -> bool:
 
 
 FAMILIES = ()
-RESIDENT_KINDS = (
-    ResidentKind(
-        "a Gymnasium VectorEnv of tensors",
-        _fits,
-        "pbt_rl.envs.batched.vector",
-    ),
-)
+RESIDENT_KINDS = {"pbt_rl.envs.batched.vector": _fits}
+NEEDS = ("pbt_rl.envs.resident",)
 WITH_TORCH = True
 """Where an environment is made."""
 ASKED = ()

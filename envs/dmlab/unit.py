@@ -48,6 +48,13 @@ FRAMES_PER_SECOND = 60
 BOTS = ("lasertag_one_", "lasertag_three_")
 ANY_LEVEL = "lt_chasm"
 """A level of every engine, whose map comes with it."""
+FIXED_LENGTH = (
+    "rooms_collect_good_objects",
+    "rooms_exploit_deferred_effects",
+    "rooms_keys_doors_puzzle",
+    ANY_LEVEL,
+)
+"""Levels that ignore the setting `episodeLengthSeconds`."""
 
 
 def names() -> tuple[str, ...]:
@@ -75,7 +82,16 @@ def probe(name: str, options: DmlabOptions, settings: Mapping[str, Any]) -> EnvS
             labs.rows[0].answer()
         except LabError as error:
             raise _cannot(name, error) from None
-    return spec
+    return replace(spec, notes=(*spec.notes, *_notes(name, settings)))
+
+
+def _notes(name: str, settings: Mapping[str, Any]) -> list[str]:
+    """Return a sentence if levels do not take the length of episodes that is given."""
+    if "episodeLengthSeconds" not in settings:
+        return []
+    fixed = [level for level in FIXED_LENGTH if level in name or (name == ALL and level != ANY_LEVEL)]
+    has = "have episodes of a fixed length" if len(fixed) > 1 else "has episodes of a fixed length"
+    return [f"{', '.join(fixed)} {has}, whatever episodeLengthSeconds says"] if fixed else []
 
 
 def _try_gpus(options: DmlabOptions) -> None:
@@ -138,7 +154,7 @@ def recipe(name: str) -> dict[str, object]:
 class LabUnit:
     """R Labs. Equal seeds give equal episodes; equal steps only without background resets.
 
-    Not so in `lasertag_three_*`, whose bots are not reproducible in the engine.
+    Not so where BOTS play, which are not reproducible in the engine.
     """
 
     def __init__(

@@ -8,8 +8,10 @@ from typing import Any
 
 from .. import gym_recipes
 from ..base import EnvSpec, ShapingSource, Unit
-from ..family import RESIDENT_RECIPE, Backend, EnvOptions, unit_of_resident
+from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe
+from ..resident.kinds import RESIDENT_RECIPE, unit_of_resident
+from ..time_limit import told_of_long
 
 NAMES = (
     "Acrobot-v1",
@@ -43,6 +45,8 @@ NAMES = (
 
 def probe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
     """Describe an environment. Raises EnvSetupError."""
+    for tell in told_of_long:
+        tell()  # on a busy machine JAX alone may take minutes
     from .rows import describe  # noqa: PLC0415 - it imports JAX
 
     return describe(name, keywords)
@@ -60,6 +64,19 @@ def make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: Sha
     return unit_of_resident(name, rows, seed, shaping, options, make_resident)
 
 
+MINATAR: dict[str, object] = {
+    "model.hidden": 128,
+    "learner.batch": 8192,
+    "learner.minibatches": 8,
+    "learner.epochs": 2,
+    "hypers.entropy_coef": 0.01,
+    "hypers.gamma": 0.99,  # of Freeway a reward is at least 27 steps away
+    "hypers.gae_lambda": 0.95,
+    "train_for_frames": 5_000_000,
+    "pbt.period_frames": 250_000,
+    "pbt.start_frames": 500_000,
+}
+"""What is different with the games of MinAtar."""
 FIRST = FirstProbe("gymnax/", probe)
 
 
@@ -70,7 +87,7 @@ def _probe(name: str, options: EnvOptions) -> EnvSpec:
 
 def _recipe(name: str, options: EnvOptions) -> dict[str, object]:
     spec = (probe if "jax" in sys.modules else FIRST.for_recipe)(name, options.keywords)
-    return gym_recipes.recipe(spec) | RESIDENT_RECIPE
+    return gym_recipes.recipe(spec) | RESIDENT_RECIPE | (MINATAR if name.endswith("-MinAtar") else {})
 
 
 BACKEND = Backend(

@@ -16,6 +16,7 @@ FAMILIES = (
         on_device=True,
     ),
 )
+NEEDS = ("pbt_rl.envs.resident",)
 WITH_TORCH = True
 """Where an environment is made; the list of names needs neither torch nor JAX."""
 ASKED = ("train --env gymnax/CartPole-v1 --show",)

@@ -101,8 +101,8 @@ class VecEnvRows:
         critic = (CRITIC_GROUP,) if CRITIC_GROUP in obs else ()
         self._critic = bool(critic)
         self._first: Mapping[str, Tensor] | None = self._seen(obs)
-        limit = getattr(env, "clip_actions", None)
-        bound = np.full(int(env.num_actions), np.inf if limit is None else limit, np.float32)
+        # A wrapper with `clip_actions` cuts them off itself: no unit of a policy's, since it is often 100.
+        bound = np.full(int(env.num_actions), np.inf, np.float32)
         self.spec = EnvSpec(
             env_id=env_id,
             obs={name: ArraySpec(tuple(x.shape[1:]), "float32") for name, x in self._first.items()},
@@ -141,6 +141,15 @@ class VecEnvRows:
             objective=self._judged(reward),
             stats=self._stats,
         )
+
+    @property
+    def metadata(self) -> Any:
+        """What the engine says of itself, such as pictures per second."""
+        return getattr(getattr(self._env, "unwrapped", self._env), "metadata", None)
+
+    def render(self) -> Any:
+        """Show row 0, if the engine was made with `render_mode="rgb_array"`."""
+        return getattr(self._env, "unwrapped", self._env).render()
 
     def close(self) -> None:
         """See `ResidentEnv`."""

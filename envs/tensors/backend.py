@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, Unit
-from ..family import RESIDENT_RECIPE, Backend, EnvOptions, unit_of_resident
+from ..family import Backend, EnvOptions
+from ..resident.kinds import RESIDENT_RECIPE, unit_of_resident
 
 SPECS = {
     "pendulum": EnvSpec(

@@ -18,4 +18,5 @@ FAMILIES = (
 )
 ASKED = ("train --env tensors/pendulum --show",)
 """Command lines that ask for it."""
+NEEDS = ("pbt_rl.envs.resident",)
 WITH_TORCH = True

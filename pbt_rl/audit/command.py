@@ -53,6 +53,6 @@ def run(arguments: list[str]) -> int:
         from pbt_rl.audit.what_if import what_if
 
         return what_if(command.run, command.what_if, command.trusted)
-    from pbt_rl.run.audit import audit
+    from pbt_rl.audit.recorded import audit
 
     return audit(command.run, command.trusted)

@@ -12,23 +12,22 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from pbt_rl.audit.recorded import Recorded
 from pbt_rl.cli.parse import over, typed
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.options import changed, table
-from pbt_rl.pbt.audit import with_values
-from pbt_rl.pbt.control import Controlled
-from pbt_rl.pbt.controllers import PbtController
-from pbt_rl.pbt.decisions import Controller, Decision, PopulationReport, Replace
+from pbt_rl.pbt.controllers import PbtController, innermost
+from pbt_rl.pbt.decisions import Controller, Decision, MemberReport, PopulationReport, Replace
 from pbt_rl.pbt.events import Event, Initial, Lost, Resume, Round
-from pbt_rl.pbt.lineage import Lineage
-from pbt_rl.pbt.noise import LEVEL, Noise
+from pbt_rl.pbt.history.decide import with_values
+from pbt_rl.pbt.history.lineage import Lineage
+from pbt_rl.pbt.history.noise import LEVEL, Noise
+from pbt_rl.pbt.ready import ByTime
 from pbt_rl.pbt.registry import controller_entry
-from pbt_rl.pbt.start import Started
 from pbt_rl.pbt.state import save_state
 from pbt_rl.record.saved import NO_TRUST, Trust
-from pbt_rl.run.audit import Recorded
-from pbt_rl.run.resolved import build_controller, value_table
+from pbt_rl.run.resolved import build_controller
 
 OF_SCORES = ("objective_episodes", "evaluate_episodes", "tune", "prior", "start_values", "enabled")
 """Options of PBT by which the recorded scores came about."""
@@ -82,7 +81,7 @@ def decide_again(
     each of the two.
     """
     found, lineage = WhatIf(), Lineage()
-    due: tuple[int, int] | None = None
+    due: tuple[float, float] | None = None
     if not times_known:
         found.first = "from the start: these rules may compare at times of which no scores are recorded"
     for event in events:
@@ -95,13 +94,19 @@ def decide_again(
                 own.initial(len(values))
                 if other.initial(len(values)) != list(values) and not found.first:
                     found.first = "at the start: these rules draw other values"
+                fresh = tuple(MemberReport(m, 0, (), 0, 0) for m in range(len(values)))
+                start = PopulationReport(0, fresh, 0.0)
+                due = _due(own, start), _due(other, start)
             case Resume(_, _, config, changes) if changes:
                 own, other = resumed[0](config, save_state(own)), resumed[1](config, save_state(other))
                 due = None
             case Round(frames=frames, decisions=decisions):
                 assert report is not None
-                if not found.first and due is not None and due[1] < min(due[0], frames):
-                    found.first = f"at {due[1]:,} frames: compared there, of which no scores are recorded"
+                now, unit = (
+                    (frames, "frames") if report.seconds is None else (report.seconds, "s of training")
+                )
+                if not found.first and due is not None and due[1] < min(due[0], now):
+                    found.first = f"at {due[1]:,} {unit}: compared there, of which no scores are recorded"
                 own.observe(report)
                 _compare(found, frames, list(decisions), other.observe(report))
                 found.noise.note(event)
@@ -140,14 +145,14 @@ def _verdict(decision: Decision | None) -> str:
     )
 
 
-def _due(controller: Controller, report: PopulationReport) -> int:
-    """Return the frames of the population's clock at which a controller compares next; 0 if it does not say."""
-    if isinstance(controller, Controlled):
-        report = controller.seen(report)
-        controller = controller.controller
-    if isinstance(controller, Started):
-        controller = controller.controller
-    return report.frames + controller.frames_left(report) if isinstance(controller, PbtController) else 0
+def _due(controller: Controller, report: PopulationReport) -> float:
+    """Return when a controller compares next, by its rule's clock: frames or seconds; 0 if it does not say."""
+    controller, report = innermost(controller, report)
+    if not isinstance(controller, PbtController):
+        return 0
+    if isinstance(controller.ready, ByTime):
+        return (report.seconds or 0.0) + controller.ready.seconds_left(report)
+    return report.frames + controller.frames_left(report)
 
 
 def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
@@ -187,20 +192,22 @@ def what_if(run: Path, words: Sequence[str], trust: Trust = NO_TRUST) -> int:
             f"controller {one.controller} compares no members by rules that can be exchanged",
         )
     own_pbt, pbt = config.pbt, other.pbt
-    times_known = pbt.min_episodes >= own_pbt.min_episodes and all(
-        getattr(pbt, name) == getattr(own_pbt, name) for name in OF_TIMES
+    postpones = own_pbt.exploit == "backtrack" or ":" in own_pbt.exploit
+    times_known = (
+        pbt.min_episodes >= own_pbt.min_episodes
+        and all(getattr(pbt, name) == getattr(own_pbt, name) for name in OF_TIMES)
+        and not (postpones and pbt.exploit != own_pbt.exploit)
     )
-    first_due = tuple(max(p.start_frames, p.period_frames) for p in (own_pbt, pbt))
 
     def built(one: Config) -> Controller:
-        return build_controller(one, value_table(one, recorded.start.shaping), one.seed)
+        return build_controller(one, recorded.table(one), one.seed)
 
     found = decide_again(
         recorded.events,
         built(config),
         built(other),
         (recorded.resumed, lambda c, state: recorded.resumed(c, state, lambda x: with_rules(x, words, run))),
-        times_known=times_known and first_due[1] >= first_due[0],
+        times_known=times_known,
     )
     print("\n".join(described(found, run, words)))
     return 0

@@ -34,6 +34,9 @@ class CheckCommand:
     timeout_seconds: float = option(30.0, above=0)
     """A step or reset that takes longer is reported as hung. DeepMind Lab compiles maps for 20 s and more: give 120."""
 
+    device: str = "cpu"
+    """Device of an environment whose rows are tensors, such as cuda:0."""
+
     def __post_init__(self) -> None:
         validate(self)
 
@@ -72,4 +75,5 @@ def _checked(command: CheckCommand, options: EnvOptions) -> Report:
         command.seed,
         command.timeout_seconds,
         network=lambda spec: tried_network(config, spec),
+        device=command.device,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from math import isinf
 from statistics import fmean
 
@@ -15,6 +16,7 @@ from pbt_rl.envs import registry
 from pbt_rl.envs.base import ACTION_MASK, EnvSpec
 from pbt_rl.envs.shaping import find_interface, flatten, unflatten
 from pbt_rl.envs.time_limit import time_limit
+from pbt_rl.extras import offered
 
 SHORT_STEPS = 500
 """Steps of each row, at most, in the runs that are compared with the main one."""
@@ -45,11 +47,12 @@ def check(
     seed: int = 0,
     timeout_seconds: float = 30.0,
     network: Callable[[EnvSpec], list[str]] | None = None,
+    device: str = "cpu",
 ) -> Report:
     """Check an environment. Raises what training would raise if it cannot be made or reset.
 
     steps: of all rows together. timeout_seconds: for one step or reset of the unit. network: makes that of a run, and
-    returns what it sees; raises ValueError if it cannot be made.
+    returns what it sees; raises ValueError if it cannot be made. device: of rows of tensors.
     """
     report = Report()
     limit = f"{timeout_seconds:g} s (--timeout-seconds)"
@@ -65,6 +68,12 @@ def check(
         except ValueError as error:
             report.mistakes.append(str(error))
     report.notes += spec.notes
+    for module in offered("pbt_rl", "CHECKS_ROWS") if spec.resident else ():
+        mistakes, notes = import_module(module).check_rows(env_id, options, spec, steps, seed, device)
+        report.mistakes += mistakes
+        report.notes += notes
+        if mistakes:
+            return report
     main = dry_run.play(-(-steps // dry_run.rows), seed)
     _report_speed(report, main)
     _report_episodes(report, main)

@@ -20,7 +20,7 @@ class EvalCommand(Played):
     episodes: int = option(10, at_least=1)
     """Whole episodes to play."""
     video: Path | None = None
-    """Write the first episode as a video (.mp4 or .gif)."""
+    """Write the best episode as a video (.mp4 or .gif); for that they are played one after another."""
     seed: int = option(0, at_least=0)
     """Seed of environments and actions."""
     greedy: bool = False

@@ -7,13 +7,13 @@ allowed values and its default.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field, make_dataclass
+from dataclasses import field, fields, make_dataclass
 from typing import Annotated, Any, Protocol
 
 import tyro
 
 from pbt_rl.cli.parse import value_of
-from pbt_rl.config import own_hypers
+from pbt_rl.config import hypers_of, load_algorithm, own_hypers
 from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES
 from pbt_rl.options import Option, allowed, table
 from pbt_rl.pbt.registry import CONTROLLERS
@@ -69,6 +69,12 @@ def related(chosen: Mapping[str, str | None]) -> frozenset[str]:
     return frozenset(names - {""})
 
 
+def unread_hypers(algo: str) -> frozenset[str]:
+    """Return the options of hypers that an algorithm does not read; it is imported for that. Raises ConfigError."""
+    read = load_algorithm(algo).reads(use_vtrace=True)
+    return frozenset(f"hypers.{one.name}" for one in fields(hypers_of(algo)) if one.name not in read)
+
+
 def _family(env: str) -> str:
     return str(SHORT_NAMES.get(env, env)).partition("/")[0]
 
@@ -79,11 +85,13 @@ def print_help(command: Any, prog: str, arguments: list[str]) -> None:
     --help: the common options, and those that belong to what the arguments name. --help-all: every option.
     """
     everything = "--help-all" in arguments
-    extra = related({name: value_of(arguments, f"--{name}") for name in NAMING})
+    named = {name: value_of(arguments, f"--{name}") for name in NAMING}
+    extra, unread = related(named), frozenset() if named["algo"] is None else unread_hypers(named["algo"])
     shown = [
         option
         for option in table(command).values()
-        if everything or option.metadata.get("common") or belongs(option.field, extra)
+        if (everything or option.metadata.get("common") or belongs(option.field, extra))
+        and option.field not in unread
     ]
     try:
         tyro.cli(_drawn(command, shown), prog=prog, args=["--help"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from pathlib import Path
@@ -21,7 +22,7 @@ import tyro
 from pbt_rl.errors import ConfigError
 from pbt_rl.given.values import number, spelt, unknown, whole
 from pbt_rl.options import Option, build, changed, table
-from pbt_rl.recipes import merged
+from pbt_rl.recipes import PAIRS, merged
 
 T = TypeVar("T")
 HELP = {"-h", "--help"}
@@ -62,7 +63,7 @@ def over(default: Any, options: Mapping[str, Option], values: Mapping[str, Any])
 
 def holds_pairs(name: str) -> bool:
     """Whether an option holds key=value entries, of which a later one takes the place of one with the same key."""
-    return name.endswith("option")
+    return name.endswith("option") or name in PAIRS
 
 
 def typed(options: Mapping[str, Option], arguments: Sequence[str], prog: str) -> dict[str, Any]:
@@ -88,13 +89,26 @@ def typed(options: Mapping[str, Option], arguments: Sequence[str], prog: str) ->
             last_switch = ""
             continue
         written, equals, text = word.partition("=")
-        option, negated = _find(written, options, known, prog)
+        key = written.removeprefix("--shaping.") if "shaping" in options else written
+        option, negated = _find(written if key == written else "--shaping", options, known, prog)
         given = [text] if equals else _taken(option, rest)
+        if key != written:
+            given = [f"{key}={_number(written, given)}"]
         value = _read(option, written, given, negated=negated)
         values[option.field] = values.get(option.field, ()) + value if _is_repeated(option) else value
         last_switch = written if option.bare is bool and not given else ""
     values |= _placed(positional, free, behind, prog)
     return values
+
+
+def _number(written: str, given: Sequence[str]) -> float:
+    """Return the number that follows --shaping.NAME. Raises ConfigError."""
+    if not given:
+        raise ConfigError(f"{written} needs a value")
+    try:
+        return number(given[0])
+    except ValueError as remedy:
+        raise ConfigError(f"{written} {given[0] or repr('')} cannot be used: give {remedy}") from None
 
 
 def _placed(
@@ -114,6 +128,25 @@ def _placed(
         option.field: _read(option, option.name.upper(), [word], negated=False)
         for option, word in zip(positional, free, strict=False)
     }
+
+
+def as_typed(option: Option, value: object) -> list[str]:
+    """Return a value of an option as it is typed: one text, or one for each entry of an option that is repeated."""
+    if _is_repeated(option):
+        assert isinstance(value, tuple)
+        return [f"--{option.name} {shlex.quote(str(entry))}" for entry in value]
+    entries = value if isinstance(value, tuple) else (value,)
+    return [shlex.join([f"--{option.name}", *map(_as_word, entries)])]
+
+
+def _as_word(value: object) -> str:
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def _is_repeated(option: Option) -> bool:

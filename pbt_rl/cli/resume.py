@@ -12,6 +12,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.given.values import spelt
 from pbt_rl.options import as_base, changed, table
 from pbt_rl.record.saved import Trust, read_config
+from pbt_rl.run.spare import spare_learner
 
 PROG = "pbt-rl resume RUN"
 USAGE = f"""usage: {PROG} [OPTIONS]
@@ -41,9 +42,14 @@ def run(arguments: list[str]) -> int:
     if arguments[0].startswith("-"):
         raise ConfigError(f"the folder of a run comes first, not {arguments[0]}: {PROG} [OPTIONS]")
     config = parse_resume(_named(arguments[0]), arguments[1:])
-    from pbt_rl.run.train import train
+    spare = None if config.mode == "serial" else spare_learner()
+    try:
+        from pbt_rl.run.train import train
 
-    return train(config)
+        return train(config, spare=spare)
+    finally:
+        if spare is not None:
+            spare.discard()
 
 
 def parse_resume(folder: Path, arguments: list[str]) -> Config:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
 from pbt_rl.cli.help import ENVIRONMENT_GROUPS, print_help, read_groups
-from pbt_rl.cli.parse import typed, value_of
+from pbt_rl.cli.parse import as_typed, typed, value_of
 from pbt_rl.config import Config, hypers_of
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, require
@@ -16,11 +16,13 @@ from pbt_rl.given.files import read_config, read_file, with_start_values, writte
 from pbt_rl.options import as_base, build, option, table
 from pbt_rl.recipes import RECIPES, composed, named
 from pbt_rl.record.folder import RunFolder
+from pbt_rl.run.spare import SpareLearner, spare_learner
 
 PROG = "pbt-rl train"
 Form = Literal["text", "toml", "yaml", "json"]
 FIELDS = [f.name for f in fields(Config)]
 HELP = {"-h", "--help", "--help-all"}
+WITHOUT_A_RUN = HELP | {"--show"}
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,10 @@ class TrainCommand(Config):
     """Train a population of policies."""
 
     show: bool = option(False, common=True)
-    """Print the resolved config and the plan (actors, units, rows, devices, batch) and start nothing."""
+    """Print the plan (actors, units, rows, devices, batch), the values that are tuned and the options that differ from
+    the defaults, and start nothing."""
     format: Form = "text"
-    """With --show: print the config alone, as a file for --config."""
+    """With --show: print the whole config instead, as a file for --config."""
     config: Path | None = option(None, common=True)
     """File of options, FILE.toml, FILE.yaml or FILE.json, such as runs/NAME/config.json. The command line wins."""
     recipe: str = option(
@@ -41,23 +44,51 @@ class TrainCommand(Config):
 
 def run(arguments: list[str]) -> int:
     """Train, or with --show print what would be trained."""
+    serial = value_of(arguments, "--mode") == "serial"
+    spare = None if serial or WITHOUT_A_RUN & set(arguments) else spare_learner()
+    try:
+        return _run(arguments, spare)
+    finally:
+        if spare is not None:
+            spare.discard()
+
+
+def _run(arguments: list[str], spare: SpareLearner | None) -> int:
     config, show = parse_train(arguments)
     from pbt_rl.record.folder import to_json
-    from pbt_rl.run.describe import describe_plan, describe_values
+    from pbt_rl.run.describe import describe_comparisons, describe_plan, describe_values
     from pbt_rl.run.train import resolve, train
 
     if not show:
-        return train(config)
+        return train(config, spare=spare)
     resolved = resolve(config)
     initial = resolved.controller().initial(config.members)
     if show != "text":
         print(written(to_json(config), show), end="")
         return 0
+    lines = [
+        *describe_plan(resolved),
+        *describe_comparisons(config),
+        *describe_values(resolved, initial[0]),
+    ]
+    lines += ["options that differ from the defaults (by recipes or as typed; --format toml prints all):"]
     unread = ENVIRONMENT_GROUPS - read_groups(config.env, resolved.spec.seats)
-    shown = {name: value for name, value in to_json(config).items() if name not in unread}
-    print(json.dumps(shown, indent=2))
-    print("\n".join([*describe_plan(resolved), *describe_values(resolved, initial[0])]))
+    print("\n".join([*lines, *(f"  {line}" for line in _differing(config, unread, resolved.table))]))
     return 0
+
+
+def _differing(config: Config, unread: Collection[str], values: Collection[str]) -> list[str]:
+    """Return the options that differ from the defaults, as they are typed.
+
+    unread: groups of options, and values: the hypers that are read.
+    """
+    found = []
+    for one in table(config).values():
+        group, value = one.path[0], one.of(config)
+        shown = group not in unread and (group != "hypers" or one.path[-1] in values)
+        if shown and value != one.default:
+            found += as_typed(one, value)
+    return found
 
 
 def parse_train(arguments: list[str]) -> tuple[Config, Form | None]:

@@ -257,7 +257,8 @@ def control_lines(view: RunView) -> list[str]:
         return []
     groups = (("population", own), (CONTROL, others))
     return [
-        SEPARATOR.join(
+        "in training: "
+        + SEPARATOR.join(
             f"{name}: best {number(s.best)}, mean {number(s.mean)} ± {number(s.spread)}" for name, s in groups
         )
     ]

@@ -73,7 +73,7 @@ def _member(member: MemberView) -> dict[str, Any]:
     if member.control:
         content["control"] = True
     if member.final is not None:
-        content["final"] = asdict(member.final)
+        content["final"] = {name: x for name, x in asdict(member.final).items() if name != "halves"}
     if member.tasks:
         content["tasks"] = {name: task and asdict(task) for name, task in member.tasks.items()}
     return content | {name: member.stats[name] for name in MATCHUP_STATS if name in member.stats}

@@ -82,7 +82,7 @@ class Drawing:
     def __init__(self, run: Path, warn: Callable[[str], None]) -> None:
         self._run, self._warn = run, warn
         self._module: str | None = next(iter(offered("pbt_rl", "FIGURES")), None)
-        self._child: Child[Never, Never] | None = None
+        self.child: Child[Never, Never] | None = None
         self._file: IO[bytes] | None = None
         self._requested = self._given_up = False
         self._failures = 0
@@ -101,28 +101,28 @@ class Drawing:
     def poll(self) -> dict[str, bytes]:
         """Return images that have become ready; begin the next drawing if one is due."""
         ready = self._collect()
-        if self._requested and self._child is None and time.monotonic() >= self._next:
+        if self._requested and self.child is None and time.monotonic() >= self._next:
             self._begin(priority=LOWEST)
         return ready
 
     def finish(self, patient: Callable[[], bool] = lambda: True) -> dict[str, bytes]:
         """Wait for the last drawing while `patient`, end its process, and return the images."""
-        began, slow = time.monotonic(), self._child
+        began, slow = time.monotonic(), self.child
         ready: dict[str, bytes] = {}
-        while (self._child is not None or self._requested) and patient():
+        while (self.child is not None or self._requested) and patient():
             waited = time.monotonic() - began
             if waited > PATIENCE_SECONDS:
                 break
             ready = self._collect() or ready
-            if slow is not None and self._child is slow and waited > HURRY_SECONDS:
+            if slow is not None and self.child is slow and waited > HURRY_SECONDS:
                 slow.end(0.0)
                 self._release()
                 self._requested = True
-            if self._requested and self._child is None:
+            if self._requested and self.child is None:
                 self._begin(priority=0)  # nothing trains any more
             time.sleep(0.02)
-        if self._child is not None:
-            self._child.end(0.0)
+        if self.child is not None:
+            self.child.end(0.0)
             self._release()
             if patient():
                 self._warn(f"the last figures for TensorBoard were not drawn within {PATIENCE_SECONDS:.0f} s")
@@ -136,16 +136,16 @@ class Drawing:
             number = self._file.fileno()
             setup = DrawingSetup(self._run, number, priority)
             assert self._module is not None
-            self._child = Child(self._module, "the drawing", setup, [number])
+            self.child = Child(self._module, "the drawing", setup, [number])
         except OSError as error:
             self._release()
             self._failed(reason(error))
 
     def _collect(self) -> dict[str, bytes]:
-        if self._child is None or self._file is None:
+        if self.child is None or self._file is None:
             return {}
         seconds = time.monotonic() - self._began
-        code = self._child.exit_code()
+        code = self.child.exit_code()
         if code is None and seconds < LIMIT_SECONDS:
             return {}
         images: dict[str, bytes] = {}
@@ -155,15 +155,13 @@ class Drawing:
             self._failures = 0
             self._next = self._began + max(MIN_GAP_SECONDS, GAP_FACTOR * seconds)
         else:
-            self._failed(
-                f"it took over {LIMIT_SECONDS:.0f} s" if code is None else self._child.how_it_ended()
-            )
-        self._child.end(0.0)
+            self._failed(f"it took over {LIMIT_SECONDS:.0f} s" if code is None else self.child.how_it_ended())
+        self.child.end(0.0)
         self._release()
         return images
 
     def _release(self) -> None:
-        self._child = None
+        self.child = None
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -236,7 +234,7 @@ class TensorBoard:
         """Those that are not written yet, each with its clip."""
         self._last: RunView | None = None
         self._outage = Outage("TensorBoard files", warn)
-        self._drawing = Drawing(run.path, warn)
+        self.drawing = Drawing(run.path, warn)
         self._figures = figures
 
     def state(self) -> dict[str, Any]:
@@ -256,7 +254,7 @@ class TensorBoard:
     def request_figures(self) -> None:
         """Have the population's figures drawn soon. Call it once the journal holds the round of a comparison."""
         if self._figures:
-            self._drawing.request()
+            self.drawing.request()
 
     def evaluated(self, evaluation: Evaluation, clip: bytes) -> None:
         """Write an evaluation at the frames at which it was made. clip: GIF of its first episode; empty without one."""
@@ -266,7 +264,7 @@ class TensorBoard:
     def update(self, view: RunView) -> None:
         """Receive a view; write it if the gap has passed or a member has changed."""
         self._unwritten = self._last = view
-        self._images.update(self._drawing.poll())
+        self._images.update(self.drawing.poll())
         if (
             self._changed(view)
             or self._images
@@ -277,7 +275,7 @@ class TensorBoard:
     def close(self, patient: Callable[[], bool] = lambda: True) -> None:
         """Write the last view if that has not happened, wait for the last figures while `patient`, close all files."""
         self._try(last=True)  # before the figures, which take seconds
-        self._images.update(self._drawing.finish(patient))
+        self._images.update(self.drawing.finish(patient))
         if self._images:
             self._try(last=True)
         for file in (self._population, *self._members):

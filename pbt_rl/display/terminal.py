@@ -114,7 +114,7 @@ class Terminal:
     ) -> None:
         """heading: lines to print at the start, such as the run's folder. plain: None depends on the output."""
         self._console = console or _console()
-        self._heading = heading
+        self.heading = heading
         self.plain = not is_live_terminal(self._console) if plain is None else plain
         self._live: Live | None = None
         self._next_plain_seconds = -math.inf
@@ -126,7 +126,7 @@ class Terminal:
 
     def start(self) -> None:
         """Print the heading and, on a terminal, take over its last lines."""
-        for line in self._heading:
+        for line in self.heading:
             self.event(line)
         if not self.plain:
             # No refresh thread: the table is drawn when a view comes, and at no other time.
@@ -240,7 +240,7 @@ def plain_line(view: RunView) -> str:
     )
     others = standing(view.members, control=True)
     if others:
-        leading += f" (control: best {number(others.best)} mean {number(others.mean)})"
+        leading += f" (control, in training: best {number(others.best)} mean {number(others.mean)})"
     return SEPARATOR.join([*progress(view), leading, f"replacements {view.replacements}", *time_left(view)])
 
 
@@ -258,18 +258,22 @@ def applied_text(applied: Applied, reason: str = "", *, restart: bool = False) -
     )
 
 
-def next_commands(folder: Path, playing: str = "", going_on: str = "") -> list[str]:
+def next_commands(
+    folder: Path, playing: str = "", going_on: str = "", *, trained: bool = True, saved: bool = True
+) -> list[str]:
     """Return what to do with a run that has ended.
 
-    playing, going_on: what `eval` and `resume` need behind its folder.
+    playing, going_on: what `eval` and `resume` need behind its folder. trained: it has frames to report. saved: it has
+    a checkpoint to play and to go on from.
     """
     run = shlex.quote(str(folder))
-    return [
-        f"run folder: {folder}",
-        f"pbt-rl report {run}  # one page: ancestry, schedules, curves",
-        f"pbt-rl eval {run}{playing}  # play its best member",
-        f"pbt-rl resume {run}{going_on}  # go on, with a larger budget or after an interruption",
-    ]
+    lines = [f"run folder: {folder}"]
+    if trained:
+        lines.append(f"pbt-rl report {run}  # one page: ancestry, schedules, curves")
+    if saved:
+        lines.append(f"pbt-rl eval {run}{playing}  # play its best member")
+        lines.append(f"pbt-rl resume {run}{going_on}  # go on, with a larger budget or after an interruption")
+    return lines
 
 
 def evaluation_text(evaluation: Evaluation) -> str:

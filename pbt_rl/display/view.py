@@ -54,6 +54,8 @@ class FinalGames:
     mean: float
     spread: float
     episodes: int
+    halves: tuple[float, float] | None = None
+    """Means of every other episode, and of the rest: one picks a member of a group, the other scores it."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import pbt_rl
 from pbt_rl.config import Config
 from pbt_rl.envs.base import ActionSpec
 from pbt_rl.export.net import STATE_IN, ExportedPolicy, Port
+from pbt_rl.pbt.history.lineage import Lineage, Node
 from pbt_rl.pbt.hypers import SHAPING
-from pbt_rl.pbt.lineage import Lineage, Node
 from pbt_rl.pbt.objectives import mean, spread
 from pbt_rl.record.saved import SavedPolicy
 from pbt_rl.wire.store import SnapshotHeader
@@ -32,6 +32,26 @@ outputs = policy(*inputs)  # tensors, in the order of the table""",
     "safetensors": """from safetensors.numpy import load_file
 
 weights = load_file("policy.safetensors")  # net.*: the network's state_dict; statistics.*: the normalisers""",
+    "rsl_rl": """import json
+
+from rsl_rl.runners import OnPolicyRunner
+
+with open("policy_rsl_rl.json") as file:
+    found = json.load(file)
+runner = OnPolicyRunner(env, found["runner"], device=env.device)  # name your observation group in "obs_groups"
+runner.load("policy_rsl_rl.pt")  # without a critic in it: load_cfg={"actor": True}
+act = runner.get_inference_policy()
+
+# Or train anew by the schedule that was found:
+steps = env.num_envs * found["runner"]["num_steps_per_env"]
+for now, then in zip(found["schedule"], [*found["schedule"][1:], found["end"]]):
+    for name, value in now["algorithm"].items():
+        setattr(runner.alg, name, value)
+    for group in runner.alg.optimizer.param_groups:
+        group["lr"] = now["algorithm"]["learning_rate"]
+    for term, weight in now["reward_weights"].items():
+        env.unwrapped.reward_manager.get_term_cfg(term).weight = weight
+    runner.learn((then["steps"] - now["steps"]) // steps)""",
 }
 
 

@@ -19,9 +19,10 @@ OF_ONE_MEMBER = ("member", "at", "episodes", "seed")
 class ExportCommand(Played):
     """Write a trained member as a file for other programs, with a model card, or the run's trials for Optuna."""
 
-    format: Literal["onnx", "torchscript", "safetensors", "optuna"] = "onnx"
+    format: Literal["onnx", "torchscript", "safetensors", "rsl_rl", "optuna"] = "onnx"
     """onnx, torchscript: the network as a function from observations to actions. safetensors: its weights by name.
-    optuna: all trials of the run (one per member and generation), as a journal storage that optuna-dashboard shows."""
+    rsl_rl: a checkpoint for RSL-RL's runner, with its options and the schedule that PBT found as JSON. optuna: all
+    trials of the run (one per member and generation), as a journal storage that optuna-dashboard shows."""
     out: Path | None = None
     """Folder to write to. None: `export/policy_NN` in the run's folder, `export` for trials."""
     episodes: int = option(10, at_least=0, zero="none")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pbt_rl.extras import Command
 
-NEEDS = ("pbt_rl.report",)
+NEEDS = ("pbt_rl.report", "pbt_rl.pbt.history")
 COMMANDS = (
     Command(
         "export",
         "pbt_rl.export.command",
         "RUN --format onnx",
-        "write a trained member (onnx, torchscript, safetensors) or the trials (optuna) for others",
+        "write a trained member (onnx, torchscript, safetensors, rsl_rl) or the trials (optuna) for others",
     ),
 )
 ASKED = ("export runs/x",)

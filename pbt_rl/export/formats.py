@@ -104,12 +104,14 @@ def write_safetensors(policy: ExportedPolicy, path: Path) -> None:
         assert all(torch.equal(file.get_tensor(name), x) for name, x in tensors.items())
 
 
-FORMATS: Mapping[str, tuple[str, Callable[[ExportedPolicy, Path], None]]] = {
-    "onnx": (".onnx", write_onnx),
-    "torchscript": (".pt", write_torchscript),
-    "safetensors": (".safetensors", write_safetensors),
+FORMATS: Mapping[str, Callable[[ExportedPolicy, Path], None]] = {
+    "onnx": write_onnx,
+    "torchscript": write_torchscript,
+    "safetensors": write_safetensors,
 }
-"""Name -> (suffix, writer)."""
+"""Name -> writer of what needs the policy alone."""
+SUFFIXES = {"onnx": ".onnx", "torchscript": ".pt", "safetensors": ".safetensors", "rsl_rl": "_rsl_rl.pt"}
+"""Name -> how its file's name ends."""
 
 
 def check_same(policy: ExportedPolicy, run: Run, path: Path) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 from pbt_rl.envs.registry import EnvOptions, played
 from pbt_rl.errors import ConfigError
 from pbt_rl.export.card import Card
-from pbt_rl.export.formats import FORMATS
+from pbt_rl.export.formats import FORMATS, SUFFIXES
 from pbt_rl.export.net import exported_policy
-from pbt_rl.pbt.lineage import Lineage
+from pbt_rl.export.rsl_rl import write_rsl_rl
+from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.play.evaluate import evaluation_spec, play_episodes
 from pbt_rl.play.policy import Policy, load_pack, say
 from pbt_rl.record.folder import RunFolder
@@ -29,13 +30,12 @@ def export_member(
     seed: int = 0,
     trust: Trust = NO_TRUST,
 ) -> list[Path]:
-    """Write a member in one of FORMATS, and a model card; return the files.
+    """Write a member in one of SUFFIXES, and a model card; return the files.
 
     out: folder; None: `export/policy_NN` of the run. episodes: to play for the score on the card, as `pbt-rl eval`
     plays them; 0: none. trust: what is imported of what the run names. Raises ConfigError for a member that was not
     saved, missing packages, a folder that cannot be written, and a network that the format cannot hold.
     """
-    suffix, write = FORMATS[form]
     config = read_config(source.run)
     trust.check_given(config, source.run)
     trust.check(config, PLAY, source.run)
@@ -44,19 +44,26 @@ def export_member(
     pack = load_pack(config, spec, saved, seed)
     policy = exported_policy(config, spec, pack)
     folder = out or source.run / "export" / f"policy_{saved.member:02d}"
-    path = folder / f"policy{suffix}"
+    path = folder / f"policy{SUFFIXES[form]}"
+    _, header = saved.checkpoint.tensors(saved.member)
+    lineage = _lineage(saved)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write(policy, path)
+        paths = [path]
+        if form == "rsl_rl":
+            known = lineage is not None and (header.member, header.generation) in lineage
+            line = lineage.line((header.member, header.generation)) if lineage is not None and known else []
+            paths = write_rsl_rl(policy, path, config, header, line)
+        else:
+            FORMATS[form](policy, path)
         scores = _scores(Policy(pack, spec, config.model, seed, greedy=False), options, episodes, seed)
-        _, header = saved.checkpoint.tensors(saved.member)
-        there = [name for name, (ending, _) in FORMATS.items() if (folder / f"policy{ending}").exists()]
+        there = [name for name, suffix in SUFFIXES.items() if (folder / f"policy{suffix}").exists()]
         text = played(config.env, options)
-        card = Card(config, saved, header, policy, there, scores, text, _lineage(saved))
+        card = Card(config, saved, header, policy, there, scores, text, lineage)
         (folder / CARD).write_text(card.text(), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
-    return [path, folder / CARD]
+    return [*paths, folder / CARD]
 
 
 def _scores(policy: Policy, options: EnvOptions, episodes: int, seed: int) -> list[float]:

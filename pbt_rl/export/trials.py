@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.export.formats import require_packages
+from pbt_rl.pbt.history.lineage import Node
 from pbt_rl.pbt.hypers import Values
-from pbt_rl.pbt.lineage import Node
 from pbt_rl.report.read import History, read_run
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.games.options import GamesOptions
 from pbt_rl.pbt.objectives import mean, spread
-from pbt_rl.play.evaluate import counted_objectives, evaluation_spec, film_maker, play_episodes
+from pbt_rl.play.evaluate import Recording, counted_objectives, evaluation_spec, film_maker, play_episodes
 from pbt_rl.play.policy import Policy, load_pack
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.record.saved import SavedPolicy
@@ -73,9 +72,14 @@ def evaluated(setup: EvaluationSetup) -> Evaluated:
     if setup.descriptor < 0:
         played = play_episodes(policy, options, episodes, seed)
     else:
+        clip = film_maker("evaluate-video").Clip
         with os.fdopen(setup.descriptor, "wb") as file:
             played = play_episodes(
-                policy, options, episodes, seed, partial(film_maker("evaluate-video").Clip, file)
+                policy,
+                options,
+                episodes,
+                seed,
+                lambda camera: Recording(camera, clip(file, camera.frames_per_second)),
             )
     counted = counted_objectives(spec, played)
     return Evaluated(mean(counted), spread(counted), len(played), time.monotonic() - began)

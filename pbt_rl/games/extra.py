@@ -6,7 +6,9 @@ from pbt_rl.games.options import GamesOptions
 
 FIELDS = GamesOptions
 """Options of a run."""
-GAMES = "pbt_rl.games.run"
+CHECKS = "pbt_rl.games.run:check"
+"""See `run.resolved.ResolvedRun`."""
+GAMES = "pbt_rl.games.run:SavedMembers"
 """See `run.games`."""
 ASKED = (
     "train --env toy/identity --final-episodes 4 --show",

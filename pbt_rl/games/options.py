@@ -13,7 +13,7 @@ from pbt_rl.options import option
 class GamesOptions:
     """Fresh games of saved members: of the best one beside training, and of the first ones at the end."""
 
-    final_episodes: int | None = option(None, at_least=0, zero="none", may_change=True)
+    final_episodes: int | None = option(None, at_least=0, zero="none", may_change=True, common=True)
     """Fresh episodes that the first four members play at the end, as `pbt-rl eval` plays them; the best one of these
     is named the best. If the number is given, up to four members without an objective since their last change play
     too. None: 20, within a tenth of the time trained and a minute, so none in a short run; none

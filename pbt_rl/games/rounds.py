@@ -66,7 +66,7 @@ def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
     config, seed = setup.config, setup.config.seed
     spec, options = evaluation_spec(config)
     pack = load_pack(config, spec, SavedPolicy(Path(), setup.checkpoint, setup.member), seed)
-    rows = rows_of(setup.episodes)
+    rows = setup.episodes if spec.resident else rows_of(setup.episodes)  # a row of tensors costs little
     unit = make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))
     with closing(unit):
         yield from islice(

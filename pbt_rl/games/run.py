@@ -36,11 +36,12 @@ from pbt_rl.games.rounds import JUDGE, FinalRound, FinalSetup
 from pbt_rl.pbt.events import Evaluation as Recorded
 from pbt_rl.pbt.events import decode_event
 from pbt_rl.pbt.objectives import mean, spread
+from pbt_rl.plan import Plan
 from pbt_rl.play.evaluate import film_maker
 from pbt_rl.procs.child import Child
 from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import Checkpoint
-from pbt_rl.run.games import NoGames, Record
+from pbt_rl.run.games import Nobody, NoGames, Record
 
 EVALUATION_BYTES = 360 << 20
 """The process that plays beside training, with a few small environments."""
@@ -63,7 +64,7 @@ class _Playing:
     clip: IO[bytes] | None
 
 
-def check(config: Config, spec: EnvSpec) -> None:
+def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
     """Check that games beside training mean something, and that they can be filmed. Raises ConfigError."""
     options = config.group(GamesOptions)
     require(
@@ -83,20 +84,27 @@ def check(config: Config, spec: EnvSpec) -> None:
         )
 
 
-def games(
-    config: Config,
-    logs: Path | None,
-    evaluated_frames: Callable[[], int],
-    record: Record,
-    note: Callable[[str], None],
-) -> NoGames:
-    """Return the games of a run."""
-    return Evaluations(config, logs, evaluated_frames, record, note)
+class SavedMembers(Nobody):
+    """The best one plays beside training, the first ones at the end."""
 
+    def host_bytes(self, config: Config) -> int:
+        """See Nobody."""
+        return EVALUATION_BYTES if config.group(GamesOptions).evaluate_every_frames else 0
 
-def host_bytes(config: Config) -> int:
-    """Return the memory of the process that plays beside training."""
-    return EVALUATION_BYTES if config.group(GamesOptions).evaluate_every_frames else 0
+    def games(
+        self,
+        config: Config,
+        logs: Path | None,
+        evaluated_frames: Callable[[], int],
+        record: Record,
+        note: Callable[[str], None],
+    ) -> NoGames:
+        """See Nobody."""
+        return Evaluations(config, logs, evaluated_frames, record, note)
+
+    def recorded_late(self, journal: Path, position: int, frames: int) -> list[Evaluation]:
+        """See Nobody."""
+        return recorded_late(journal, position, frames)
 
 
 def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]:
@@ -358,7 +366,14 @@ def play_final_games(
     if config.controls:  # the best of several means is the higher the fewer episodes each is of
         least = min(map(len, scores.values()))
         scores = {member: own[:least] for member, own in scores.items()}
-    return {member: FinalGames(mean(own), spread(own), len(own)) for member, own in scores.items()}
+    return {
+        member: FinalGames(mean(own), spread(own), len(own), _halves(own) if config.controls else None)
+        for member, own in scores.items()
+    }
+
+
+def _halves(scores: Sequence[float]) -> tuple[float, float] | None:
+    return (mean(scores[::2]), mean(scores[1::2])) if len(scores) > 1 else None
 
 
 def _note_ending(child: FinalChild, note: Callable[[str], None]) -> None:

@@ -18,84 +18,16 @@ from pbt_rl.config import Config, hypers_of
 from pbt_rl.errors import ConfigError
 from pbt_rl.extras import offered
 from pbt_rl.options import MOST, as_type, table
+from pbt_rl.recipes import PAIRS
 
-FRAMES = "it counts emulator frames of each member, steps x frame skip (4 on Atari)"
 ELSEWHERE: dict[str, tuple[str, str]] = {
     name: (option, remark)
-    for option, remark, names in (
-        ("env", "", "env-id env-name environment game task"),
-        ("num-policies", "", "population population-size pop-size num-members members num-samples"),
-        ("algo", "", "algorithm alg"),
-        ("devices", "", "device gpu gpus cuda num-gpus"),
-        ("seed", "", "random-seed"),
-        ("name", "", "experiment experiment-name exp exp-name run-name"),
-        ("out", "", "train-dir output output-dir out-dir log-dir logdir results-dir save-dir storage-path"),
-        ("train-for-frames", FRAMES, "total-timesteps num-timesteps timesteps total-steps max-steps"),
-        ("train-for-frames", FRAMES, "train-for-env-steps total-frames frames max-frames num-frames"),
-        ("train-for-seconds", "", "time-limit time-budget max-time max-seconds"),
-        ("actors", "", "workers num-workers num-actors n-workers num-env-runners num-rollout-workers"),
-        ("envs-per-unit", "", "num-envs n-envs envs num-envs-per-worker num-envs-per-env-runner"),
-        ("units-per-actor", "", "worker-num-splits"),
-        ("save-every-frames", "", "save-every save-freq checkpoint-freq save-milestones-sec"),
-        ("save-every-seconds", "", "save-every-sec"),
-        ("decorrelate-steps", "0: not at all", "decorrelate-envs-on-one-worker"),
-        (
-            "evaluate-every-frames",
-            FRAMES,
-            "evaluate-every eval-every eval-freq eval-interval evaluation-interval",
-        ),
-        ("overwrite", "", "force restart-behavior"),
-        ("show", "", "dry-run print-config"),
-        ("config", "", "cfg conf config-file config-path"),
-        ("mode", "sync, async or serial", "async-rl serial-mode synchronous"),
-        ("pbt.enabled", "it is on if not switched off by --pbt.no-enabled", "with-pbt pbt use-pbt"),
-        ("pbt.period-frames", FRAMES, "pbt-period-env-steps perturbation-interval pbt-interval"),
-        ("pbt.start-frames", FRAMES, "pbt-start-mutation burn-in-period burn-in warmup"),
-        ("pbt.replace-fraction", "", "pbt-replace-fraction quantile-fraction truncation"),
-        ("pbt.mutation-rate", "", "pbt-mutation-rate"),
-        ("pbt.replace-gap", "", "pbt-replace-reward-gap"),
-        ("pbt.replace-gap-absolute", "", "pbt-replace-reward-gap-absolute"),
-        ("pbt.tune", "", "hyperparam-mutations tune hyperparam-bounds pbt-optimize-gamma"),
-        ("hypers.learning-rate", "", "lr alpha step-size"),
-        ("hypers.entropy-coef", "", "ent-coef entropy-coeff entropy-cost exploration-loss-coeff"),
-        ("hypers.value-coef", "", "vf-coef value-loss-coeff value-loss-coef vf-loss-coeff baseline-cost"),
-        ("hypers.clip-ratio", "", "clip clip-coef clip-range clip-param ppo-clip-ratio"),
-        ("hypers.clip-value", "", "ppo-clip-value clip-range-vf vf-clip-param clip-vloss"),
-        ("hypers.max-grad-norm", "", "grad-clip grad-norm"),
-        ("hypers.gamma", "", "discount discounting discount-factor"),
-        ("hypers.gae-lambda", "", "lambda lam gae"),
-        ("learner.batch", "steps of each policy", "batch-size train-batch-size"),
-        ("learner.minibatches", "", "num-minibatches n-minibatches num-batches-per-epoch"),
-        ("learner.epochs", "", "num-epochs n-epochs update-epochs num-sgd-iter ppo-epochs"),
-        (
-            "learner.rollout",
-            "",
-            "rollout-length rollout-fragment-length num-steps n-steps unroll-length recurrence",
-        ),
-        ("learner.kl-target", "", "lr-schedule-kl-threshold target-kl"),
-        ("learner.returns", "gae or vtrace", "with-vtrace use-vtrace vtrace"),
-        ("learner.normalize-returns", "", "norm-reward"),
-        ("learner.normalize-observations", "for images learner.normalize-images", "normalize-input norm-obs"),
-        ("model.core", "none, gru or lstm", "use-rnn rnn rnn-type use-lstm lstm recurrent"),
-        ("model.core-size", "", "rnn-size lstm-size"),
-        ("model.core-layers", "", "rnn-num-layers lstm-layers num-rnn-layers"),
-        ("model.critic", "shared or separate", "actor-critic-share-weights vf-share-layers"),
-        ("model.deviation", "free or state", "adaptive-stddev free-log-std"),
-        ("model.action-bounds", "clip or tanh", "squash tanh-actions squash-output continuous-tanh-scale"),
-        ("hypers.kl-coef", "", "kl-loss-coeff kl-coeff"),
-        ("model.encoder", "", "network net policy encoder-conv-architecture"),
-        ("atari.frame-skip", "", "env-frameskip frameskip frame-skip"),
-        ("atari.frame-stack", "", "env-framestack framestack frame-stack"),
-        ("controller", "", "scheduler search-alg"),
-        *(line for lines in offered("pbt_rl", "OTHER_NAMES") for line in lines),
-    )
+    for lines in offered("pbt_rl", "OTHER_NAMES")
+    for option, remark, names in lines
     for name in names.split()
 }
 """Name elsewhere -> (option of `pbt-rl train`, remark)."""
-NO_OPTION = {
-    "pbt-target-objective": "what members are compared by is said by the environment, in info['true_objective'] at an "
-    "episode's end (without it: by the score)",
-}
+NO_OPTION = {name: text for lines in offered("pbt_rl", "NO_OPTION") for name, text in lines.items()}
 """Name elsewhere -> what is done here instead of an option."""
 
 
@@ -126,10 +58,10 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
 
 
 def dotted(options: Mapping[str, Any], *, texts: bool = False) -> list[tuple[str, Any]]:
-    """Return the options of nested mappings and groups by dotted name, keywords of an environment as they are typed."""
+    """Return the options of nested mappings and groups by dotted name, those of PAIRS as they are typed."""
     found: list[tuple[str, Any]] = []
     for name, value in options.items():
-        if str(name).replace("-", "_") == "env_option" and isinstance(value, Mapping):
+        if str(name).replace("-", "_") in PAIRS and isinstance(value, Mapping):
             found.append((name, [f"{key}={_typed(word, texts=texts)}" for key, word in value.items()]))
         elif isinstance(value, Mapping):
             found += [(f"{name}.{inner}", v) for inner, v in value.items()]

@@ -80,6 +80,7 @@ def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = N
             encoder=model.encoder,
             hidden=model.hidden,
             layers=model.layers,
+            activation=model.activation,
             core=model.core,
             core_size=model.core_size,
             core_layers=model.core_layers,

@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pbt_rl.algos.pack import Pack
-from pbt_rl.learner.resident import DeviceShaping, ResidentSampler
 from pbt_rl.learner.sampler import Sampler, ServedUnit
 from pbt_rl.learner.shared import SharedState, SlotHolder
+from pbt_rl.learner.simulators import AnySampler, SlotShaping
 from pbt_rl.learner.trainer import Trainer
 from pbt_rl.wire.mailbox import OBSERVATIONS
-from pbt_rl.wire.tables import ShapingTable
 
 
 class Continuation:
@@ -35,9 +34,9 @@ class Continuation:
         self,
         pack: Pack,
         shared: SharedState,
-        sampler: Sampler | ResidentSampler,
+        sampler: AnySampler,
         trainer: Trainer,
-        shaping: ShapingTable | DeviceShaping,
+        shaping: SlotShaping,
     ) -> None:
         self._pack, self._shared, self._shaping = pack, shared, shaping
         self._sampler, self._trainer = sampler, trainer

@@ -28,6 +28,10 @@ ENVIRONMENT_BYTES: Mapping[str, int] = {"atari": 840 * 1024}
 OPTIMIZER_VECTORS = 3
 """Vectors as long as the parameters that a step of the optimiser has at the same time on a device, where it is not one
 kernel (algos/optim.py); counted on the tests' device."""
+ROUND_BYTES = 32
+"""Of a row: three sums, memory to compute in, stages."""
+GIVEN_BYTES = 10
+"""Of a row: reward, objective, two ends."""
 SMALL_ENVIRONMENT_BYTES = 4096
 """Of one environment of any other: CartPole's. A large one of a user's own is not foreseen."""
 
@@ -83,8 +87,11 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
     environments = plan.environments // spec.seats
     family = config.env.partition("/")[0]
     return PackBytes(
-        rollouts=(rollouts_of(config, plan) + (plan.device != "cpu"))  # recorded turns have one for no unit
+        rollouts=(
+            rollouts_of(config, plan) + (on_device and not spec.resident)
+        )  # recorded turns have one for no unit
         * _rollout_bytes(spec, config.learner.rollout, plan.rows, net.state_size)
+        + spec.resident * plan.rows * _episode_bytes(spec, config.learner.rollout, net.state_size, on_device)
         + plan.units * plan.rows * _stack_bytes(spec),
         replay=_replay_bytes(config, spec, plan),
         weights=plan.slots * (state + copies) + together * (4 * numbers + smaller),
@@ -121,6 +128,18 @@ def _rollout_bytes(spec: EnvSpec, steps: int, rows: int, state_size: int) -> int
         width = 1 if field.dtype == "bool" else 4
         total += width * math.prod(field.shape(steps, rows, sizes))
     return total
+
+
+def _episode_bytes(spec: EnvSpec, steps: int, state_size: int, recorded: bool) -> int:
+    """Return what a row of a simulator has beside its rollout.
+
+    Values after limits, the last observation and state that one was met with, what its episode's round sums up; and
+    what recorded turns are given.
+    """
+    kept = [layout.kept for layout in obs_layouts(spec).values()]
+    last = sum(dtype.itemsize * math.prod(shape) for dtype, shape in kept)
+    given = recorded * (2 * last + GIVEN_BYTES)
+    return 4 * steps + last + 4 * state_size + 8 + ROUND_BYTES + given
 
 
 def _step_bytes(spec: EnvSpec) -> int:

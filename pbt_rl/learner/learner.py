@@ -32,10 +32,10 @@ from pbt_rl.learner.contention import Contention
 from pbt_rl.learner.continuation import Continuation
 from pbt_rl.learner.gpu import PageLocks, free_unused, out_of_memory, prepare, ran_out
 from pbt_rl.learner.members import PackMembers
-from pbt_rl.learner.resident import DeviceShaping, ResidentSampler
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.setup import BeginAgain, LearnerSetup, begin_again
 from pbt_rl.learner.shared import SharedState
+from pbt_rl.learner.simulators import AnySampler, SlotShaping, simulators
 from pbt_rl.learner.trainer import Trainer
 from pbt_rl.learner.trial import BrokenTrialError, fastest_packing
 from pbt_rl.procs.child import ChildFailed, begin_child, send_failure
@@ -141,15 +141,13 @@ class Learner:
 
     def _make_sampler(
         self, distribution: Distribution, boxes: list[tuple[Mailbox, int]], table: ShapingTable
-    ) -> tuple[Sampler | ResidentSampler, ShapingTable | DeviceShaping]:
+    ) -> tuple[AnySampler, SlotShaping]:
         """Return what samples, of mailboxes or in a simulator of its own, and the shaping that its rows read."""
         setup, config, spec, plan = self._setup, self._setup.config, self._setup.spec, self._setup.plan
-        if spec.resident:
-            shaping = DeviceShaping(table, plan.slots, self.pack.device)
-            beat, seed = self._heartbeat.beat_main, setup.seed + 1
-            return ResidentSampler(
-                self.pack, self.shared, config, spec, plan, shaping, distribution, seed, beat
-            ), shaping
+        own = simulators(spec)
+        if own is not None:
+            beat = self._heartbeat.beat_main
+            return own.make_sampler(setup, self.pack, self.shared, table, distribution, beat, self._give_up)
         sampler = Sampler(
             self.pack,
             self.shared,
@@ -202,6 +200,12 @@ class Learner:
         frames_P = steps[self.shared.pack.member] * self._setup.spec.frame_skip
         factor_P = (1.0 - frames_P / self._setup.config.train_for_frames).clip(0.0, 1.0)
         return torch.from_numpy(factor_P).float().to(self.pack.device)
+
+    def _give_up(self, text: str) -> None:
+        """End this process with an error of the user's. Called beside the main thread, which hangs in foreign code."""
+        if isinstance(self._connection, Connection):  # else it is the supervisor's own process
+            self._send(ChildFailed(text, user_error=True))
+            os._exit(1)
 
     def close(self) -> None:
         """Release what would outlast this object. A process that ends need not."""
@@ -369,6 +373,7 @@ class Learner:
             ]
             totals = {
                 "inference": sampling.inference_seconds,
+                "environment": sampling.environment_seconds,
                 "learning": learning.learning_seconds,
                 "waiting": self._waiting_seconds,
             }

@@ -11,18 +11,15 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
-from pbt_rl.algos.optim import ADAM, RMSPROP
+from pbt_rl.algos.optim import OF_ALL_OPTIMIZERS
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.update import CurrentSlots
 from pbt_rl.learner.build import Arrays, fresh_arrays, shrunk_arrays
-from pbt_rl.learner.resident import DeviceShaping
 from pbt_rl.learner.shared import SharedState
+from pbt_rl.learner.simulators import SlotShaping
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.wire.messages import Applied, Load, Save, SetValues
 from pbt_rl.wire.store import Counts, StatePool
-from pbt_rl.wire.tables import ShapingTable
-
-OPTIMIZER_HYPERS = {"learning_rate", "max_grad_norm", *ADAM.hypers, *RMSPROP.hypers}
 
 
 class PackMembers:
@@ -32,7 +29,7 @@ class PackMembers:
         self,
         pack: Pack,
         shared: SharedState,
-        shaping: ShapingTable | DeviceShaping,
+        shaping: SlotShaping,
         states: StatePool,
         seed: int,
         frame_skip: int = 1,
@@ -201,7 +198,7 @@ class PackMembers:
     def _proof(
         self, slot: int, member: int, donor: int | None, began: float, written: float, unchanged: bool
     ) -> Applied:
-        of_optimizer = OPTIMIZER_HYPERS | set(self._pack.optimizer.hypers)
+        of_optimizer = {*OF_ALL_OPTIMIZERS, *self._pack.optimizer.hypers}
         in_use = self._pack.hypers_in_force(slot)
         shaping = self._shaping.read(slot)[1]
         proved = time.perf_counter()

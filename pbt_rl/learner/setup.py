@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
@@ -54,6 +54,22 @@ class LearnerSetup:
         """Return all descriptors, for the process to inherit."""
         single = (self.ready_fd, self.shaping_fd, self.heartbeat_fd, self.pool_fd)
         return sorted({fd for fd in (*self.mailbox_fds, *self.wake_fds, *single) if fd >= 0})
+
+    def with_descriptors(self, numbers: Mapping[int, int]) -> LearnerSetup:
+        """Return the setup with other numbers for the descriptors: number there -> number here."""
+
+        def here(fd: int) -> int:
+            return numbers.get(fd, fd)
+
+        return replace(
+            self,
+            mailbox_fds=tuple(map(here, self.mailbox_fds)),
+            wake_fds=tuple(map(here, self.wake_fds)),
+            ready_fd=here(self.ready_fd),
+            shaping_fd=here(self.shaping_fd),
+            heartbeat_fd=here(self.heartbeat_fd),
+            pool_fd=here(self.pool_fd),
+        )
 
 
 @dataclass(frozen=True)

@@ -22,16 +22,36 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.algos.in_place import InPlaceRollout
+from pbt_rl.algos.batch import Batch
 from pbt_rl.algos.rollout import Rollout
+from pbt_rl.algos.streams import Mark
 from pbt_rl.algos.update import ACTIVE
 from pbt_rl.wire.messages import Episode, Game
 
-AnyRollout = Rollout | InPlaceRollout
+
+class WholeRollout(Protocol):
+    """A rollout that is a batch as it lies. updates, weights_epoch and ready are those of `Rollout`."""
+
+    updates: NDArray[np.int64]
+    weights_epoch: NDArray[np.int64]
+    ready: Mark | None
+
+    def batch(self, usable_P: NDArray[np.bool_]) -> Batch:
+        """Return the batch. usable_P: whether it counts for a policy."""
+
+    def clear(self) -> None:
+        """Write zeros over everything."""
+
+    def poison(self) -> None:
+        """Make it as it was made."""
+
+
+AnyRollout = Rollout | WholeRollout
 
 
 @dataclass(frozen=True)
@@ -99,6 +119,8 @@ class SamplingCounts:
     games: list[Game] = field(default_factory=list)
     """Games of environments with several seats."""
     inference_seconds: float = 0.0
+    environment_seconds: float = 0.0
+    """Of a simulator that the sampler steps itself."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, episodes: Iterable[Episode], games: Iterable[Game]) -> None:

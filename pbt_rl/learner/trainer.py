@@ -26,7 +26,6 @@ from torch import Tensor
 
 from pbt_rl.algos.algorithm import Replay, UpdateSettings
 from pbt_rl.algos.batch import Batch, make_batch
-from pbt_rl.algos.in_place import InPlaceRollout
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.recording import Replays, recorder_of
 from pbt_rl.algos.rollout import Rollout
@@ -203,7 +202,7 @@ class Trainer:
     def _batch(self, rollouts: Sequence[AnyRollout], usable_PK: NDArray[np.bool_]) -> Batch:
         """Put rollouts of units side by side; that of a simulator on the device is a batch as it lies."""
         whole = rollouts[0]
-        if isinstance(whole, InPlaceRollout):
+        if not isinstance(whole, Rollout):
             return whole.batch(usable_PK[:, 0])
         of_units = [rollout for rollout in rollouts if isinstance(rollout, Rollout)]
         return make_batch(of_units, self._pack.num_policies, usable_PK, self._pack.device)

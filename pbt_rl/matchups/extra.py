@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from pbt_rl.config import Config
 
 OPTIONS = {"matchup": MatchupConfig}
-OPPONENTS = "pbt_rl.matchups.run"
+CHECKS = "pbt_rl.matchups.run:check"
+"""See `run.resolved.ResolvedRun`."""
+OPPONENTS = "pbt_rl.matchups.run:BetweenMembers"
 """See `run.opponents.Opponents`."""
 AGAINST = "pbt_rl.matchups.against"
 """Module with `evaluate_against`."""

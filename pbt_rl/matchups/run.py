@@ -18,14 +18,14 @@ from pbt_rl.pbt.state import SHARED
 from pbt_rl.plan import PackPlan, Plan
 from pbt_rl.population.population import Judge, RatesGames
 from pbt_rl.population.slots import Slots
+from pbt_rl.run.opponents import Opponents
 
-__all__ = ["check", "games_between", "judged_by", "matchups", "note", "ratings"]
 UNKNOWN_WIN_RATE = 0.5
 
 
 def check(config: Config, spec: EnvSpec, plan: Plan) -> None:
-    """See Opponents."""
-    objective = judged_by(config)
+    """Raise ConfigError unless members play each other if their games rank them."""
+    objective = config.group(MatchupConfig).objective
     if objective == "return":
         return
     if spec.seats == 1:
@@ -43,30 +43,39 @@ def check(config: Config, spec: EnvSpec, plan: Plan) -> None:
     raise ConfigError(f"--matchup.objective {objective} cannot be used: {reason}: {remedy}")
 
 
-def judged_by(config: Config) -> Judge:
-    """See Opponents."""
-    return config.group(MatchupConfig).objective
+class BetweenMembers(Opponents):
+    """Members play each other."""
 
+    def judged_by(self, config: Config) -> Judge:
+        """See Opponents."""
+        return config.group(MatchupConfig).objective
 
-def ratings(config: Config) -> Ratings:
-    """See Opponents."""
-    return Ratings(config.num_policies, config.group(MatchupConfig).elo_k)
+    def ratings(self, config: Config) -> Ratings:
+        """See Opponents."""
+        return Ratings(config.num_policies, config.group(MatchupConfig).elo_k)
 
+    def matchups(
+        self,
+        config: Config,
+        packs: tuple[PackPlan, ...],
+        seats: int,
+        slots: Slots,
+        ratings: RatesGames | None,
+    ) -> RunMatchups:
+        """See Opponents."""
+        return RunMatchups(config, packs, seats, slots, ratings)
 
-def matchups(
-    config: Config, packs: tuple[PackPlan, ...], seats: int, slots: Slots, ratings: RatesGames | None
-) -> RunMatchups:
-    """See Opponents."""
-    return RunMatchups(config, packs, seats, slots, ratings)
+    def note(self, config: Config, packs: tuple[PackPlan, ...]) -> str:
+        """See Opponents."""
+        matchup = config.group(MatchupConfig)
+        if matchup.scheme == "self" or all(pack.slots == 1 for pack in packs):
+            return super().note(config, packs)
+        limit = f", those of the same device ({len(packs)} devices)" if len(packs) > 1 else ""
+        return f"matchup: {matchup.scheme} against the other members{limit}; members are ranked by {matchup.objective}"
 
-
-def note(config: Config, packs: tuple[PackPlan, ...]) -> str:
-    """See Opponents."""
-    matchup = config.group(MatchupConfig)
-    if matchup.scheme == "self" or all(pack.slots == 1 for pack in packs):
-        return "matchup: every member plays itself, so objectives mean nothing in a game that one wins and one loses"
-    limit = f", those of the same device ({len(packs)} devices)" if len(packs) > 1 else ""
-    return f"matchup: {matchup.scheme} against the other members{limit}; members are ranked by {matchup.objective}"
+    def games_between(self, row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
+        """See Opponents."""
+        return games_between(row_UES, slots, envs)
 
 
 @dataclass(eq=False)

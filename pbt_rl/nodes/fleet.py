@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from pbt_rl.nodes.engine import Engine, HostDied, HostFailed, HostUnavailable, Node
 from pbt_rl.nodes.messages import Heard, HostSetup, RestartActor, Send, SetMatchup, State
-from pbt_rl.nodes.plan import free_places, places_of
+from pbt_rl.nodes.plan import free_places, packs_per_node, places_of
 from pbt_rl.nodes.station import Station
 from pbt_rl.run.awake import AwakeClock
 from pbt_rl.run.fleet import (
@@ -88,6 +88,7 @@ class NodeFleet:
         self._serial = resolved.config.mode == "serial"
         self._going = 0
         """In serial mode, the pack that goes on."""
+        self._share = packs_per_node(engine.nodes(), resolved.config.devices)
         self._place_all()
 
     # -- places ---------------------------------------------------------------------------------------------
@@ -106,7 +107,9 @@ class NodeFleet:
 
     def _place(self, station: Station) -> None:
         taken = [one.place for one in self._stations if one.place is not None]
-        free = free_places(places_of(self._nodes, self._resolved.config.devices), taken, self._shunned)
+        free = free_places(
+            places_of(self._nodes, self._resolved.config.devices, self._share), taken, self._shunned
+        )
         if free:
             place = free[0]
             station.begin(self._engine, place, self._setup(station))

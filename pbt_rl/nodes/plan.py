@@ -16,10 +16,20 @@ from pbt_rl.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 
 
-def places_of(nodes: Mapping[str, Node], devices: str) -> list[Place]:
+def packs_per_node(nodes: Mapping[str, Node], devices: str) -> int:
+    """Return how many packs share a node without GPUs: several if more `cpu` are asked for than there are nodes."""
+    cores = [int(node.cpus) for node in nodes.values() if not node.leaving]
+    wanted, most = devices.count(",") + 1, 1
+    while sum(min(most, count) for count in cores) < wanted and most < max(cores, default=0):
+        most += 1
+    return most
+
+
+def places_of(nodes: Mapping[str, Node], devices: str, share: int = 1) -> list[Place]:
     """Return where packs may run: on GPUs if there are any, else on nodes with a core; not on nodes that leave.
 
-    devices: `auto`, or a list of `cpu` or of `cuda`, one per pack. Raises ConfigError.
+    devices: `auto`, or a list of `cpu` or of `cuda`, one per pack. share: `packs_per_node` as the run began, each with
+    a core at least. Raises ConfigError.
     """
     kinds = {kind.strip() for kind in devices.split(",")}
     if not kinds <= {"auto"} and not kinds <= {"cpu"} and not kinds <= {"cuda"}:
@@ -30,19 +40,21 @@ def places_of(nodes: Mapping[str, Node], devices: str) -> list[Place]:
     gpus = "cuda" in kinds or ("auto" in kinds and any(node.gpus for node in staying.values()))
     places = []
     for key, node in staying.items():
-        count = node.gpus if gpus else int(node.cpus >= 1)
+        count = node.gpus if gpus else min(share, int(node.cpus))
         places += [Place(key, i, max(1.0, node.cpus // max(1, count)), gpus) for i in range(count)]
     return places
 
 
 def cluster_run(config: Config, nodes: Mapping[str, Node]) -> ResolvedRun:
     """Plan a run over a cluster. Raises ConfigError, also if there is no place, and as `ResolvedRun.resolve`."""
-    places = places_of(nodes, config.devices)
+    places = places_of(nodes, config.devices, packs_per_node(nodes, config.devices))
     slots = min(config.slots or config.members, config.members)
     wanted = min(len(places), slots) if config.devices == "auto" else len(config.devices.split(","))
     if not places or wanted > len(places):
         address = config.group(NodesOptions).nodes
-        kind = "GPU" if "cuda" in config.devices else "node with a core"
+        kind = (
+            "GPU" if "cuda" in config.devices else "node with a core" if config.devices == "auto" else "core"
+        )
         raise ConfigError(
             f"--nodes {address}: the cluster has {len(places)} places for packs (one per {kind}), and "
             f"--devices {config.devices} asks for {max(1, wanted)}: add nodes, or ask for fewer"

@@ -27,13 +27,9 @@ if TYPE_CHECKING:
         Stop,
     )
     from pbt_rl.pbt.exploit import (
-        Backtrack,
         Exploit,
-        ExploitPipeline,
         Gap,
-        QuantileTruncation,
         Selection,
-        SigmaGap,
         Truncation,
     )
     from pbt_rl.pbt.explore import (
@@ -41,7 +37,6 @@ if TYPE_CHECKING:
         Explore,
         ExplorePipeline,
         MultiplyOrDivide,
-        PairwiseLearning,
         Perturb,
         PerturbFactors,
         Resample,
@@ -56,14 +51,12 @@ if TYPE_CHECKING:
         flat_table,
         sample_prior,
     )
-    from pbt_rl.pbt.lineage import Lineage
     from pbt_rl.pbt.ready import Asynchronous, PartiallySynchronous, Ready, Synchronous
     from pbt_rl.pbt.state import restore_state, save_state
     from pbt_rl.pbt.tournaments import BinaryTournament, Impala, TTest
 
 __all__ = [
     "Asynchronous",
-    "Backtrack",
     "BinaryTournament",
     "Continue",
     "Controller",
@@ -72,30 +65,25 @@ __all__ = [
     "Evaluate",
     "Evaluation",
     "Exploit",
-    "ExploitPipeline",
     "Explore",
     "ExplorePipeline",
     "Gap",
     "HyperSpec",
     "Impala",
-    "Lineage",
     "MemberReport",
     "MultiplyOrDivide",
     "Mutate",
-    "PairwiseLearning",
     "PartiallySynchronous",
     "PbtController",
     "Perturb",
     "PerturbFactors",
     "PopulationReport",
-    "QuantileTruncation",
     "Ready",
     "Replace",
     "Resample",
     "ResampleAll",
     "Restart",
     "Selection",
-    "SigmaGap",
     "StaticController",
     "Stop",
     "Synchronous",
@@ -114,13 +102,11 @@ __all__ = [
 _MODULES = {
     "controllers": "Evaluation PbtController StaticController",
     "decisions": "Continue Controller Decision Evaluate MemberReport Mutate PopulationReport Replace Restart Stop",
-    "exploit": "Backtrack Exploit ExploitPipeline Gap QuantileTruncation Selection SigmaGap Truncation",
+    "exploit": "Exploit Gap Selection Truncation",
     "explore": (
-        "CustomExplore Explore ExplorePipeline MultiplyOrDivide PairwiseLearning Perturb PerturbFactors Resample "
-        "ResampleAll"
+        "CustomExplore Explore ExplorePipeline MultiplyOrDivide Perturb PerturbFactors Resample ResampleAll"
     ),
     "hypers": "HyperSpec Values boolean_spec choice_spec decode flat_table sample_prior",
-    "lineage": "Lineage",
     "ready": "Asynchronous PartiallySynchronous Ready Synchronous",
     "state": "restore_state save_state",
     "tournaments": "BinaryTournament Impala TTest",

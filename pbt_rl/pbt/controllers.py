@@ -18,6 +18,7 @@ from random import Random
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import (
     Continue,
+    Controller,
     CopyWhat,
     Decision,
     Evaluate,
@@ -169,6 +170,37 @@ class Broken:
 
 def _describe(m: MemberReport) -> str:
     return "its weights are not finite" if m.broken else "its objective is not finite"
+
+
+@dataclass(eq=False)
+class Around:
+    """A controller around another one, which decides."""
+
+    controller: Controller
+
+    def seen(self, report: PopulationReport) -> PopulationReport:
+        """Return what the other one is shown of a report."""
+        return report
+
+    def initial(self, num_members: int) -> list[Values]:
+        """Leave it to the other one."""
+        return self.controller.initial(num_members)
+
+    def observe(self, report: PopulationReport) -> list[Decision]:
+        """Leave it to the other one."""
+        return self.controller.observe(self.seen(report))
+
+    def remembers(self) -> frozenset[StateKey]:
+        """Leave it to the other one."""
+        return self.controller.remembers()
+
+
+def innermost(controller: Controller, report: PopulationReport) -> tuple[Controller, PopulationReport]:
+    """Return the controller that decides, inside those around it, and what it is shown of a report."""
+    while isinstance(controller, Around):
+        report = controller.seen(report)
+        controller = controller.controller
+    return controller, report
 
 
 @dataclass(eq=False)

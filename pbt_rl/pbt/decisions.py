@@ -52,6 +52,9 @@ class PopulationReport:
     frames: Whole
     """The least frames of any member: the clock of synchronous rules."""
     members: tuple[MemberReport, ...]
+    seconds: float | None = None
+    """Of training until now, over all resumes; only if the rule of readiness reads it, so that other runs can be
+    reproduced."""
 
 
 class _Decision(Struct, frozen=True, tag_field="decision", tag=str.lower):

@@ -42,6 +42,8 @@ class ReadyRule:
     build: Callable[[PbtConfig], Ready]
     options: tuple[str, ...] = PERIOD_OPTIONS
     """Names of the options that `build` reads."""
+    by_time: bool = False
+    """It reads `PopulationReport.seconds`."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class ExploitRule:
     """Names of the options that `build` reads."""
     least_members: int = 1
     """In a smaller population the rule does nothing."""
+    help: str = ""
+    """What it does, for an extra: the texts of the others stand with the option."""
 
 
 @dataclass(frozen=True)

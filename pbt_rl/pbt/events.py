@@ -96,10 +96,16 @@ class MemberProgress(Struct, frozen=True):
 
 
 class Progress(_Known, frozen=True, tag="progress"):
-    """How far the members are. busy_threads: by stage, mean over the last minute."""
+    """How far the members are. busy_threads: by stage, mean over the last minute.
+
+    seconds, seconds_left, frames_per_second: as the terminal showed them, of a run that has one; None: unknown.
+    """
 
     members: tuple[MemberProgress, ...]
     busy_threads: dict[str, Value] = {}
+    seconds: float | None = None
+    seconds_left: float | None = None
+    frames_per_second: float | None = None
 
 
 class SlotChange(_Known, frozen=True, tag="slot"):
@@ -133,11 +139,14 @@ class Resume(_Known, frozen=True, tag="resume"):
 
 
 class FinalGames(Struct, frozen=True):
-    """The fresh episodes that one member played after training. mean: of their objectives."""
+    """The fresh episodes that one member played after training. mean: of their objectives. halves: of every other one,
+    and of the rest.
+    """
 
     member: Whole
     mean: float
     episodes: Whole
+    halves: tuple[float, float] | None = None
 
 
 class Final(_Known, frozen=True, tag="final"):
@@ -172,6 +181,12 @@ class Evaluation(_Known, frozen=True, tag="evaluation"):
     seconds: float
 
 
+class Remark(_Known, frozen=True, tag="remark"):
+    """A line that the terminal showed about what goes wrong unseen."""
+
+    text: str
+
+
 class Lost(_Known, frozen=True, tag="lost"):
     """Events that could not be written. counts: by kind."""
 
@@ -195,6 +210,7 @@ _Any = (
     | Resume
     | Final
     | Evaluation
+    | Remark
     | Lost
     | End
 )

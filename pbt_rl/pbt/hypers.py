@@ -14,8 +14,9 @@ may be nested (`flatten`, `decode`).
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal
@@ -256,6 +257,41 @@ UNTUNED = frozenset({"score_scale"})
 advantages are normalised, and multiplies the value loss by its square: members would differ by their units alone."""
 EITHER_SIGN = frozenset({"life_loss_penalty"})
 """Shaping that is tuned although it begins at 0: a value of either sign may help."""
+
+
+def shaping_given(entries: Iterable[str]) -> dict[str, float]:
+    """Return the values of NAME=VALUE entries. Raises ConfigError."""
+    found: dict[str, float] = {}
+    for entry in entries:
+        name, _, text = entry.rpartition("=")
+        try:
+            found[name] = float(text)
+        except ValueError:
+            found[name] = math.nan
+        if not name or not math.isfinite(found[name]):
+            raise ConfigError(
+                f"--shaping {entry:.200} cannot be used: give NAME=VALUE, or --shaping.NAME VALUE"
+            )
+    return found
+
+
+def with_shaping(defaults: Mapping[str, float], entries: Iterable[str]) -> dict[str, float]:
+    """Return the defaults of an environment's shaping with those that are given. Raises ConfigError."""
+    given: dict[str, float] = {}
+    for name, value in shaping_given(entries).items():
+        known = name if name in defaults else name.replace("-", "_")
+        if known not in defaults:
+            close = difflib.get_close_matches(known, defaults, n=1)
+            there = (
+                f"the environment's are {', '.join(sorted(defaults))}"
+                if defaults
+                else "the environment has none"
+            )
+            raise ConfigError(
+                f"--{SHAPING}{name} cannot be used: {f'did you mean {close[0]}? ' if close else ''}{there}"
+            )
+        given[known] = value
+    return {**defaults, **given}
 
 
 def shaping_table(defaults: Mapping[str, float]) -> dict[str, HyperSpec]:

@@ -12,9 +12,9 @@ from pbt_rl.extras import offered
 from pbt_rl.options import names_module, names_object, option, with_fields
 
 
-def _explore_texts() -> dict[str, str]:
+def _texts(kind: str) -> dict[str, str]:
     """Return name -> help of each rule of an extra."""
-    declared = offered("pbt_rl.pbt", "EXPLORE_RULES")
+    declared = offered("pbt_rl.pbt", kind)
     return {name: rule.help for rules in declared for name, rule in rules.items()}
 
 
@@ -37,14 +37,14 @@ class PbtConfig:
     """Factor from each period to the next."""
     start_frames: int = option(10_000_000, at_least=0, common=True)
     """Compare no members before all of them (asynchronous: before the member) have this many frames."""
-    exploit: str = option("top-middle-bottom", custom="module:Class", common=True)
+    exploit: str = option(
+        "top-middle-bottom", custom="module:Class", common=True, texts=lambda: _texts("EXPLOIT_RULES")
+    )
     """`top-middle-bottom` (Sample Factory): the best stay, the worst copy one of the best and mutate, the others
     keep their weights and mutate. `truncation` (Jaderberg et al. 2017, Ray): only the worst change. `t-test`,
-    `binary-tournament` (Jaderberg et al.): copy a random member if it is better (t-test: significantly). `quantile`
-    (Orion): the worst fifth copies one of the best fifth. `backtrack` (Orion's default): the worst return to an elite
-    of any time, kept in memory; else as `quantile`. `impala`: copy a random member if it is 5 % better, mutate in any
-    case. `sigma-gap` (DexPBT): the gap is counted in deviations of the population; a recent peak protects. Or your own
-    class or function (docs/own-rules.md)."""
+    `binary-tournament` (Jaderberg et al.): copy a random member if it is better (t-test: significantly). `impala`: copy
+    a random member if it is 5 % better, mutate in any case. {each} Or your own class or function
+    (docs/own-rules.md)."""
     copy: Literal["both", "weights", "hypers"] = "both"
     """What a replaced member copies. `weights`: values are neither copied nor explored, each member keeps those that it
     began with. `hypers`: it keeps its own weights. (Both are ablations of Jaderberg et al. 2017, section 4.4.3.)"""
@@ -57,12 +57,13 @@ class PbtConfig:
     """...and by this much in the objective's own unit (both: top-middle-bottom, truncation)."""
     t_test_level: float = option(0.05, at_least=0, at_most=1)
     """t-test: level of the two-sided Welch test on the last 10 episodes."""
-    explore: str = option("perturb", custom="module:Class", common=True, texts=_explore_texts)
+    explore: str = option(
+        "perturb", custom="module:Class", common=True, texts=lambda: _texts("EXPLORE_RULES")
+    )
     """`perturb` (Sample Factory): some values are multiplied or divided by a uniform factor. `factors` (Jaderberg et
     al. 2017): each is multiplied by one of --pbt.factors. `multiply-or-divide` (IMPALA): each by 1.2. `resample`
     (Ray): each is drawn anew or else changed as by `factors`. `resample-all` (Orion): all are drawn anew, or else
-    each is multiplied or divided by 1.2. `pairwise` (GPBT-PL): a copy's own values move towards its
-    donor's. {each}"""
+    each is multiplied or divided by 1.2. {each}"""
     mutation_rate: float = option(0.15, at_least=0, at_most=1)
     """perturb: probability that a value changes when its member mutates."""
     perturb_min: float = option(1.1, at_least=1)
@@ -84,7 +85,7 @@ class PbtConfig:
     )
     """Your own function as module:function, called last with the values (name -> number) and a random.Random; it
     returns the new values."""
-    objective_episodes: int = option(100, at_least=1)
+    objective_episodes: int = option(100, at_least=1, common=True)
     """Average the objective over at most this many of the last episodes since the member changed."""
     min_episodes: int = option(5, at_least=1)
     """Leave a member with fewer finished episodes since its last change to the next comparison."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pbt_rl.pbt.decisions import MemberReport, PopulationReport
 
@@ -38,6 +38,14 @@ class Ready(Protocol):
 
     def frames_left(self, report: PopulationReport) -> int:
         """Return the frames of each member until the next comparison is due; 0 if it waits for episodes."""
+
+
+@runtime_checkable
+class ByTime(Protocol):
+    """A rule of readiness whose clock is `PopulationReport.seconds`."""
+
+    def seconds_left(self, report: PopulationReport) -> float:
+        """Return the seconds until a comparison is due; negative if it is overdue."""
 
 
 def comparable(member: MemberReport, min_episodes: int) -> bool:

@@ -14,12 +14,8 @@ from pbt_rl.errors import require
 from pbt_rl.extras import discover
 from pbt_rl.pbt.entry import PERIOD_OPTIONS, ExploitRule, ExploreRule, ReadyRule
 from pbt_rl.pbt.exploit import (
-    Backtrack,
     Exploit,
-    ExploitPipeline,
     Gap,
-    QuantileTruncation,
-    SigmaGap,
     Truncation,
 )
 from pbt_rl.pbt.explore import (
@@ -28,7 +24,6 @@ from pbt_rl.pbt.explore import (
     ExplorePipeline,
     MultiplyOrDivide,
     Pairing,
-    PairwiseLearning,
     Perturb,
     PerturbFactors,
     Resample,
@@ -75,12 +70,7 @@ EXPLOIT_RULES: dict[str, ExploitRule] = {
     "truncation": ExploitRule(lambda pbt: _truncation(pbt, others_mutate=False), _TRUNCATION_OPTIONS),
     "t-test": ExploitRule(lambda pbt: TTest(pbt.t_test_level), ("pbt.t_test_level",)),
     "binary-tournament": ExploitRule(lambda _: BinaryTournament()),
-    "quantile": ExploitRule(lambda _: QuantileTruncation(), least_members=5),
-    "backtrack": ExploitRule(lambda _: ExploitPipeline((Backtrack(), QuantileTruncation())), least_members=5),
     "impala": ExploitRule(lambda _: Impala()),
-    "sigma-gap": ExploitRule(
-        lambda pbt: SigmaGap(pbt.replace_fraction), ("pbt.replace_fraction",), least_members=3
-    ),
 }
 """Name -> rule. `--pbt.exploit-option` sets any field of the rule that is built."""
 
@@ -141,9 +131,6 @@ EXPLORE_RULES: dict[str, ExploreRule] = {
     "multiply-or-divide": ExploreRule(_multiply_or_divide, (_PROBABILITY,)),
     "resample": ExploreRule(_resample, ("pbt.factors", _PROBABILITY)),
     "resample-all": ExploreRule(_resample_all, (_PROBABILITY,)),
-    "pairwise": ExploreRule(
-        lambda pbt, tuned: PairwiseLearning(tuned, _probability(pbt, 0.25)), (_PROBABILITY,)
-    ),
 }
 """Name -> rule. `--pbt.explore-option` sets any field of the rule that is built."""
 for _extra in discover("pbt_rl.pbt"):

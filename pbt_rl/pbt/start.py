@@ -8,15 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.decisions import Controller, Decision, PopulationReport, StateKey
+from pbt_rl.pbt.controllers import Around
 from pbt_rl.pbt.hypers import HyperSpec, Values
 
 
 @dataclass(eq=False)
-class Started:
+class Started(Around):
     """A controller whose first members begin with given values; all else is left to it."""
 
-    controller: Controller
     rows: tuple[Values, ...]
     """Of members 0, 1, ...; a value that is not in a row is the controller's."""
 
@@ -24,14 +23,6 @@ class Started:
         """Lay the rows over what the controller returns."""
         values = self.controller.initial(num_members)
         return [value | row for value, row in zip(values, self.rows, strict=False)] + values[len(self.rows) :]
-
-    def observe(self, report: PopulationReport) -> list[Decision]:
-        """Leave it to the controller."""
-        return self.controller.observe(report)
-
-    def remembers(self) -> frozenset[StateKey]:
-        """Leave it to the controller."""
-        return self.controller.remembers()
 
 
 def read_rows(rows: Sequence[str], table: Mapping[str, HyperSpec], members: int) -> tuple[Values, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pbt_rl.config import Config
-from pbt_rl.errors import ConfigError, require
+from pbt_rl.errors import ConfigError
 from pbt_rl.extras import offered
 from pbt_rl.plan.machine import Machine
 from pbt_rl.plan.sizes import Sizing, plan_actors, share_actors
@@ -118,12 +118,15 @@ def parse_devices(text: str, machine: Machine) -> list[str]:
     return devices
 
 
-def make_plan(config: Config, machine: Machine, seats: int = 1, *, resident: bool = False) -> Plan:
+LayOut = Callable[[Config, Machine, Sequence[str], Sequence[tuple[int, ...]], Sequence[int]], Plan]
+"""(config, machine, devices, members of each, slots of each) -> plan."""
+
+
+def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut | None = None) -> Plan:
     """Place members on devices and divide the cores. seats: of one environment (S), each of them a row.
 
-    resident: each device has a simulator of all its policies' rows, and no actor.
+    lay_out: plans what the devices have instead of actors.
     """
-    _check_rows(config, resident=resident)
     devices = parse_devices(config.devices, machine)
     slots = min(config.slots or config.members, config.members)
     if config.devices == "auto":
@@ -139,11 +142,11 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, *, resident: boo
         )
     members = [tuple(range(i, config.members, len(devices))) for i in range(len(devices))]
     slots_of = [len(range(i, slots, len(devices))) for i in range(len(devices))]
-    if resident:
-        return _resident_plan(config, machine, devices, members, slots_of)
-    sizing = _sizing(config, max(slots_of), seats, on_gpu="cpu" not in devices)
-    wanted = config.actors or _wanted_actors(config, machine, devices, max(slots_of))
-    actors = _actors(config, sizing, wanted, [len(m) for m in members], slots_of)
+    if lay_out is not None:
+        return lay_out(config, machine, devices, members, slots_of)
+    sizing = sizing_of(config, max(slots_of), seats, on_gpu="cpu" not in devices)
+    wanted = config.actors or _wanted_actors(config, machine, devices)
+    sizing, actors = _actors(config, machine, sizing, wanted, [len(m) for m in members], slots_of)
     if config.envs_per_unit:
         for own in slots_of:
             _check_seats(config, seats, own, config.envs_per_unit)
@@ -162,58 +165,13 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, *, resident: boo
             slots=slots_of[i],
             cores=cores[i],
         )
-        _check_minibatches(config, pack)
+        check_minibatches(config, pack)
         packs.append(pack)
     return Plan(tuple(packs), machine.cpus, sizing, wanted)
 
 
-def _check_rows(config: Config, *, resident: bool) -> None:
-    """Raise ConfigError for options that are for the other kind of environments."""
-    if not resident:
-        require(
-            not config.rows, "rows", config.rows, "it is for simulators on the device: use --envs-per-unit"
-        )
-        return
-    remedy = f"{config.env} is stepped by the thread that learns: use sync or serial"
-    require(config.mode != "async", "mode", config.mode, remedy)
-    remedy = f"{config.env} lives in the learner: leave it out, and give --rows"
-    require(not config.actors, "actors", config.actors, remedy)
-    require(not config.envs_per_unit, "envs-per-unit", config.envs_per_unit, remedy)
-    remedy = f"{config.env} has one simulator for all rows, which all begin together: leave it out"
-    require(not config.decorrelate_steps, "decorrelate-steps", config.decorrelate_steps, remedy)
-
-
-def _resident_plan(
-    config: Config,
-    machine: Machine,
-    devices: Sequence[str],
-    members: Sequence[tuple[int, ...]],
-    slots: Sequence[int],
-) -> Plan:
-    """Give each device a simulator. Without --rows there are as many rows as make the batch that is asked for."""
-    rows = config.rows or max(1, round(config.learner.batch / config.learner.rollout))
-    most = min(rows, config.pbt.objective_episodes)
-    packs = tuple(
-        PackPlan(
-            device=device,
-            members=members[i],
-            actors=0,
-            units_per_actor=1,
-            envs_per_policy=rows,
-            units_per_batch=1,
-            threads=config.learner.threads
-            or (max(1, machine.cpus // len(devices)) if device == "cpu" else 1),
-            slots=slots[i],
-            groups=max(g for g in range(1, most + 1) if rows % g == 0),
-        )
-        for i, device in enumerate(devices)
-    )
-    for pack in packs:
-        _check_minibatches(config, pack)
-    return Plan(packs, machine.cpus, _sizing(config, max(slots), 1, on_gpu="cpu" not in devices), 0)
-
-
-def _sizing(config: Config, slots: int, seats: int, *, on_gpu: bool) -> Sizing:
+def sizing_of(config: Config, slots: int, seats: int, *, on_gpu: bool) -> Sizing:
+    """Return what the sizes of units and batches follow from."""
     return Sizing(
         batch_rows=config.learner.batch / config.learner.rollout,
         max_policy_lag=config.learner.max_policy_lag,
@@ -228,31 +186,39 @@ def _sizing(config: Config, slots: int, seats: int, *, on_gpu: bool) -> Sizing:
     )
 
 
-def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str], slots: int) -> int:
+def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> int:
     """Return one actor per core that the learners do not keep busy; two per device at least.
 
-    A learner with a GPU takes a part of one core, which of several policies is small. With one policy (`slots`) it has
-    the core, as it takes as many turns and steps. On a CPU, learning and inference cost more than the environments (on
-    Atari about 57 % of all), but an actor sleeps while it waits; so actors are half as many as cores.
+    A learner with a GPU has a core to itself, unless its units are so large that it takes a small part of one
+    (see `plan_actors`). On a CPU, learning and inference cost more than the environments (on Atari about 57 % of all),
+    but an actor sleeps while it waits; so actors are half as many as cores.
     """
     if config.mode == "serial":
         return len(devices)
-    alone = len(devices) if slots == 1 else 0
-    wanted = machine.cpus // 2 if "cpu" in devices else machine.cpus - alone
+    wanted = machine.cpus // 2 if "cpu" in devices else machine.cpus - len(devices)
     return max(wanted, 2 * len(devices))
 
 
 def _actors(
-    config: Config, sizing: Sizing, wanted: int, members: Sequence[int], slots: Sequence[int]
-) -> list[int]:
-    """Return the actors of each pack. Raises ConfigError if the user gives fewer than there are devices."""
+    config: Config,
+    machine: Machine,
+    sizing: Sizing,
+    wanted: int,
+    members: Sequence[int],
+    slots: Sequence[int],
+) -> tuple[Sizing, list[int]]:
+    """Return the actors of each pack and how units are sized.
+
+    Raises ConfigError if the user gives fewer actors than there are devices.
+    """
     if not config.actors:
-        return plan_actors(sizing, wanted, config.units_per_actor, members, slots)
+        cores = wanted if config.mode == "serial" else machine.cpus
+        return plan_actors(sizing, cores, wanted, config.units_per_actor, members, slots)
     if config.actors < len(members):
         raise ConfigError(
             f"--actors {config.actors} is too few: each of the {len(members)} devices needs one"
         )
-    return share_actors(config.actors, members)
+    return sizing, share_actors(config.actors, members)
 
 
 def _threads(config: Config, machine: Machine, devices: Sequence[str], device: str) -> int:
@@ -276,7 +242,7 @@ def _cores_beside(
     return cores
 
 
-def _check_minibatches(config: Config, pack: PackPlan) -> None:
+def check_minibatches(config: Config, pack: PackPlan) -> None:
     """Raise ConfigError if a batch of a policy has fewer rollouts, or steps, than it is to have parts."""
     parts, most, of_what = config.learner.minibatches, pack.batch_rows, "rollouts"
     if config.learns_single_steps:

@@ -6,9 +6,9 @@ one in work. Half the limit on the policy lag is left for what no plan foresees 
 
     U / k + 2 <= --learner.max-policy-lag / 2
 
-Beside a GPU a quarter of the limit is enough to leave where V-trace corrects what is old. So every batch bounds the
-rows in flight, and on a machine with many cores units are small or some cores have no actor. In the sync modes all
-units rest while a batch is learned from: k = U.
+Beside a GPU a quarter of the limit is enough to leave where V-trace corrects what is old, and three eighths where units
+would be small otherwise. So every batch bounds the rows in flight, and on a machine with many cores units are small or
+some cores have no actor. In the sync modes all units rest while a batch is learned from: k = U.
 
 Rows here are those of one policy: U units, b of its rows in each, k rollouts in its batch.
 """
@@ -27,13 +27,16 @@ MIN_POLICY_ROWS = 8
 LEAST_UNIT_ROWS = 4
 """What is left of MIN_UNIT_ROWS if rollouts would be too old otherwise; below, calls cost more than rows (CartPole took
 9 us per row with 32, 14 with 4, 20 with 2; Atari hardly differs). In sync modes half of it, as cores are idle there."""
-LEAST_GPU_ROWS = 12
-"""The same beside a GPU, if it leaves few cores idle: an actor's other unit has to bridge a turn and two wake-ups."""
+LEAST_GPU_ROWS = 16
+"""The same beside a GPU, where every core has an actor: its other unit has to bridge a turn and the wake-ups, which are
+late if all cores are busy (scripts/simulate_turns.py)."""
+LEAST_SPARE_ROWS = 8
+"""The same where each learner has a core to itself."""
 ENOUGH_ACTORS = 0.9
-"""Few are idle if so many of the wanted actors are there. Units of 4 rows on all cores are faster than of 12 on half of
-them (scripts/simulate_turns.py)."""
-LAG_PLANNED, LAG_CORRECTED = 0.5, 0.75
-"""Share of the limit on the policy lag that is planned with; the second where V-trace corrects it, beside a GPU."""
+"""Smaller units on all cores are faster than those on fewer than this share of the cores."""
+LAG_PLANNED, LAG_OF_SMALL_UNITS, LAG_CORRECTED = 0.5, 0.625, 0.75
+"""Share of the limit on the policy lag that is planned with; the others beside a GPU: where units would be small
+otherwise, and where V-trace corrects it."""
 LAG_OF_QUEUE = 2
 """Updates between a full rollout and the end of the update that learns from it."""
 EVEN = 1.1
@@ -79,11 +82,16 @@ class Sizing:
     """V-trace corrects for the lag."""
     least_rows: int = LEAST_UNIT_ROWS
     """Of a unit, if cores may be idle for that."""
+    longer_lag: bool = False
+    """Units would be small otherwise."""
 
     @property
     def units_per_rollout(self) -> float:
         """Most units in flight for each rollout of a batch."""
-        share = LAG_CORRECTED if self.on_gpu and self.corrected else LAG_PLANNED
+        if self.on_gpu and self.corrected:
+            share = LAG_CORRECTED
+        else:
+            share = LAG_OF_SMALL_UNITS if self.longer_lag else LAG_PLANNED
         return max(1.0, self.max_policy_lag * share - LAG_OF_QUEUE)
 
     @property
@@ -96,6 +104,10 @@ class Sizing:
     def least_rollouts(self, units: int) -> int:
         """Return the smallest k at which rollouts are young enough."""
         return math.ceil(units / self.units_per_rollout - 1e-9)
+
+    def large_batch_rows(self, units: float) -> float:
+        """Return rows of a batch of one policy with which so many units beside a GPU are large and rollouts young."""
+        return LEAST_SPARE_ROWS / self.slots * units / self.units_per_rollout
 
     def too_old(self, units: int, size: Size) -> bool:
         """Whether rollouts are older than the rule above allows."""
@@ -141,6 +153,7 @@ class Sizing:
         return (
             min(batches) < self.minibatches <= self.batch_rows,
             error > FAR_BATCH or self._uneven(batches),
+            self.least_rows > LEAST_UNIT_ROWS and self.slots * envs < self.least_rows,
             2 * error
             + max(0.0, math.log(MIN_UNIT_ROWS / (self.slots * envs)))
             + abs(math.log(self.wanted_envs / envs)) / 4,
@@ -187,19 +200,39 @@ def share_actors(actors: int, members: Sequence[int]) -> list[int]:
 
 
 def plan_actors(
+    sizing: Sizing,
+    cores: int,
+    wanted: int,
+    units_per_actor: int,
+    members: Sequence[int],
+    slots: Sequence[int],
+) -> tuple[Sizing, list[int]]:
+    """Choose the actors of each pack, and by which sizing.
+
+    Beside a GPU every core has one, nearly, if units are large so, perhaps with a longer lag. Else `wanted` leaves each
+    learner a core, unless that is a large part of its cores; then smaller units do. members, slots: of each pack.
+    """
+    if sizing.on_gpu and not sizing.envs:
+        most = max(wanted, cores)
+        spare = wanted if wanted >= ENOUGH_ACTORS * most else most
+        for least, number in ((LEAST_GPU_ROWS, most), (LEAST_SPARE_ROWS, spare)):
+            for longer in (False, True):
+                choice = replace(sizing, least_rows=least, longer_lag=longer)
+                actors = _most_actors(choice, number, units_per_actor, members, slots)
+                sizes = choice.sizes([n * units_per_actor for n in actors])
+                rows = min(size.envs * n for size, n in zip(sizes, slots, strict=True))
+                if rows >= least and sum(actors) >= ENOUGH_ACTORS * number:
+                    return choice, actors
+    return sizing, _most_actors(sizing, wanted, units_per_actor, members, slots)
+
+
+def _most_actors(
     sizing: Sizing, wanted: int, units_per_actor: int, members: Sequence[int], slots: Sequence[int]
 ) -> list[int]:
-    """Choose the actors of each pack: as many as wanted in all, or the next number without flaws.
+    """Choose as many actors as wanted in all, or the next number without flaws.
 
     Fewer, if rollouts would be too old or units too small; more only for packs that would be uneven otherwise.
-    members, slots: of each pack.
     """
-    if sizing.on_gpu and sizing.least_rows < LEAST_GPU_ROWS:
-        larger = plan_actors(
-            replace(sizing, least_rows=LEAST_GPU_ROWS), wanted, units_per_actor, members, slots
-        )
-        if sum(larger) >= ENOUGH_ACTORS * wanted:
-            return larger
 
     def flaws(actors: Sequence[int]) -> tuple[float, ...]:
         speeds = [n / m for n, m in zip(actors, members, strict=True)]

@@ -1,12 +1,13 @@
 """`pbt-rl eval RUN`: a trained member plays whole episodes, scored by the true objective.
 
-Of an evaluation that takes long it is shown how far it is. Its first episode can be filmed, by an extra.
+Of an evaluation that takes long it is shown how far it is. Its best episode can be filmed, by an extra.
 
 Axes: R rows of the unit (one environment each), A action components.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -39,8 +40,9 @@ EVERY_SECONDS, EVERY_SECONDS_IN_A_LOG = 1.0, 30.0
 class Progress:
     """Shows how many episodes have ended: in a terminal in one line that is removed at the end, else now and then."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self._terminal = stream, stream.isatty()
+    def __init__(self, stream: TextIO, waits_for: str = "") -> None:
+        """waits_for: what happens before the first episode has ended."""
+        self._stream, self._terminal, self._waits_for = stream, stream.isatty(), waits_for
         self._every = EVERY_SECONDS if self._terminal else EVERY_SECONDS_IN_A_LOG
         self._began = time.monotonic()
         self._next = self._began + self._every
@@ -54,7 +56,10 @@ class Progress:
         self._next = now + self._every
         self._open = self._terminal
         left = (now - self._began) / ended * (total - ended) if ended else 0.0
-        text = f"{ended} of {total} episodes have ended" + (f", about {left:,.0f} s left" if left else "")
+        waits = f" ({self._waits_for})" if self._waits_for and not ended else ""
+        text = f"{ended} of {total} episodes have ended{waits}" + (
+            f", about {left:,.0f} s left" if left else ""
+        )
         self._stream.write(f"\r{text}\x1b[K" if self._terminal else f"{text}\n")
         self._stream.flush()
 
@@ -88,10 +93,6 @@ class TakesPictures(Protocol):
 
     def close(self) -> None:
         """Finish it."""
-
-
-BeginsFilm = Callable[[float], TakesPictures]
-"""Begins a film of so many pictures per second."""
 
 
 class FilmMaker(Protocol):
@@ -176,14 +177,17 @@ def evaluate(
     pack = load_pack(config, spec, saved, seed)
     policy = Policy(pack, spec, config.model, seed, greedy=greedy)
     with one_thread():
-        film = None if films is None or video is None else partial(films.Film, video.absolute())
-        played = play_episodes(policy, options, episodes, seed, film, Progress(sys.stderr))
+        begin = None if films is None or video is None else partial(BestFilm, films, video.absolute())
+        # A camera sees one row. Those of many tasks would take too long one after another.
+        alone = begin is not None and not spec.tasks
+        progress = Progress(sys.stderr, registry.begins(config.env, options))
+        played = play_episodes(policy, options, episodes, seed, begin, progress, one_by_one=alone)
     if spec.tasks:
         _print_tasks(spec, played)
     else:
         _print_result(played)
     if video is not None:
-        print(f"the first episode is in {video}")
+        print(f"the best episode{' of the first row' if spec.tasks else ''} is in {video}")
 
 
 def evaluation_spec(config: Config) -> tuple[EnvSpec, EnvOptions]:
@@ -198,14 +202,15 @@ def play_episodes(
     options: EnvOptions,
     episodes: int,
     seed: int,
-    begin_film: BeginsFilm | None = None,
+    begin_record: Callable[[Camera], Recording | BestFilm] | None = None,
     progress: Progress | None = None,
+    *,
+    one_by_one: bool = False,
 ) -> list[PlayedEpisode]:
-    """Play whole episodes, in an environment with tasks this many of each. begin_film: of the first one."""
+    """Play whole episodes, in an environment with tasks this many of each. begin_record: of the first row."""
     spec = policy.spec
-    most = (
-        episodes if spec.resident else MAX_ROWS
-    )  # a row of tensors costs little, and plays one whole episode
+    # A row of tensors costs little, and plays one whole episode.
+    most = 1 if one_by_one else episodes if spec.resident else MAX_ROWS
     rows = -(-min(episodes, most) // spec.seats) * spec.seats
     share_R = [share * (len(spec.tasks) or 1) for share in shares(episodes, rows)]
     with ExitStack() as end:
@@ -213,12 +218,12 @@ def play_episodes(
             end.callback(progress.end)
         unit: Unit
         recording = None
-        if begin_film is None:
+        if begin_record is None:
             unit = make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))
         else:
             unit, camera = filmed_unit(spec, rows, seed, options)
             end.callback(camera.close)
-            recording = Recording(camera, end.enter_context(closing(begin_film(camera.frames_per_second))))
+            recording = end.enter_context(closing(begin_record(camera)))
         end.enter_context(closing(unit))
         return play(unit, Player(policy), share_R, recording, progress)
 
@@ -288,6 +293,45 @@ class Recording:
             return
         self._film.add(self._camera.shoot(step, None if action_RA is None else action_RA[0]))
         self._over = bool(step.episode_done[0])
+
+    def close(self) -> None:
+        """Finish the film."""
+        self._film.close()
+
+
+class BestFilm:
+    """Films the episodes of row 0, each in a file of its own, and keeps that of the highest objective."""
+
+    def __init__(self, films: FilmMaker, path: Path, camera: Camera) -> None:
+        self._films, self._camera, self._kept = films, camera, path
+        self._best = -math.inf
+        self._path = path  # the first one shows whether it can be written
+        self._film: TakesPictures | None = films.Film(path, camera.frames_per_second)
+
+    def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
+        """See Records."""
+        if self._film is None:
+            self._path = self._kept.with_name(f".{self._kept.stem}.part{self._kept.suffix}")
+            self._film = self._films.Film(self._path, self._camera.frames_per_second)
+        self._film.add(self._camera.shoot(step, None if action_RA is None else action_RA[0]))
+        if not step.episode_done[0]:
+            return
+        film, self._film = self._film, None
+        film.close()
+        objective = float(step.objective[0])
+        if objective > self._best:
+            self._best = objective
+            self._path.replace(self._kept)
+        elif self._path != self._kept:
+            self._path.unlink()
+
+    def close(self) -> None:
+        """Leave nothing of an episode that has not ended, unless it is the only one."""
+        if self._film is not None:
+            film, self._film = self._film, None
+            film.close()
+            if self._path != self._kept:
+                self._path.unlink(missing_ok=True)
 
 
 def play(

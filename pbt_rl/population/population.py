@@ -415,8 +415,8 @@ class Population:
         """Mean policy lag of all reports, in updates."""
         return self._lag_sum / self._lag_count if self._lag_count else 0.0
 
-    def report(self) -> PopulationReport:
-        """Return what the controller may know.
+    def report(self, seconds: float | None = None) -> PopulationReport:
+        """Return what the controller may know. seconds: of training, if it may know them, too.
 
         With tasks, all members are compared over equally many rounds: a mean over fewer would reach the cap more often.
         """
@@ -425,7 +425,7 @@ class Population:
         if self.tasks:
             known = [m.objectives.rounds for m in members]
             rounds = min((n for n in known if n >= self.min_rounds), default=None)
-        return PopulationReport(self.least_frames, tuple(m.report(rounds) for m in members))
+        return PopulationReport(self.least_frames, tuple(m.report(rounds) for m in members), seconds)
 
     def views(self) -> list[MemberView]:
         """Return what the displays show, in order of id."""

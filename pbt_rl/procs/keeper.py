@@ -17,8 +17,8 @@ It is a program of its own that imports nothing of ours, so that it takes few mi
     python -I -S keeper.py bind PARENT SIGNAL COMMAND...
 
 The first is a keeper. PARENT: process id. LABEL: name of the child, for people. LOG: path, or empty to keep only the
-end of the output, in memory. SCRATCH: a folder that is removed once nothing of the child is left, or empty. COMMAND: of
-the child.
+end of the output, in memory; both may come later, on the line. SCRATCH: a folder that is removed once nothing of the
+child is left, or empty. COMMAND: of the child.
 
 The second only becomes COMMAND, in a session of its own, with no descriptors but the first three: a program that gets
 SIGNAL when its parent ends. That suffices for one that starts no others, or ends them itself.
@@ -83,6 +83,12 @@ class BoundedLog:
     def behind(self) -> bool:
         """Whether output was left out that `catch_up` would write."""
         return self._left_out > 0 and bool(self._path)
+
+    def begin(self, path: str, label: str) -> None:
+        """Write to a file from now on, and to it the end of what was taken before."""
+        self._path, self._label = path, label
+        self._left_out = len(self.tail)
+        self.catch_up()
 
     def write(self, data: bytes) -> None:
         """Take output, some of it at least."""
@@ -151,7 +157,7 @@ class Keeper:
     """
 
     def __init__(self, child: int, output: int, line: int, parent: int, log: BoundedLog) -> None:
-        self._child, self._output, self._log = child, output, log
+        self._child, self._output, self._line, self._log = child, output, line, log
         self._status: int | None = None
         os.set_blocking(output, False)
         self._wake, wake = os.pipe()
@@ -169,7 +175,7 @@ class Keeper:
         while self._status is None:
             milliseconds = CATCH_UP_SECONDS * 1000 if self._log.behind else None
             ready = {fd for fd, _ in self._poll.poll(milliseconds)}
-            if ready - {self._output, self._wake}:
+            if ready - {self._output, self._wake, self._line} or (self._line in ready and not self._told()):
                 os.kill(self._child, signal.SIGKILL)
                 break
             if not ready:
@@ -184,6 +190,17 @@ class Keeper:
             pass
         self._log.catch_up()
         return signal.SIGKILL if self._status is None else self._status
+
+    def _told(self) -> bool:
+        """Take the label and the log of a child that is told late what it is; return whether there are any."""
+        try:
+            said = os.read(self._line, 1 << 16)
+        except OSError:
+            said = b""
+        if said:
+            label, _, path = os.fsdecode(said).partition("\n")
+            self._log.begin(path, f"{label}, process {self._child}")
+        return bool(said)
 
     def _read(self) -> int:
         """Take what the pipe holds; return its size."""

@@ -43,11 +43,15 @@ class Arm:
     options: tuple[str, ...]
 
 
-def read_arms(given: Sequence[str]) -> list[Arm]:
-    """Return the three arms that are always there, and those given as NAME:OPTIONS or a controller's name.
+def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
+    """Return the built-in arms but those of `without`, and those given as NAME:OPTIONS or a controller's name.
 
-    Raises ConfigError for a name that is no controller and has no options.
+    Raises ConfigError for a name that is no controller and has no options, and if only the baseline would be left.
     """
+    for name in without:
+        if name not in BUILT_IN or name == BASELINE:
+            others = " and ".join(other for other in BUILT_IN if other != BASELINE)
+            raise ConfigError(f"--without {name} cannot be used: only {others} can be left out")
     arms = {name: Arm(name, options) for name, options in BUILT_IN.items()}
     for text in given:
         name, colon, options = text.partition(":")
@@ -74,7 +78,10 @@ def read_arms(given: Sequence[str]) -> list[Arm]:
                 f"--arm {name} cannot be used: {hint}give a controller ({', '.join(texts())}), or options as "
                 f"{name}:'--pbt.exploit t-test'"
             )
-    return list(arms.values())
+    left = [arm for arm in arms.values() if arm.name not in without]
+    if len(left) < 2:
+        raise ConfigError(f"--without {' '.join(without)} cannot be used: no arm is left beside {BASELINE}")
+    return left
 
 
 @dataclass(frozen=True)

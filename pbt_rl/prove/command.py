@@ -25,7 +25,7 @@ from pbt_rl.sweep.jobs import Ended, Point, Share, Sweep, last_line
 
 PROG = "pbt-rl prove"
 USAGE = """usage: pbt-rl prove --name NAME --env ENV --train-for-frames F [--seeds N] [--arm NAME[:OPTIONS]]...
-                    [--games N] [--jobs N] [--show] [TRAIN OPTIONS]
+                    [--without NAME]... [--games N] [--jobs N] [--show] [TRAIN OPTIONS]
 
 Does population based training help on this task? Train several arms on the same seeds with the same frames:
 
@@ -43,6 +43,7 @@ more arms may be added.
   --seeds N               seeds 0 to N-1 (default: 5, at least 2)
   --arm NAME              another controller as an arm, such as mf-pbt; may be repeated
   --arm NAME:OPTIONS      `pbt` with other options, such as t-test:'--pbt.exploit t-test'
+  --without NAME          leave out pbt or defaults, which trains longest where members are computed together
   --games N               validation games of each member, and as many test games (default: 20)
   --jobs N                runs at the same time; devices and cores are dealt to them (default: 1, or one per GPU)
   --show                  print the commands of the runs, and start nothing
@@ -51,7 +52,7 @@ Members are compared 25 times unless --pbt.period-frames or --pbt.start-frames s
 
   pbt-rl prove --name helps --env gym/CartPole-v1 --mode serial --train-for-frames 20k --seeds 4 --jobs 2
 """
-OWN = ("--name", "--seeds", "--arm", "--games", "--jobs", "--out")
+OWN = ("--name", "--seeds", "--arm", "--without", "--games", "--jobs", "--out")
 PROTOCOL = "protocol.json"
 GIVEN_HERE = (*GIVEN_BY_THE_SWEEP, "train-for-seconds", "stop-at-objective")
 INSTEAD = {
@@ -137,7 +138,7 @@ def read_words(arguments: Sequence[str]) -> Words:
         _number("--seeds", own["--seeds"], 5, 2, 1000, "one seed has no spread: "),
         _number("--games", own["--games"], 20, 1, 100_000),
         own["--jobs"],
-        read_arms(own["--arm"]),
+        read_arms(own["--arm"], own["--without"]),
         common,
         show,
     )

@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pbt_rl.prove.outcome import Outcome, needed, signed
+from pbt_rl.report.cost import KINDS, Points, of_scores, spent
 from pbt_rl.report.exports import table_text
 from pbt_rl.report.figures import drawn_curves, top_mean
 from pbt_rl.report.page import CSS
@@ -30,6 +31,9 @@ def write_outcome(folder: Path, found: Outcome, options: str) -> list[Path]:
     """Write page, picture and tables into the folder of the experiment; return the files. Raises ConfigError."""
     with mpl.rc_context(STYLE):
         images = {"curves": png(curves(folder, found)), "differences": png(differences(found))}
+        cost = costs(folder, found)
+        if cost is not None:
+            images["cost"] = png(cost)
     contents = {
         "proof.html": page(found, images, folder.name, options).encode(),
         "proof.json": (json.dumps(as_json(found), indent=2) + "\n").encode(),
@@ -103,6 +107,20 @@ def curves(folder: Path, found: Outcome) -> Figure:
     return figure
 
 
+def costs(folder: Path, found: Outcome) -> Figure | None:
+    """Draw each run's score in fresh games against its processor time, and the front over the arms' means."""
+    arms = []
+    for number, (arm, runs) in enumerate(found.scores.items()):
+        points: dict[str, Points] = {}
+        for seed, one in runs.items():
+            history = read_run(folder / f"{arm}.seed{seed}")
+            for kind in KINDS:
+                if spent(history, kind):
+                    points.setdefault(kind, []).append((spent(history, kind), one.score))
+        arms.append((arm, COLOURS[number % len(COLOURS)], points))
+    return of_scores(arms)
+
+
 def differences(found: Outcome) -> Figure:
     """Draw the difference of every seed to the baseline, their mean and its interval."""
     arms = list(found.comparisons)
@@ -158,10 +176,20 @@ proof.json: of fewer than about 20 seeds it is too narrow.</p>
 <p class="caption">The best member's objective in training games, over the frames of all members together: the mean of
 the seeds and their range. Scores in training are of windows and of chosen members; verdicts are by fresh games.</p>
 {_image(images["curves"], "Curves")}
-<h2>Scores</h2>
+{_cost(images)}<h2>Scores</h2>
 {_scores(found)}
 </body>
 </html>
+"""
+
+
+def _cost(images: dict[str, bytes]) -> str:
+    if "cost" not in images:
+        return ""
+    return f"""<h2>Score and cost</h2>
+<p class="caption">A small dot per run: its score against the processor time of training. Large: the mean of an arm. No
+arm on the front is beaten by one that costs as much or less.</p>
+{_image(images["cost"], "Score and cost")}
 """
 
 

@@ -13,7 +13,8 @@ emulator frames of any member that trains). The kinds:
     evaluation      games beside training: at_frames, all_frames of the checkpoint; member, generation, mean, spread,
                     episodes, seconds
     progress        members: generation, frames, objective and episodes of each, and whether its window is complete;
-                    busy_threads: {stage: mean over the last minute}; every ten seconds, after days every minute
+                    busy_threads: {stage: mean over the last minute}; seconds, seconds_left and frames_per_second as the
+                    terminal shows them; every ten seconds, after days every minute
     round           report: what the controller was passed, without the members' values: those are what the events
                     before have given them; decisions: what it returned. `pbt-rl audit` decides it again, bit for bit.
                     incomplete: members whose window holds only the shortest episodes since a change; count: episodes
@@ -25,11 +26,13 @@ emulator frames of any member that trains). The kinds:
     pack_lost       pack, kind, cause: a learner died or hangs and is replaced; members: frames_lost of each, and from:
                     {checkpoint, member} (with `generation`, a remembered state) or {drawn: [member, generation]}. A
                     `slot` for every holder follows. Decisions that were on their way are in force without `applied`
+    remark          text: a line of the terminal about what goes wrong unseen; summary.json has all of them
     lost            counts: of events by kind that were dropped while the disk was full; time, frames: of the first
     resume          config: of the run from here on; changed: {option: [old, new]}; new_episodes: environments begin
                     new ones. The members go on as they were at the event before; a `slot` for every holder and a
                     `matchup` for every pack follow
-    final           members: mean, spread and number of the fresh episodes that each played after training
+    final           members: mean, spread and number of the fresh episodes that each played after training; halves: with
+                    a control group, the means of every other one and of the rest
     end             ended: why; the last event of a run that was not cut off, or the last one before a `resume`
 
 Events that cannot be written (a full disk, a folder that is read-only or gone) wait in memory and are written in order
@@ -156,7 +159,8 @@ class Journal:
         members = [
             {name: value for name, value in vars(m).items() if name != "values"} for m in report.members
         ]
-        seen = {"frames": report.frames, "members": members}
+        timed = {} if report.seconds is None else {"seconds": report.seconds}
+        seen = {"frames": report.frames, "members": members, **timed}
         of_rounds = {"count": count} if count > 1 else {}
         self.write("round", report.frames, report=seen, decisions=made, incomplete=incomplete, **of_rounds)
 

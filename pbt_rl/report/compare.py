@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.report.cost import NO_COST, of_runs
 from pbt_rl.report.exports import table_text
 from pbt_rl.report.figures import drawn_curves, top_mean
 from pbt_rl.report.groups import Group, best_objective, groups, mean_and_deviation, mean_objective
@@ -37,14 +38,17 @@ def write_comparison(folders: Sequence[Path], out: Path) -> list[Path]:
     found = groups(runs)
     with mpl.rc_context(STYLE):
         figure = curves(found)
-    image = None if figure is None else png(figure)
+        cost = of_runs([(g.label, COLOURS[i % len(COLOURS)], g.runs) for i, g in enumerate(found)])
+    image, cost_image = (None if one is None else png(one) for one in (figure, cost))
     contents = {
-        "comparison.html": comparison_page(found, image).encode(),
+        "comparison.html": comparison_page(found, image, cost_image).encode(),
         "groups.csv": table_text([_group_row(group) for group in found]).encode(),
         "runs.csv": table_text([_run_row(group, run) for group in found for run in group.runs]).encode(),
     }
     if image is not None:
         contents["comparison.png"] = image
+    if cost_image is not None:
+        contents["cost.png"] = cost_image
     return write_files(out, contents)
 
 
@@ -92,8 +96,8 @@ def _overlapping(tops: Sequence[Curve]) -> list[Curve]:
     return left
 
 
-def comparison_page(found: Sequence[Group], image: bytes | None) -> str:
-    """Return the HTML. image: the PNG file of the curves, if there are any."""
+def comparison_page(found: Sequence[Group], image: bytes | None, cost: bytes | None = None) -> str:
+    """Return the HTML. image, cost: the PNG files of the curves, over frames and over processor time, if there are."""
     environments = sorted({run.options.env for group in found for run in group.runs})
     title = f"{sum(len(group.runs) for group in found)} runs: {', '.join(environments)}"
     warning = (
@@ -101,12 +105,8 @@ def comparison_page(found: Sequence[Group], image: bytes | None) -> str:
         if len(environments) > 1
         else ""
     )
-    shown = (
-        f'<p class="none">{NO_CURVE}</p>'
-        if image is None
-        else '<div class="wide"><img alt="Objective of the best fifth of each group" '
-        f'src="data:image/png;base64,{base64.b64encode(image).decode()}"></div>'
-    )
+    shown = _picture(image, "Objective of the best fifth of each group", NO_CURVE)
+    paid = _picture(cost, "Objective against processor time", NO_COST)
     rows = [_run_row(group, run) for group in found for run in group.runs]
     return f"""<!doctype html>
 <html lang="en">
@@ -120,6 +120,10 @@ def comparison_page(found: Sequence[Group], image: bytes | None) -> str:
 <p class="caption">The best fifth of the members (of up to five the best one) at each number of frames: the mean over
 the runs of a group, as far as all of them came, and around it the range of its runs.</p>
 {shown}
+<h2>Score and cost</h2>
+<p class="caption">A line per run: the objective of its best member, over the processor time that the whole run
+had taken by then. The front: what no run had reached at that cost.</p>
+{paid}
 <h2>Groups</h2>
 <p class="caption">Means over the runs ± sample deviation. Objectives are means over windows of training episodes.</p>
 {_table([_group_row(group) for group in found])}
@@ -128,6 +132,13 @@ the runs of a group, as far as all of them came, and around it the range of its 
 </body>
 </html>
 """
+
+
+def _picture(image: bytes | None, alt: str, missing: str) -> str:
+    if image is None:
+        return f'<p class="none">{missing}</p>'
+    data = base64.b64encode(image).decode()
+    return f'<div class="wide"><img alt="{alt}" src="data:image/png;base64,{data}"></div>'
 
 
 def _group_row(group: Group) -> dict[str, Any]:
@@ -153,6 +164,7 @@ def _run_row(group: Group, run: History) -> dict[str, Any]:
         "mean of members": _number(mean_objective(run)),
         "frames": short(_frames(run)),
         "time": duration(run.seconds),
+        "CPU seconds": f"{run.cpu_seconds:.4g}" if run.cpu_seconds else "-",
         "replacements": changed,
         "ended": run.ended or "goes on, or was cut off",
     }

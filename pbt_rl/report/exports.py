@@ -8,18 +8,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from pbt_rl.pbt.decisions import StateKey
-from pbt_rl.pbt.lineage import Node
+from pbt_rl.pbt.history.lineage import Node
 from pbt_rl.pbt.records import finite
-from pbt_rl.report.read import History
+from pbt_rl.report.read import FRAMES, History
 
 COLUMNS = frozenset(
     {
         "member", "group", "node", "generation", "parent", "base", "founder", "depth", "objective", "final", "frames",
-        "stopped",
+        "stopped", "steps",
         "began_frames", "began_own_frames", "weights_trained_frames", "weights_trained_frames_at_end",
+        "began_steps", "began_own_steps", "weights_trained_steps", "weights_trained_steps_at_end",
     }
 )  # fmt: skip
 """Of the tables of members and nodes, beside the values."""
+COUNTS = COLUMNS | {"until_frames"}
 
 
 def files(history: History) -> dict[str, str]:
@@ -42,8 +44,18 @@ def files(history: History) -> dict[str, str]:
         "slots.csv": [vars(turn) for turn in history.turns],
         "phases.csv": [vars(phase) for phase in history.phases],
     }
-    texts = {name: table_text(records) for name, records in tables.items() if records}
+    unit = history.options.unit
+    texts = {
+        name: table_text([{_counted(column, unit): cell for column, cell in row.items()} for row in records])
+        for name, records in tables.items()
+        if records
+    }
     return texts | {"lineage.dot": dot(history), "lineage.nwk": newick(history)}
+
+
+def _counted(column: str, unit: str) -> str:
+    """Return the name of a column in the unit of the run."""
+    return column.replace(FRAMES, unit) if column in COUNTS else column
 
 
 def label(key: StateKey) -> str:

@@ -173,7 +173,9 @@ def schedules(history: History) -> Drawn:
     figure, all_axes = panels(len(history.varied))
     best = history.ranking[:1]
     for name, axes in zip(history.varied, all_axes, strict=True):
-        scale = ValueAxis.of(name, [n.values[name] for n in lineage.nodes])
+        scale = ValueAxis.of(
+            name, [n.values[name] for n in lineage.nodes], history.options.choices.get(name, ())
+        )
         tried = [
             [
                 (n.trained, scale.drawn(n.values[name])),
@@ -274,7 +276,9 @@ def hypers(history: History) -> Drawn:
     best = history.last[history.ranking[0]]
     earlier = [n for n in history.lineage.nodes if n not in known and history.objective(n) is not None]
     for name, axes in zip(history.varied, all_axes, strict=True):
-        scale = ValueAxis.of(name, [n.values[name] for n in [*known, *earlier]])
+        scale = ValueAxis.of(
+            name, [n.values[name] for n in [*known, *earlier]], history.options.choices.get(name, ())
+        )
         axes.scatter(
             [scale.drawn(n.values[name]) for n in earlier],
             [objectives[n.key] for n in earlier],

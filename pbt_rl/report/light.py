@@ -8,8 +8,8 @@ from msgspec import structs
 
 from pbt_rl.pbt.decisions import MemberReport
 from pbt_rl.pbt.events import Event, Round
+from pbt_rl.pbt.history.lineage import mean
 from pbt_rl.pbt.hypers import Values
-from pbt_rl.pbt.lineage import mean
 
 _NONE: Values = {}
 

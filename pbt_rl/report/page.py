@@ -87,6 +87,8 @@ def facts(history: History) -> list[tuple[str, str]]:
     if last:
         best = history.objective(history.last[last[0]])
         shown += [("best objective", f"{best:.4g}"), ("best member", f"{last[0]}")]
+    if history.entry_episodes > 1:
+        shown.append(("an entry of a window", f"mean of {history.entry_episodes} episodes"))
     finite = [] if history.final is None else [x for x in history.final.means.items() if math.isfinite(x[1])]
     if history.final is not None and finite:
         chosen = max(finite, key=lambda item: item[1])
@@ -119,7 +121,7 @@ def facts(history: History) -> list[tuple[str, str]]:
 
 
 def _notes(history: History) -> str:
-    lines = "".join(f"<li>{escape(note)}</li>" for note in notes(history))
+    lines = "".join(f"<li>{escape(note)}</li>" for note in [*notes(history), *history.remarks])
     return f'<ul class="none">{lines}</ul>' if lines else ""
 
 

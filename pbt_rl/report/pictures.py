@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import matplotlib as mpl
+from matplotlib.text import Text
 
 from pbt_rl.report import cost, figures, importance, searches
 from pbt_rl.report.forest import forest
-from pbt_rl.report.read import History
+from pbt_rl.report.read import FRAMES, History
 from pbt_rl.report.style import STYLE, Drawn, png
 
 
@@ -36,7 +37,8 @@ PICTURES = (
     Picture(
         "cost",
         "Score and cost",
-        "Each member's last objective against the processor time that it took, a share of the run's by its frames "
+        "Each member's last objective against the processor time that it took (of CPUs, and of GPUs that "
+        "learned, if there were any), a share of the run's by its frames "
         "(violet squares: controls). The front: what was reached by then, by any member at any moment.",
         cost.figure,
     ),
@@ -111,4 +113,8 @@ def draw(picture: Picture, history: History, dpi: int = 150) -> bytes | str:
     """Return a PNG file, or the reason why there is nothing to draw."""
     with mpl.rc_context(STYLE):
         drawn = picture.draw(history)
+    if not isinstance(drawn, str) and history.options.unit != FRAMES:
+        for text in drawn.findobj(Text):
+            assert isinstance(text, Text)
+            text.set_text(text.get_text().replace(FRAMES, history.options.unit))
     return drawn if isinstance(drawn, str) else png(drawn, dpi)

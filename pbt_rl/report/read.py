@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from pbt_rl.control.options import number_of_controls
 from pbt_rl.display.ranking import GPU_LEARNING, WAITING
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import Change, changes
-from pbt_rl.pbt.control import number_of_controls
 from pbt_rl.pbt.decisions import Decision, MemberReport
 from pbt_rl.pbt.events import (
     ActorRestart,
@@ -24,17 +24,21 @@ from pbt_rl.pbt.events import (
     Final,
     MemberProgress,
     Progress,
+    Remark,
     Round,
     SlotChange,
     Start,
 )
-from pbt_rl.pbt.lineage import Lineage, Node, mean
-from pbt_rl.pbt.noise import Noise
+from pbt_rl.pbt.history.lineage import Lineage, Node, mean
+from pbt_rl.pbt.history.noise import Noise
 from pbt_rl.pbt.records import Whole, converted, finite
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import journal_events
 from pbt_rl.report.light import light
 from pbt_rl.report.resumes import uninterrupted
+
+FRAMES = "frames"
+"""What members of a run are trained for, in the names of columns and the texts of figures."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,7 @@ class RunOptions:
     @property
     def unit(self) -> str:
         """What members are trained for."""
-        return "frames" if self.api is None else "steps"
+        return FRAMES if self.api is None else "steps"
 
     def shown(self, name: str, value: float) -> float | str:
         """Return a value; of a choice its meaning."""
@@ -188,10 +192,16 @@ class History:
     """The games beside training, if there were any."""
     tasks: int = 0
     """Of the environment; 0 for one without."""
+    entry_episodes: int = 1
+    """Episodes whose mean is one entry of a window: more than 1 in a simulator on the device."""
     noise: Noise | None = None
     """Of the comparisons; None if the windows were not read."""
+    remarks: Sequence[str] = ()
+    """What the terminal showed about what went wrong unseen."""
     cpu_seconds: float = 0.0
     """Of all processes, on the learners' and actors' side; 0 if it was not recorded."""
+    gpu_seconds: float = 0.0
+    """In which GPUs learned, added up; 0 without one."""
 
     @property
     def controls(self) -> frozenset[int]:
@@ -348,19 +358,22 @@ def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -
         final=next((e for e in reversed(events) if isinstance(e, Final)), None),
         evaluations=[e for e in events if isinstance(e, Evaluation) and math.isfinite(e.mean)],
         tasks=start.tasks,
+        entry_episodes=max((e.count for e in events if isinstance(e, Round)), default=1),
         noise=noise,
-        cpu_seconds=_cpu_seconds(events, began),
+        remarks=list(dict.fromkeys(e.text for e in events if isinstance(e, Remark))),
+        cpu_seconds=_spent(events, began, lambda stage: stage not in (WAITING, GPU_LEARNING)),
+        gpu_seconds=_spent(events, began, lambda stage: stage == GPU_LEARNING),
     )
 
 
-def _cpu_seconds(events: Sequence[Event], began: float) -> float:
-    """Integrate the busy threads, which each record of progress has as a mean over the time before it."""
+def _spent(events: Sequence[Event], began: float, counts: Callable[[str], bool]) -> float:
+    """Integrate the busy threads of some stages; each record of progress has them as means over the time before it."""
     total, before, busy = 0.0, 0.0, 0.0
     for event in events:
         if not isinstance(event, Progress):
             continue
         now = _since(began, event)
-        threads = [x for stage, x in event.busy_threads.items() if stage not in (WAITING, GPU_LEARNING)]
+        threads = [x for stage, x in event.busy_threads.items() if counts(stage)]
         busy = math.fsum(threads) if threads else busy
         total += busy * max(0.0, now - before)
         before = max(before, now)

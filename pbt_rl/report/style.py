@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from pbt_rl.config import Hypers
 from pbt_rl.pbt.hypers import hyper_table
@@ -115,10 +115,14 @@ class ValueAxis:
     label: str
     one_minus: bool
     log: bool
+    meanings: tuple[str, ...] = ()
+    """Of the indices of a choice."""
 
     @classmethod
-    def of(cls, name: str, values: Sequence[float]) -> ValueAxis:
+    def of(cls, name: str, values: Sequence[float], meanings: Sequence[str] = ()) -> ValueAxis:
         """Choose by the table of hypers, or by the range of the values if the name is not in it."""
+        if meanings:
+            return cls(plain(name), one_minus=False, log=False, meanings=tuple(meanings))
         spec = hyper_table(Hypers()).get(name)
         one_minus = spec is not None and spec.scale == "one_minus" and max(values) < 1
         drawn = [1 - v for v in values] if one_minus else list(values)
@@ -134,6 +138,11 @@ class ValueAxis:
     def dress(self, axes: Axes, which: str) -> None:
         """Set scale and ticks of the axis `x` or `y`. Call it after drawing."""
         axis = axes.xaxis if which == "x" else axes.yaxis
+        if self.meanings:
+            axis.set_major_locator(FixedLocator(range(len(self.meanings))))
+            axis.set_major_formatter(FixedFormatter([f"{text:.16}" for text in self.meanings]))
+            (axes.set_xlim if which == "x" else axes.set_ylim)(-0.5, len(self.meanings) - 0.5)
+            return
         if self.log:
             (axes.set_xscale if which == "x" else axes.set_yscale)("log")
             low, high = axes.get_xlim() if which == "x" else axes.get_ylim()

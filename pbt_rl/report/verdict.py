@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from html import escape
 from statistics import fmean
 
 from pbt_rl.display.terminal import counted
-from pbt_rl.pbt.noise import LEVEL, Noise
+from pbt_rl.pbt.history.noise import LEVEL, Noise
 from pbt_rl.report.best_of import expected_best
 from pbt_rl.report.read import History
 from pbt_rl.report.style import short
@@ -26,14 +28,23 @@ def control_box(history: History) -> str:
         text = "Not every group has a score yet: nothing can be compared."
         return f'<div class="box"><h2>Population and control group</h2><p>{text}</p></div>'
     starts = history.population
-    best, left_alone = max(own.values()), expected_best(list(others.values()), starts)
+    halves = _halves(history, own.keys() | others.keys())
+    best = _picked([own, own] if halves is None else [{m: h[m] for m in own} for h in halves], len(own))
+    left_alone = _picked(
+        [others, others] if halves is None else [{m: h[m] for m in others} for h in halves], starts
+    )
     low = (
         f" (too low: {counted(len(others), 'control')} cannot show what the best of {starts} draws reaches)"
         if starts > len(others)
         else ""
     )
+    how = (
+        "a member is picked by one half of them and scored by the other"
+        if halves is not None
+        else "the same games pick a member and score it: the best of each group was lucky, too"
+    )
     judged = (
-        f"fresh final games, {history.final.episodes} episodes of each"
+        f"fresh final games, {history.final.episodes} episodes of each; {how}"
         if history.final is not None
         else "windows of training episodes, as no final games were played: the higher the luckier"
     )
@@ -55,6 +66,21 @@ def control_box(history: History) -> str:
         "happened with this seed, and cannot show whether the method helps on this task. For that the gap must hold "
         "over several seeds: <code>pbt-rl prove</code> trains them and says whether it does.</p></div>"
     )
+
+
+def _picked(halves: Sequence[Mapping[int, float]], k: int) -> float:
+    """Return the expected score of the best of k members: picked by one half of the games, scored by the other."""
+    one, other = ([half[m] for m in sorted(half)] for half in halves)
+    return fmean((expected_best(one, k, picks=other), expected_best(other, k, picks=one)))
+
+
+def _halves(history: History, members: AbstractSet[int]) -> tuple[dict[int, float], dict[int, float]] | None:
+    """Return the means of each half of the final games; None if they are not known of all members."""
+    games = () if history.final is None else history.final.members
+    known = {g.member: g.halves for g in games if g.halves is not None and all(map(math.isfinite, g.halves))}
+    if not members <= known.keys():
+        return None
+    return {m: h[0] for m, h in known.items()}, {m: h[1] for m, h in known.items()}
 
 
 def scores(history: History) -> tuple[dict[int, float], dict[int, float]]:
@@ -80,10 +106,12 @@ def notes(history: History) -> list[str]:
     noise = history.noise
     if noise is None or history.is_search or not noise.comparisons:
         return []
-    return [*_luck(noise), *_periods(noise)]
+    in_python = history.options.api is not None
+    return [*_luck(noise, in_python=in_python), *_periods(noise, in_python=in_python)]
 
 
-def _luck(noise: Noise) -> list[str]:
+def _luck(noise: Noise, *, in_python: bool) -> list[str]:
+    """in_python: a run of `tune.run`, whose options are arguments."""
     if not noise.replacements:
         return []
     said = (
@@ -91,18 +119,22 @@ def _luck(noise: Noise) -> list[str]:
         f"(Welch's test, p >= {LEVEL:g})"
     )
     if noise.replacements >= ENOUGH_REPLACEMENTS and 2 * noise.within > noise.replacements:
-        said += (
-            ": luck may have made most of them. Longer periods (--pbt.period-frames), a wider gap (--pbt.replace-gap) "
-            "or --pbt.exploit t-test make fewer"
+        fewer = (
+            "Longer periods (period=) make"
+            if in_python
+            else "Longer periods (--pbt.period-frames), a wider gap (--pbt.replace-gap) or --pbt.exploit t-test make"
         )
+        said += f": luck may have made most of them. {fewer} fewer"
     return [said + "."]
 
 
-def _periods(noise: Noise) -> list[str]:
+def _periods(noise: Noise, *, in_python: bool) -> list[str]:
+    shorter = "period=" if in_python else "--pbt.period-frames, --pbt.start-frames"
     if noise.comparisons < FEW_COMPARISONS:
-        why = "few for a schedule to form: shorter periods (--pbt.period-frames, --pbt.start-frames) make 20 to 50"
+        why = f"few for a schedule to form: shorter periods ({shorter}) make 20 to 50"
     elif noise.comparisons > MANY_COMPARISONS and 2 * noise.within > noise.replacements > 0:
-        why = "many, and most replacements were within the noise: longer periods (--pbt.period-frames) judge better"
+        longer = "period=" if in_python else "--pbt.period-frames"
+        why = f"many, and most replacements were within the noise: longer periods ({longer}) judge better"
     else:
         return []
     return [f"{counted(noise.comparisons, 'comparison was', 'comparisons were')} held, {why}."]

@@ -342,7 +342,7 @@ class Checkpointing:
         self.failure = result.reason
         if not self._failed:
             self._failed = True  # said once; the next one is tried when it is due
-            self._recorder.note(f"the run could not be saved: {result.reason}; training goes on")
+            self._recorder.remark(f"the run could not be saved: {result.reason}; training goes on")
 
     def _end_copies(self, current: Round) -> None:
         if not current.to_disk and not current.to_come:

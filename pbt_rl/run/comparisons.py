@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from pbt_rl.display.terminal import in_words
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Controller, Decision
+from pbt_rl.pbt.rules import READY_RULES
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
@@ -85,7 +86,8 @@ def make_slots(resolved: ResolvedRun, population: Population) -> Slots:
 class Comparisons:
     """Compares the members whenever the controller wants it, and carries out its decisions.
 
-    slots: of `make_slots`. end: says whether the run is about to end, so that slots keep their holders.
+    slots: of `make_slots`. end: says whether the run is about to end, so that slots keep their holders. seconds: of
+    training until now.
     """
 
     def __init__(
@@ -96,8 +98,12 @@ class Comparisons:
         controller: Controller,
         recorder: Recorder,
         end: Ends,
+        seconds: Callable[[], float],
     ) -> None:
         config = resolved.config
+        self._seconds = (
+            (lambda: round(seconds(), 3)) if READY_RULES[config.pbt.ready].by_time else lambda: None
+        )
         self._population, self._controller, self._recorder = population, controller, recorder
         self._end = end
         self._fleet: Fleet | None = None
@@ -154,7 +160,7 @@ class Comparisons:
 
     def observe(self) -> bool:
         """Show the controller the population, and begin to apply its decisions; return whether there were any."""
-        report = self._population.report()
+        report = self._population.report(self._seconds())
         decisions = self._controller.observe(report)
         if decisions:
             self._recorder.decided(report, decisions)

@@ -14,12 +14,13 @@ import torch
 from pbt_rl.config import Config
 from pbt_rl.display.terminal import counted
 from pbt_rl.errors import ConfigError
+from pbt_rl.extras import offered
 from pbt_rl.learner.build import network_sees
 from pbt_rl.learner.estimate import PackBytes, pack_bytes
 from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.plan import HostMemory, PackPlan, host_memory
-from pbt_rl.plan.sizes import LAG_OF_QUEUE, Size
+from pbt_rl.plan.sizes import LAG_OF_QUEUE, LEAST_SPARE_ROWS, Size
 from pbt_rl.run.games import games
 from pbt_rl.run.opponents import opponents
 from pbt_rl.run.resolved import ResolvedRun
@@ -195,6 +196,19 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
     return [*lines, *network_sees(config, spec), *_notes(resolved)]
 
 
+def describe_comparisons(config: Config) -> list[str]:
+    """Return a line that says when members are compared and by which rules; none if they are not."""
+    pbt = config.pbt
+    if not (controller_entry(config.controller).compares and pbt.enabled and config.num_policies > 1):
+        return []
+    text = (
+        f"members are compared at {max(pbt.start_frames, pbt.period_frames):,} frames each and every "
+        f"{pbt.period_frames:,} from there: --controller {config.controller}, --pbt.ready {pbt.ready}, --pbt.exploit "
+        f"{pbt.exploit}, --pbt.explore {pbt.explore}"
+    )
+    return [text]
+
+
 def _sampled_by(pack: PackPlan) -> str:
     if pack.groups:
         return "1 simulator on the device"
@@ -249,8 +263,8 @@ def _notes(resolved: ResolvedRun) -> list[str]:
         notes += memory_notes(resolved)
     if resolved.spec.seats > 1:
         notes.append(opponents().note(config, resolved.plan.packs))
-    unroll, rollout = resolved.tuned_table()["unroll"], config.learner.rollout
-    if unroll.default < rollout and not unroll.tuned:
+    unroll, rollout = resolved.tuned_table().get("unroll"), config.learner.rollout
+    if unroll is not None and unroll.default < rollout and not unroll.tuned:
         notes.append(
             f"note: returns look {unroll.default:.0f} steps ahead (--hypers.unroll), although a rollout has {rollout} "
             f"(--learner.rollout): for longer ones give --hypers.unroll {rollout}, too"
@@ -259,6 +273,8 @@ def _notes(resolved: ResolvedRun) -> list[str]:
         notes.append(
             "note: --learner.lr-schedule kl-adaptive sets the learning rate in use, so learning_rate is not tuned"
         )
+    for more in offered("pbt_rl", "PLAN_NOTES"):
+        notes += more(config)
     if controller_entry(config.controller).compares and config.pbt.enabled and config.num_policies > 1:
         notes += filter(None, [_comparison_note(config)])
     if config.controls:
@@ -333,18 +349,28 @@ def _lag_notes(resolved: ResolvedRun) -> list[str]:
 
 
 def _idle_core_notes(resolved: ResolvedRun) -> list[str]:
-    """Explain why cores have no actor, if many have none."""
+    """Explain why many cores have no actor, or why units beside a GPU are too small for what their actors could do."""
     plan, config = resolved.plan, resolved.config
-    if plan.actors >= NEARLY_ALL_ACTORS * plan.wanted_actors:
+    idle = plan.actors < NEARLY_ALL_ACTORS * plan.wanted_actors
+    rows = min(pack.rows for pack in plan.packs)
+    planned = not (config.actors or config.envs_per_unit or plan.sizing.on_policy or plan.sizing.per_unit)
+    small = planned and plan.sizing.on_gpu and rows < LEAST_SPARE_ROWS
+    if not idle and not small:
         return []
     steps = max(config.learner.batch, *(pack.batch_rows * config.learner.rollout for pack in plan.packs))
-    batch = math.ceil(steps * plan.wanted_actors / plan.actors / 1024) * 1024
+    wanted = steps * plan.wanted_actors / plan.actors
+    if small:
+        units = plan.wanted_actors * config.units_per_actor / len(plan.packs)
+        wanted = max(wanted, plan.sizing.large_batch_rows(units) * config.learner.rollout)
+    batch = math.ceil(wanted / 1024) * 1024
     why = "rollouts too old or " if config.mode == "async" else ""
-    text = (
-        f"note: {counted(plan.actors, 'actor')}, although the cores could serve {plan.wanted_actors}: more would make "
-        f"{why}units too small for batches of {config.learner.batch} steps; --learner.batch {batch} uses more"
-    )
-    return [text]
+    asked = f"batches of {config.learner.batch} steps"
+    text = f"{counted(plan.actors, 'actor')}, although the cores could serve {plan.wanted_actors}: more would make "
+    text += f"{why}units too small for {asked}; --learner.batch {batch} uses more"
+    if not idle:
+        text = f"units of {counted(rows, 'row')} are small: their actors wait for the GPU between steps, and more rows "
+        text += f"would make rollouts too old for {asked}; --learner.batch {batch} makes them larger"
+    return [f"note: {text}"]
 
 
 def _crowd_notes(resolved: ResolvedRun) -> list[str]:

@@ -22,6 +22,7 @@ from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.awake import AwakeClock
 from pbt_rl.run.memory import Matchups, Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.spare import LEARNER, SpareLearner
 from pbt_rl.wire.messages import FromLearner, LearnerReady, Remarked, StopLearner, ToLearner
 from pbt_rl.wire.store import StatePool
 
@@ -155,56 +156,68 @@ class LocalFleet:
     def __init__(
         self, resolved: ResolvedRun, start: Start, matchups: Matchups = (), pool: StatePool | None = None
     ) -> None:
-        self._memory = Memory(resolved, start, matchups, pool)
+        self.memory = Memory(resolved, start, matchups, pool)
 
     def environment_seconds(self) -> float:
         """See Fleet."""
-        return self._memory.environment_seconds()
+        return self.memory.environment_seconds()
 
     def actions_given(self, actor: int) -> int:
         """See Fleet."""
-        return self._memory.actions_given(actor)
+        return self.memory.actions_given(actor)
 
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """See Fleet."""
-        return self._memory.set_matchup(pack, row_UES)
+        return self.memory.set_matchup(pack, row_UES)
 
 
 class ProcessFleet(LocalFleet):
-    """Actors and learners as processes."""
+    """Actors and learners as processes. spare: becomes the first learner."""
 
     def __init__(
-        self, resolved: ResolvedRun, start: Start, matchups: Matchups = (), pool: StatePool | None = None
+        self,
+        resolved: ResolvedRun,
+        start: Start,
+        matchups: Matchups = (),
+        pool: StatePool | None = None,
+        spare: SpareLearner | None = None,
     ) -> None:
         super().__init__(resolved, start, matchups, pool)
+        self._spare = spare
         self._logs = log_folder(resolved)
-        self._stacks = StackDumps(self._logs, lambda: [*self._learners, *self._actors])
+        self._stacks = StackDumps(self._logs, lambda: [*self.learners, *self.actors])
         self._timeout = resolved.config.actor_timeout_seconds
         self._learner_timeout = resolved.config.learner_timeout_seconds
         self._awake = AwakeClock()
-        self._learners: list[LearnerChild] = []
-        self._actors: list[ActorChild] = []
+        self.learners: list[LearnerChild] = []
+        """Of each pack."""
+        self.actors: list[ActorChild] = []
+        """In the order of `memory.actors`."""
         self._hang_check = time.monotonic()
         self._ready: set[int] = set()
         """Packs whose learner has started."""
         try:
-            for pack in range(len(self._memory.learners)):
-                self._learners.append(self._start_learner(pack))
-            for index in range(len(self._memory.actors)):
-                self._actors.append(self._start_actor(index))
+            for pack in range(len(self.memory.learners)):
+                self.learners.append(self._start_learner(pack))
+            for index in range(len(self.memory.actors)):
+                self.actors.append(self._start_actor(index))
         except BaseException:
             self.close()
             raise
 
     def _start_learner(self, pack: int) -> LearnerChild:
-        self._memory.heartbeats[pack].begin()
-        setup = self._memory.learners[pack]
+        self.memory.heartbeats[pack].begin()
+        setup = self.memory.learners[pack]
         label = f"learner {pack} ({setup.plan.device})"
         log, stacks_fd = self._log(f"learner_{pack}"), self._stacks.fd
-        return Child("pbt_rl.learner.learner", label, setup, setup.fds, log, stacks_fd)
+        spare, self._spare = self._spare, None
+        if spare is not None and spare.exit_code() is None:
+            spare.begin(label, setup, setup.fds, log, stacks_fd)
+            return spare
+        return Child(LEARNER, label, setup, setup.fds, log, stacks_fd)
 
     def _start_actor(self, index: int) -> ActorChild:
-        record = self._memory.actors[index]
+        record = self.memory.actors[index]
         for box in record.boxes:
             box.begin_life()
         log, stacks_fd = self._log(f"actor_{index}"), self._stacks.fd
@@ -216,7 +229,7 @@ class ProcessFleet(LocalFleet):
     def events(self, patience_seconds: float) -> Iterator[Event]:
         """See Fleet. A death is reported after all messages that the process sent."""
         self._awake.tick()
-        learners, actors = [*self._learners], [*self._actors]
+        learners, actors = [*self.learners], [*self.actors]
         children: list[LearnerChild | ActorChild] = [*learners, *actors]
         children = [child for child in children if not child.connection.closed]  # one could not be restarted
         sources = {source: child for child in children for source in (child.connection, child.sentinel)}
@@ -234,7 +247,7 @@ class ProcessFleet(LocalFleet):
                     ending = learner.ending()
                     yield LearnerLost(pack, ending.text, user_error=ending.user_error)
         for index, actor in enumerate(actors):
-            if actor in heard and actor is self._actors[index]:  # else it went with its learner
+            if actor in heard and actor is self.actors[index]:  # else it went with its learner
                 yield from (Notice(f"warning: {one.text}") for one in actor.messages())
                 if actor in ended:
                     ending = actor.ending()
@@ -251,10 +264,10 @@ class ProcessFleet(LocalFleet):
 
     def silent_seconds(self, pack: int) -> float:
         """See Fleet. Time in which this process did not run does not count."""
-        return self._awake.of_last(self._memory.heartbeats[pack].silent_seconds)
+        return self._awake.of_last(self.memory.heartbeats[pack].silent_seconds)
 
     def _hung_learners(self) -> Iterator[LearnerLost]:
-        for pack, learner in enumerate(self._learners):
+        for pack, learner in enumerate(self.learners):
             seconds = self.silent_seconds(pack)
             if seconds > self._learner_timeout * (1 if pack in self._ready else STARTS):
                 doing = "made no progress" if pack in self._ready else "was not ready"
@@ -262,7 +275,7 @@ class ProcessFleet(LocalFleet):
                 yield LearnerLost(pack, f"{learner.label} {doing} for {seconds:.0f} s ({limit})", hung=True)
 
     def _hung_actors(self) -> Iterator[ActorFailed]:
-        for index, record in enumerate(self._memory.actors):
+        for index, record in enumerate(self.memory.actors):
             # It serves its units in turn: while one of them shows signs of life, the others wait.
             seconds = self._awake.of_last(min([box.seconds_silent() for box in record.boxes]))
             has_work = not all(box.learner_has_turn for box in record.boxes)
@@ -272,21 +285,21 @@ class ProcessFleet(LocalFleet):
 
     def send(self, pack: int, message: ToLearner) -> None:
         """See Fleet. One that has just ended hears nothing; its end is an event."""
-        self._learners[pack].post(message)
+        self.learners[pack].post(message)
 
     def restart_actor(self, actor: int) -> None:
         """See Fleet. Its successor continues at the mailboxes' counters, with seeds of its own."""
-        self._actors[actor].end(0)
-        record = self._memory.actors[actor]
+        self.actors[actor].end(0)
+        record = self.memory.actors[actor]
         record.restarts += 1
         seeds = tuple((seed + record.restarts) % 2**32 for seed in record.setup.seeds)
         record.setup = replace(record.setup, seeds=seeds)
-        self._actors[actor] = self._start_actor(actor)
+        self.actors[actor] = self._start_actor(actor)
 
     def fence(self, pack: int) -> None:
         """See Fleet."""
-        own: list[LearnerChild | ActorChild] = [self._learners[pack]]
-        own += [self._actors[actor] for actor in self._actors_of(pack)]
+        own: list[LearnerChild | ActorChild] = [self.learners[pack]]
+        own += [self.actors[actor] for actor in self._actors_of(pack)]
         for child in own:
             child.kill()
         for child in own:
@@ -294,9 +307,9 @@ class ProcessFleet(LocalFleet):
 
     def replace_learner(self, pack: int, start: Start) -> None:
         """See Fleet. Mailboxes and shaping begin anew; matchups stay."""
-        self._memory.begin_anew(pack, start)
+        self.memory.begin_anew(pack, start)
         self._ready.discard(pack)
-        self._learners[pack] = self._start_learner(pack)
+        self.learners[pack] = self._start_learner(pack)
         for actor in self._actors_of(pack):
             self.restart_actor(actor)
 
@@ -305,7 +318,7 @@ class ProcessFleet(LocalFleet):
         return False
 
     def _actors_of(self, pack: int) -> list[int]:
-        return [index for index, record in enumerate(self._memory.actors) if record.pack == pack]
+        return [index for index, record in enumerate(self.memory.actors) if record.pack == pack]
 
     settled = True
 
@@ -315,10 +328,10 @@ class ProcessFleet(LocalFleet):
 
     def close(self, *, at_once: bool = False) -> None:
         """See Fleet. Learners stop and actors close their environments, at once and for a limited time."""
-        children: list[LearnerChild | ActorChild] = [*self._learners, *self._actors]
-        for learner in self._learners:
+        children: list[LearnerChild | ActorChild] = [*self.learners, *self.actors]
+        for learner in self.learners:
             learner.post(StopLearner())
-        for actor in self._actors:
+        for actor in self.actors:
             actor.hang_up()
         deadline = time.monotonic() + (0.0 if at_once else GRACE_SECONDS)
         for child in children:
@@ -326,9 +339,9 @@ class ProcessFleet(LocalFleet):
                 child.kill()
         for child in children:
             child.end(0.0)
-        self._actors, self._learners = [], []
+        self.actors, self.learners = [], []
         self._stacks.close()
-        self._memory.close()
+        self.memory.close()
 
 
 def log_folder(resolved: ResolvedRun) -> Path | None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
 
 from pbt_rl.config import Config
 from pbt_rl.display.view import Evaluation, RunView
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.extras import offered
+from pbt_rl.extras import load_object, offered
 from pbt_rl.record.checkpoints import Checkpoint
 
 Record = Callable[[Evaluation, bytes], None]
@@ -49,60 +47,33 @@ class NoGames:
         return view
 
 
-class PlaysGames(Protocol):
-    """A module that has games played. An extra names it as `GAMES` in its `extra.py`."""
+class Nobody:
+    """Has games of saved members played: none. An extra's `GAMES` does more."""
 
-    def check(self, config: Config, spec: EnvSpec) -> None:
-        """Raise ConfigError if the games that are asked for mean nothing."""
-
-    def host_bytes(self, config: Config) -> int:
+    def host_bytes(self, config: Config) -> int:  # noqa: ARG002 - others read it
         """Return the memory of processes that play beside training."""
+        return 0
 
     def games(
         self,
-        config: Config,
-        logs: Path | None,
-        evaluated_frames: Callable[[], int],
-        record: Record,
-        note: Callable[[str], None],
+        config: Config,  # noqa: ARG002 - others read these
+        logs: Path | None,  # noqa: ARG002
+        evaluated_frames: Callable[[], int],  # noqa: ARG002
+        record: Record,  # noqa: ARG002
+        note: Callable[[str], None],  # noqa: ARG002
     ) -> NoGames:
         """Return the games of a run.
 
         logs: folder for what is printed. evaluated_frames: returns the clock of the newest result that is recorded.
         note: is told what goes wrong, once.
         """
-
-    def recorded_late(self, journal: Path, position: int, frames: int) -> list[Evaluation]:
-        """Return the results behind a position of a journal that hold for a run that goes on from there."""
-
-
-class Nobody:
-    """See PlaysGames."""
-
-    def check(self, config: Config, spec: EnvSpec) -> None:
-        """See PlaysGames."""
-
-    def host_bytes(self, config: Config) -> int:  # noqa: ARG002 - as others have it
-        """See PlaysGames."""
-        return 0
-
-    def games(
-        self,
-        config: Config,  # noqa: ARG002 - as others have it
-        logs: Path | None,  # noqa: ARG002
-        evaluated_frames: Callable[[], int],  # noqa: ARG002
-        record: Record,  # noqa: ARG002
-        note: Callable[[str], None],  # noqa: ARG002
-    ) -> NoGames:
-        """See PlaysGames."""
         return NoGames()
 
     def recorded_late(self, journal: Path, position: int, frames: int) -> list[Evaluation]:  # noqa: ARG002
-        """See PlaysGames."""
+        """Return the results behind a position of a journal that hold for a run that goes on from there."""
         return []
 
 
-def games() -> PlaysGames:
-    """Return who has games played."""
-    modules = offered("pbt_rl", "GAMES")
-    return cast("PlaysGames", import_module(modules[0])) if modules else Nobody()
+def games() -> Nobody:
+    """Return what has games played."""
+    return next((load_object(path)() for path in offered("pbt_rl", "GAMES")), Nobody())

@@ -113,7 +113,7 @@ class InlineFleet(LocalFleet):
         super().__init__(resolved, start, matchups, pool)
         self._env_id = resolved.config.env
         self._folder = Folder()
-        self._packs = [self._start_pack(number) for number in range(len(resolved.plan.packs))]
+        self.packs = [self._start_pack(number) for number in range(len(resolved.plan.packs))]
         self._going = 0
         """The pack that goes on."""
         self._paused = False
@@ -125,9 +125,9 @@ class InlineFleet(LocalFleet):
     def _start_pack(self, number: int) -> InlinePack:
         there, back = deque[bytes](), deque[bytes]()
         theirs = cast("Connection[FromLearner | ChildFailed, ToLearner]", Line(back, there))
-        learner = Learner(self._memory.learners[number], theirs)
+        learner = Learner(self.memory.learners[number], theirs)
         with environment_code(self._env_id), self._folder.entered():
-            actors = [Actor(record.setup) for record in self._memory.actors if record.pack == number]
+            actors = [Actor(record.setup) for record in self.memory.actors if record.pack == number]
         return InlinePack(Line(there, back), learner, actors)
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
@@ -135,19 +135,19 @@ class InlineFleet(LocalFleet):
         while self._notices:
             yield self._notices.pop(0)
         deadline = time.monotonic() + patience_seconds
-        while not any(pack.line.poll() for pack in self._packs):
-            asked = next((pack for pack in self._packs if pack.line.unheard), None)
+        while not any(pack.line.poll() for pack in self.packs):
+            asked = next((pack for pack in self.packs if pack.line.unheard), None)
             if asked is not None:
                 asked.learner.turn()
             elif time.monotonic() < deadline:
-                self._go_on(self._packs[self._going])
+                self._go_on(self.packs[self._going])
             else:
                 break
-        for number, pack in enumerate(self._packs):
+        for number, pack in enumerate(self.packs):
             while pack.line.poll():
                 message = pack.line.recv()
                 if number == self._going and isinstance(message, LearnerReport):
-                    self._going = (number + 1) % len(self._packs)
+                    self._going = (number + 1) % len(self.packs)
                 yield Received(number, message)
 
     def _go_on(self, pack: InlinePack) -> None:
@@ -170,7 +170,7 @@ class InlineFleet(LocalFleet):
     def send(self, pack: int, message: ToLearner) -> None:
         """See Fleet."""
         self._paused = self._paused or isinstance(message, PauseTraining)
-        self._packs[pack].line.send(message)
+        self.packs[pack].line.send(message)
 
     def restart_actor(self, actor: int) -> None:
         """Fail: no event asks for it, since an environment that raises ends a serial run."""
@@ -183,13 +183,13 @@ class InlineFleet(LocalFleet):
     @property
     def settled(self) -> bool:
         """See Fleet. All packs have gone equally far: a run that is continued begins with the first one."""
-        return self._going == 0 and all(pack.learner.between_batches for pack in self._packs)
+        return self._going == 0 and all(pack.learner.between_batches for pack in self.packs)
 
     def save_units(self) -> list[Any]:
         """See Fleet. Environments whose `save_state` raises, or returns what is not JSON, cost no checkpoint."""
         try:
             with self._folder.entered():
-                units = [actor.save() for pack in self._packs for actor in pack.actors]
+                units = [actor.save() for pack in self.packs for actor in pack.actors]
             _check_keys(units)
             json.dumps(as_json_types(units), allow_nan=False)
         except Exception as error:  # noqa: BLE001 - a user's code: the run is saved without it
@@ -212,16 +212,16 @@ class InlineFleet(LocalFleet):
         """See Fleet. An environment that is not closed in time is left."""
         try:
             with _at_most(GRACE_SECONDS), self._folder.entered():
-                for pack in self._packs:
+                for pack in self.packs:
                     for actor in pack.actors:
                         actor.close()
         except _OutOfTimeError:
             print(f"pbt-rl: environments were not closed within {GRACE_SECONDS:.0f} s", file=sys.stderr)
         self._folder.close()
         self._stacks.close()
-        for pack in self._packs:
+        for pack in self.packs:
             pack.learner.close()
-        self._memory.close()
+        self.memory.close()
 
 
 def _check_keys(state: Any) -> None:

@@ -238,7 +238,7 @@ class ActorRestarts:
         self._episodes = episodes
         if self._without_episode > self._config.max_actor_restarts and not self._said:
             self._said = True
-            self._recorder.note(
+            self._recorder.remark(
                 f"warning: actors were restarted {self._without_episode} times, and no episode has ended in between: "
                 "members without episodes have no objective and are not compared. Mend what the errors above name, or "
                 "make episodes shorter"

@@ -6,16 +6,14 @@ A matchup of a pack is the row of each seat, [U, E, S]: U units, E environments 
 from __future__ import annotations
 
 from dataclasses import InitVar, dataclass, field
-from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.envs.base import EnvSpec
-from pbt_rl.extras import offered
+from pbt_rl.extras import load_object, offered
 from pbt_rl.pbt.state import SHARED
-from pbt_rl.plan import PackPlan, Plan
+from pbt_rl.plan import PackPlan
 from pbt_rl.population.population import Judge, RatesGames
 from pbt_rl.population.slots import Slots
 
@@ -38,44 +36,6 @@ class Matchups(Protocol):
 
     def make_again(self) -> list[NDArray[np.int64]]:
         """Return new matchups; none if all would stay as they are."""
-
-
-class Opponents(Protocol):
-    """A module that says who plays whom. An extra names it as `OPPONENTS` in its `extra.py`.
-
-    Whether a member plays all seats of an environment itself the plan must know: the extra's `PLAYS_ALONE`.
-    """
-
-    def check(self, config: Config, spec: EnvSpec, plan: Plan) -> None:
-        """Raise ConfigError unless members play each other if their games rank them."""
-
-    def judged_by(self, config: Config) -> Judge:
-        """Return what ranks members."""
-
-    def ratings(self, config: Config) -> RatesGames | None:
-        """Return what rates the games of a run's members."""
-
-    def matchups(
-        self,
-        config: Config,
-        packs: tuple[PackPlan, ...],
-        seats: int,
-        slots: Slots,
-        ratings: RatesGames | None,
-    ) -> Matchups:
-        """Return the matchups of a run. slots: who holds them."""
-
-    def note(self, config: Config, packs: tuple[PackPlan, ...]) -> str:
-        """Describe the matchups in a line."""
-
-    def games_between(self, row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
-        """Return [P, P]: in how many pairs of seats the policies of two slots sit together; for the record."""
-
-
-def opponents() -> Opponents:
-    """Return who says who plays whom."""
-    modules = offered("pbt_rl", "OPPONENTS")
-    return cast("Opponents", import_module(modules[0])) if modules else Themselves()
 
 
 @dataclass(eq=False)
@@ -107,36 +67,41 @@ class OwnRows:
         return []
 
 
-class Themselves:
-    """See Opponents: every member plays itself, and is ranked by the returns of its seats."""
+class Opponents:
+    """Who plays whom: every member itself, ranked by the returns of its seats. An extra's `OPPONENTS` has others.
 
-    def check(self, config: Config, spec: EnvSpec, plan: Plan) -> None:
-        """See Opponents."""
+    Whether a member plays all seats of an environment itself the plan must know: the extra's `PLAYS_ALONE`.
+    """
 
-    def judged_by(self, config: Config) -> Judge:  # noqa: ARG002 - as others have it
-        """See Opponents."""
+    def judged_by(self, config: Config) -> Judge:  # noqa: ARG002 - others read it
+        """Return what ranks members."""
         return "return"
 
     def ratings(self, config: Config) -> RatesGames | None:
-        """See Opponents."""
+        """Return what rates the games of a run's members."""
 
     def matchups(
         self,
-        config: Config,  # noqa: ARG002 - as others have it
+        config: Config,  # noqa: ARG002 - others read these
         packs: tuple[PackPlan, ...],
         seats: int,
         slots: Slots,  # noqa: ARG002
         ratings: RatesGames | None,  # noqa: ARG002
     ) -> Matchups:
-        """See Opponents."""
+        """Return the matchups of a run. slots: who holds them."""
         return OwnRows(packs, seats)
 
-    def note(self, config: Config, packs: tuple[PackPlan, ...]) -> str:  # noqa: ARG002 - as others have it
-        """See Opponents."""
+    def note(self, config: Config, packs: tuple[PackPlan, ...]) -> str:  # noqa: ARG002 - others read these
+        """Describe the matchups in a line."""
         return "matchup: every member plays itself, so objectives mean nothing in a game that one wins and one loses"
 
     def games_between(self, row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
-        """See Opponents."""
+        """Return [P, P]: in how many pairs of seats the policies of two slots sit together; for the record."""
         seats = row_UES.shape[-1]
         own = row_UES.shape[0] * envs // seats * seats * (seats - 1)
         return [[own if p == q else 0 for q in range(slots)] for p in range(slots)]
+
+
+def opponents() -> Opponents:
+    """Return what says who plays whom."""
+    return next((load_object(path)() for path in offered("pbt_rl", "OPPONENTS")), Opponents())

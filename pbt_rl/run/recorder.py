@@ -38,12 +38,13 @@ from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.games import games
 from pbt_rl.run.opponents import opponents
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.resuming import Continued, WarmStart, fitting_state
+from pbt_rl.run.resuming import Continued, FirstStates, fitting_state
 from pbt_rl.run.views import discard_warning, late_comparison_warning
 from pbt_rl.wire.messages import Applied
 
 STEADY_SECONDS = 30.0
 """Before, the speed of a run says little about hours."""
+MOST_REMARKS = 100
 PROGRESS_FIELDS = ("member", "generation", "frames", "objective", "episodes", "complete")
 
 
@@ -58,23 +59,27 @@ class Recorder:
     ) -> None:
         self._resolved, self._folder, self._population = resolved, folder, population
         self._callbacks = callbacks
-        self._warnings: list[str] = []
+        self._remarks: list[str] = []
+        """What went wrong unseen, each said once."""
         self._terminal = Terminal([*describe_plan(resolved), f"run folder: {folder.path}"])
         self._sinks: list[Sink]
         self._journal: Journal
         self._tensorboard: TensorBoard
-        self._said_late = False
+        self._said_late = self._said_discarded = self._saved = self._open = False
         self._outage = Outage(f"small files of {folder.path}", self._terminal.event)
-        self._busy_threads: dict[str, float] = {}
+        self._shown: RunView | None = None
+        """The newest one."""
         self._decided: dict[int, tuple[str, bool]] = {}
         """Reason of the last decision on each member, and whether it is a restart."""
         self._evaluation: Evaluation | None = None
         """The newest one."""
+        self._slow: set[str] = set()
+        """Why a GPU does not replay, as it was said."""
         self._unwritten: set[int] = set()
         """Members whose file of values is out of date."""
 
     def start(
-        self, continued: Continued | None = None, warm: WarmStart | None = None, seconds: float = 0.0
+        self, continued: Continued | None = None, first: FirstStates | None = None, seconds: float = 0.0
     ) -> None:
         """Begin the record, or go on with that of a run that is continued; take over the terminal.
 
@@ -83,6 +88,7 @@ class Recorder:
         what it was, or if a sink cannot be started.
         """
         config, folder = self._resolved.config, self._folder
+        self._saved = continued is not None
         late: list[Evaluation] = []
         if continued is not None:
             folder.remove_drafts()
@@ -95,14 +101,14 @@ class Recorder:
             self._evaluation = (
                 None if known is None else converted(known, Evaluation, "the evaluation that was saved")
             )
-        self._sinks = start_sinks(config, folder, seconds, self._terminal.event)
+        self._sinks = start_sinks(config, folder, seconds, self.remark)
         self._journal = Journal(folder.journal, warn=self._terminal.event)
         with fitting_state(folder):
             self._tensorboard = TensorBoard(
                 folder,
                 config.members,
                 config_json=json.dumps(to_json(config), indent=2),
-                warn=self._terminal.event,
+                warn=self.remark,
                 figures=config.figures,
                 resumed=None if continued is None else continued.record["tensorboard"],
             )
@@ -110,9 +116,13 @@ class Recorder:
             self._journal.start(to_json(config), config.seed, self._resolved.spec)
             self._journal.initial([member.initial for member in self._population.members])
         self._terminal.start()
-        if continued is None and warm is not None:
-            self._write("init", parts=config.init_parts, members=warm.record())
-            for line in warm.described():
+        self._open = True
+        for line in self._terminal.heading:
+            if line.startswith("warning:"):
+                self._keep(line)
+        if continued is None and first is not None:
+            self._write("init", **first.record())
+            for line in first.described():
                 self.note(line)
         if continued is not None:
             anew = continued.begins_episodes(self._resolved.plan)
@@ -144,6 +154,17 @@ class Recorder:
     def note(self, text: str) -> None:
         """Show a line in the terminal."""
         self._terminal.event(text)
+
+    def remark(self, text: str) -> None:
+        """Show a line about what goes wrong unseen; journal and summary keep it."""
+        self.note(text)
+        self._keep(text)
+
+    def _keep(self, text: str) -> None:
+        if text in self._remarks or len(self._remarks) == MOST_REMARKS or not self._open:
+            return
+        self._remarks.append(text)
+        self._write("remark", text=text)
 
     def _write(self, event: str, **content: object) -> None:
         self._journal.write(event, self._population.least_frames, **content)
@@ -223,6 +244,7 @@ class Recorder:
 
     def checkpoint(self, written: Written) -> None:
         """Record that the run was saved."""
+        self._saved = True
         facts = {name: getattr(written, name) for name in ("number", "members", "bytes", "seconds", "kept")}
         self._write("checkpoint", at_frames=written.frames, **facts)
         self._callbacks.saved(written)
@@ -244,13 +266,20 @@ class Recorder:
         """Record how far every member is: curves and occupancy of slots are drawn from it."""
         views = self._population.views()
         members = [{name: getattr(v, name) for name in PROGRESS_FIELDS} for v in views]
-        self._write("progress", members=members, busy_threads=self._busy_threads)
+        view = self._shown
+        times = (
+            {}
+            if view is None
+            else {name: getattr(view, name) for name in ("seconds", "seconds_left", "frames_per_second")}
+        )
+        busy = {} if view is None else view.busy_threads
+        self._write("progress", members=members, busy_threads=busy, **times)
         self._write_small_files()
 
     def show(self, view: RunView) -> None:
         """Show the population as it is now."""
         view = self._callbacks.report(replace(view, evaluation=self._evaluation))
-        self._busy_threads = view.busy_threads
+        self._shown = view
         self._terminal.update(view)
         self._tensorboard.update(view)
         for sink in self._sinks:
@@ -260,15 +289,18 @@ class Recorder:
     def _warn(self, view: RunView) -> None:
         """Say once, and keep for the summary, what goes wrong unseen."""
         warning = discard_warning(self._resolved, view)
-        if warning is not None and not self._warnings:
-            self._warnings.append(warning)
-            self.note(warning)
+        if warning is not None and not self._said_discarded:
+            self._said_discarded = True
+            self.remark(warning)
+        for why in {one.why_not for one in view.replayed.values() if one.why_not}.difference(self._slow):
+            self._slow.add(why)
+            self.remark(f"the GPU replays not all of its work ({why}): this run is slower than it could be")
         late = late_comparison_warning(
             self._resolved.config, view.comparison_in_seconds, self._population.least_frames
         )
         if late is not None and not self._said_late and view.seconds >= STEADY_SECONDS:
             self._said_late = True
-            self.note(late)
+            self.remark(late)
 
     def _write_small_files(self, *, last: bool = False) -> None:
         """Write the values of the members that have changed."""
@@ -310,24 +342,33 @@ class Recorder:
             frames_per_second_steady=frames_per_second_steady,
             replacement_milliseconds=replacement_milliseconds,
             ended=ended,
-            warnings=self._warnings,
+            warnings=self._remarks,
             saved_at_frames=saved_at_frames,
         )
         try:
             self._folder.write_summary(result)
         except OSError as error:
             self.note(f"{self._folder.summary} was not written: {reason(error)}")
+        self._shown = replace(view, seconds_left=None)
         self.progress()
         judged = [asdict(m.final) | {"member": m.member} for m in view.members if m.final is not None]
         if judged:
             self._write("final", members=judged)
         self._write("end", ended=ended)
         self._journal.close()
+        self._open = False
         over = replace(view, seconds_left=None, comparison_in_seconds=None)
-        print_leaderboard(over, plain=self._terminal.plain)
+        if view.frames or ended != "failed":
+            print_leaderboard(over, plain=self._terminal.plain)
         config = self._resolved.config
         everything = [name for name, _, _ in walk(config)]
-        for line in next_commands(self._folder.path, again(config, PLAY), again(config, everything)):
+        for line in next_commands(
+            self._folder.path,
+            again(config, PLAY),
+            again(config, everything),
+            trained=view.frames > 0,
+            saved=self._saved,
+        ):
             self.note(line)
         for sink in self._sinks:
             sink.update(view)

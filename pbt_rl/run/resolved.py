@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,13 @@ from pbt_rl.config import Config, check_schedule_of_learning_rate
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import ConfigError, environment_code, require
+from pbt_rl.extras import load_object, offered
 from pbt_rl.learner.build import check_network, network_sees
-from pbt_rl.learner.resident import check_resident
-from pbt_rl.pbt.control import Controlled
+from pbt_rl.learner.simulators import simulators
 from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.entry import ControllerEntry, Ingredients
+from pbt_rl.pbt.entry import Ingredients
 from pbt_rl.pbt.events import Event
-from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table
+from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table, with_shaping
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.pbt.start import Started, read_rows
 from pbt_rl.pbt.state import restore_state
@@ -26,12 +26,11 @@ from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
 from pbt_rl.population.population import Population
 from pbt_rl.record.journal import journal_events
-from pbt_rl.run.games import games
 from pbt_rl.run.opponents import opponents
 
 
 def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
-    """Return the controller that `--controller` names, which sees no controls.
+    """Return the controller that `--controller` names, with those that extras put around it.
 
     table: `hyper_table(...) | shaping_table(...)`, with ranges as tight as the run needs them; `--pbt.tune` and
     `--pbt.prior` choose. Raises ConfigError, for example if `pbt.tune` holds a name that is not in the table.
@@ -70,34 +69,9 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
             "a recorded run gives the first values",
         )
         controller = Started(controller, read_rows(pbt.start_values, tuned, config.num_policies))
-    if not config.controls:
-        return controller
-    _check_control(config, entry)
-    return Controlled(controller, config.num_policies)
-
-
-def _check_control(config: Config, entry: ControllerEntry) -> None:
-    """Check that controls differ from the population in nothing but what the controller does. Raises ConfigError."""
-    name, given = "control", f"{config.control:g}"
-    require(
-        not entry.searches,
-        name,
-        given,
-        f"--controller {config.controller} draws members and stops them, so that they have no frames to compare at: "
-        "compare two runs instead",
-    )
-    require(
-        not entry.follows,
-        name,
-        given,
-        f"--controller {config.controller} compares no members: give other --seed or --hypers",
-    )
-    require(
-        config.pbt.enabled or config.controller != "pbt",
-        name,
-        given,
-        "with --pbt.enabled no every member is left alone: leave out one of the two",
-    )
+    for around in offered("pbt_rl", "AROUND"):
+        controller = load_object(around)(controller, config, entry)
+    return controller
 
 
 def resumed_controller(config: Config, table: Mapping[str, HyperSpec], seed: int, state: Any) -> Controller:
@@ -123,9 +97,6 @@ def _recorded(config: Config, option: str) -> Sequence[Event]:
         raise ConfigError(f"--{option} {run} cannot be used: {error}") from error
 
 
-OF_ALL_OPTIMIZERS = ("learning_rate", "max_grad_norm")
-
-
 @dataclass(frozen=True)
 class ResolvedRun:
     """Everything that follows from a config on a machine. To make it finds the user's mistakes, as far as possible."""
@@ -148,17 +119,10 @@ class ResolvedRun:
         options = config.env_options
         with environment_code(config.env):
             spec = probe(config.env, options)
-        check_resident(config, spec)
-        plan = make_plan(config, machine, spec.seats, resident=spec.resident)
-        require(
-            not config.controls or spec.seats == 1,
-            "control",
-            f"{config.control:g}",
-            f"the members of {config.env} play each other, so that controls would be opponents of the population: "
-            "leave it out",
-        )
-        opponents().check(config, spec, plan)
-        games().check(config, spec)
+        own = simulators(spec)
+        plan = make_plan(config, machine, spec.seats, None if own is None else own.lay_out)
+        for check in offered("pbt_rl", "CHECKS"):
+            load_object(check)(config, spec, plan)
         # A model that cannot be used shows here.
         check_network(config, spec, [pack.device for pack in plan.packs])
         return cls(config, options, spec, plan, value_table(config, spec.shaping))
@@ -196,24 +160,26 @@ def tried_network(config: Config, spec: EnvSpec) -> list[str]:
     return network_sees(config, spec)
 
 
-def value_table(config: Config, shaping: Mapping[str, float]) -> dict[str, HyperSpec]:
-    """Return name -> spec of every value of a member. shaping: the environment's, with its defaults.
+def value_table(
+    config: Config, shaping: Mapping[str, float], recorded: Collection[str] | None = None
+) -> dict[str, HyperSpec]:
+    """Return name -> spec of every value of a member: the hypers that its algorithm reads, and its shaping.
 
-    What no loss of the algorithm reads is not tuned by default (of one of the user's own this is not known).
+    shaping: the environment's, with its defaults. recorded: the names that a run had, instead of asking its algorithm;
+    an audit imports nothing that a run names. Raises ConfigError for a name in --shaping that is not the environment's.
     """
-    table = hyper_table(config.hypers) | shaping_table(shaping)
-    rollout, unroll = float(config.learner.rollout), table["unroll"]
-    table["unroll"] = dataclasses.replace(
-        unroll,
-        low=min(unroll.low, rollout),
-        high=rollout,
-        default=min(unroll.default, rollout),
-        legal=(unroll.limits[0], rollout),
-    )
+    every = hyper_table(config.hypers)
+    read = config.algorithm.reads(use_vtrace=config.uses_vtrace) if recorded is None else recorded
+    table = {name: spec for name, spec in every.items() if name in read}
+    if "unroll" in table:
+        rollout, unroll = float(config.learner.rollout), table["unroll"]
+        table["unroll"] = dataclasses.replace(
+            unroll,
+            low=min(unroll.low, rollout),
+            high=rollout,
+            default=min(unroll.default, rollout),
+            legal=(unroll.limits[0], rollout),
+        )
     if config.learner.lr_schedule == "kl-adaptive":  # its factor would undo what a controller changes
         table["learning_rate"] = dataclasses.replace(table["learning_rate"], tuned=False)
-    if ":" not in config.algo:  # an audit imports nothing that a run names
-        read = {*OF_ALL_OPTIMIZERS, *config.algorithm.loss_hypers}
-        for name in hyper_table(config.hypers).keys() - read:
-            table[name] = dataclasses.replace(table[name], tuned=False)
-    return table
+    return table | shaping_table(with_shaping(shaping, config.shaping))

@@ -59,7 +59,7 @@ from pbt_rl.run.lost import ActorRestarts, LostLearners
 from pbt_rl.run.memory import Start, make_store
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun, resumed_controller
-from pbt_rl.run.resuming import Continued, WarmStart, fitting_state
+from pbt_rl.run.resuming import Continued, FirstStates, fitting_state
 from pbt_rl.run.state import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.run.views import PROGRESS_SECONDS, VIEW_SECONDS, progress_gap, run_view, view_gap
@@ -83,7 +83,7 @@ ANSWER_SECONDS = 8.0
 
 
 class Supervisor:
-    """One run. continued: an existing one goes on. warm: members begin from what others have saved.
+    """One run. continued: an existing one goes on. first: what its members begin with.
 
     callbacks: a user's functions. fleet: starts the processes; on this machine, if left out.
     """
@@ -93,11 +93,11 @@ class Supervisor:
         resolved: ResolvedRun,
         claim: ClaimedRun,
         continued: Continued | None = None,
-        warm: WarmStart | None = None,
+        first: FirstStates | None = None,
         callbacks: Callbacks | None = None,
         fleet: StartsFleet | None = None,
     ) -> None:
-        self._warm = warm
+        self._first = first
         self._callbacks = callbacks or Callbacks()
         self._starts_fleet = fleet or (InlineFleet if resolved.config.mode == "serial" else ProcessFleet)
         self._resolved, self._config, self._continued = resolved, resolved.config, continued
@@ -115,7 +115,13 @@ class Supervisor:
         slots = make_slots(resolved, self._population)
         self._end = RunEnd(self._config, self._population, slots, self._throughput, self._callbacks)
         self._comparisons = Comparisons(
-            resolved, self._population, slots, controller, self._recorder, self._end
+            resolved,
+            self._population,
+            slots,
+            controller,
+            self._recorder,
+            self._end,
+            lambda: self._throughput.training_seconds,
         )
         with fitting_state(folder):
             self._same_plan = state is None or restore_run_state(
@@ -151,7 +157,7 @@ class Supervisor:
         signals = handling((*SIGNALS, signal.SIGUSR1), self._note_signal)
         with signals, contextlib.closing(self._presses):  # before there is a file
             try:
-                self._recorder.start(self._continued, self._warm, self._throughput.spent.seconds)
+                self._recorder.start(self._continued, self._first, self._throughput.spent.seconds)
             except OSError as error:
                 raise ConfigError(f"{self._claim.folder.path} cannot be written: {reason(error)}") from error
             self._run()
@@ -233,8 +239,8 @@ class Supervisor:
         sources: list[tuple[int, Read]] = []
         if self._continued is not None:
             sources = self._continued.sources(names)
-        elif self._warm is not None:
-            sources = self._warm.sources(values, names)
+        elif self._first is not None:
+            sources = self._first.sources(values, names)
         dispatch, plan = self._comparisons.dispatch, self._resolved.plan
         dispatch.begin(store, sources)
         slots = [dispatch.first_loads(pack) for pack in range(len(plan.packs))]
@@ -281,7 +287,7 @@ class Supervisor:
             case MachineLeaving(lost):
                 self._lost.leave(lost)
             case Notice(text):
-                self._recorder.note(text)
+                self._recorder.remark(text)
             case Received(pack, message):
                 self._receive(fleet, pack, message)
             case _:
@@ -307,7 +313,7 @@ class Supervisor:
                 self._ready.add(pack)
                 self._comparisons.dispatch.started(pack)
                 if note:
-                    self._recorder.note(f"learner {pack}: {note}")
+                    self._recorder.remark(f"learner {pack}: {note}")
                 if self._all_serve and not self._begun:
                     self._begin_to_train()
                 elif self._begun and self._resolved.spread:
@@ -355,7 +361,7 @@ class Supervisor:
             self._saved_at_end = True
             return ""
         unsaved = f"was not saved at its end: {reason}. {self._lost.saved_text()}"
-        self._recorder.note(f"the run {unsaved}")
+        self._recorder.remark(f"the run {unsaved}")
         return unsaved
 
     def _save_last(self, fleet: Fleet) -> str:

@@ -78,7 +78,7 @@ class Throughput:
         seconds, so shares of a single second would be 0 and 1 in turns.
         """
         stages, self._stages = self._stages, {}
-        stages["environment"] = environment_seconds
+        _add(stages, {"environment": environment_seconds})  # learners report that of simulators
         now = self.seconds
         self._stretch.append((now, stages))
         while self._stretch[0][0] < now - STRETCH_SECONDS:

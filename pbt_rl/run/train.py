@@ -6,6 +6,7 @@ import resource
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -17,10 +18,11 @@ from pbt_rl.plan import Machine, Plan
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.describe import check_memory
-from pbt_rl.run.fleet import Fleet
+from pbt_rl.run.fleet import Fleet, ProcessFleet, StartsFleet
 from pbt_rl.run.memory import Matchups, Start
-from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.resuming import WarmStart, find_continued, may_resume
+from pbt_rl.run.resolved import ResolvedRun, value_table
+from pbt_rl.run.resuming import find_continued, first_states, may_resume
+from pbt_rl.run.spare import SpareLearner
 from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.wire.store import StatePool
 
@@ -87,10 +89,10 @@ def _more(config: Config, over: str) -> str:
     return f"{option} is a total, of which {value:,} is reached: give more to go on"
 
 
-def train(config: Config, callbacks: Callbacks | None = None) -> int:
-    """Train a population where its options say; return the exit code. Raises as `train_on`."""
+def train(config: Config, callbacks: Callbacks | None = None, spare: SpareLearner | None = None) -> int:
+    """Train a population where its options say; return the exit code. spare: a learner to use. Raises as `train_on`."""
     with _machines(config) as cluster:
-        return train_on(cluster, config, callbacks)
+        return train_on(cluster, config, callbacks, spare)
 
 
 def resolve(config: Config) -> ResolvedRun:
@@ -109,7 +111,12 @@ def _resolved(cluster: Cluster | None, config: Config) -> ResolvedRun:
     return ResolvedRun.resolve(config, Machine.here()) if cluster is None else cluster.resolve(config)
 
 
-def train_on(cluster: Cluster | None, config: Config, callbacks: Callbacks | None = None) -> int:
+def train_on(
+    cluster: Cluster | None,
+    config: Config,
+    callbacks: Callbacks | None = None,
+    spare: SpareLearner | None = None,
+) -> int:
     """Train a population; return the exit code. cluster: where its processes run; None for this machine.
 
     A run of the same name is continued from its last checkpoint. Raises ConfigError or EnvSetupError before anything is
@@ -121,7 +128,7 @@ def train_on(cluster: Cluster | None, config: Config, callbacks: Callbacks | Non
     check_sinks(config)
     resolved.controller().initial(config.members)  # a wrong --pbt.tune shows before a folder is made
     # Read before an old run of this name is set aside: it may be the one to begin from.
-    warm = None if may_resume(config) else WarmStart.find(resolved, _warn)
+    first = None if may_resume(config) else first_states(resolved, _warn)
     allow_open_files(descriptors_needed(here.plan, config.members, resolved.spec.seats))
     claim = claim_run_folder(config)
     if callbacks is not None:
@@ -134,11 +141,17 @@ def train_on(cluster: Cluster | None, config: Config, callbacks: Callbacks | Non
             _warn(f"{claim.folder.path} ended before it was saved for the first time: it begins anew")
             claim.release(failed=False)
             claim = claim_run_folder(replace(claim.config, overwrite=True))
-        if continued is None and warm is None:
-            warm = WarmStart.find(resolved, _warn)
-        fleet = None if cluster is None else cluster.fleet
+        if continued is None and first is None:
+            first = first_states(resolved, _warn)
+        fleet: StartsFleet | None = None if cluster is None else cluster.fleet
+        if spare is not None and fleet is None and config.mode != "serial":
+            fleet = partial(ProcessFleet, spare=spare)
+        elif spare is not None:
+            spare.discard()
         run = replace(resolved, config=claim.config)
-        supervisor = Supervisor(run, claim, continued, warm, callbacks, fleet)
+        if continued is not None:
+            run = replace(run, table=value_table(run.config, run.spec.shaping, continued.value_names))
+        supervisor = Supervisor(run, claim, continued, first, callbacks, fleet)
         if supervisor.over is None:
             code = supervisor.run()
         else:

@@ -11,11 +11,10 @@ from dataclasses import replace
 from pbt_rl.config import Config
 from pbt_rl.display.view import MANY_DISCARDED, MemberView, RunView
 from pbt_rl.envs.registry import begins
-from pbt_rl.pbt.control import Controlled
-from pbt_rl.pbt.controllers import PbtController
+from pbt_rl.learner.simulators import simulators
+from pbt_rl.pbt.controllers import PbtController, innermost
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.registry import controller_entry
-from pbt_rl.pbt.start import Started
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
 from pbt_rl.run.describe import lag_remedies
@@ -86,15 +85,13 @@ def seconds_to_end(
     return min(left, default=None)
 
 
-def seconds_to_comparison(controller: Controller, population: Population, rate: float) -> float | None:
+def seconds_to_comparison(
+    controller: Controller, population: Population, rate: float, training_seconds: float = 0.0
+) -> float | None:
     """Return the time until the next comparison is due, 0 if it waits for episodes; None if it is unknown."""
     training = sum(not member.stopped for member in population.members)
-    report = population.report()
-    if isinstance(controller, Controlled):
-        report = controller.seen(report)
-        controller = controller.controller
-    if isinstance(controller, Started):
-        controller = controller.controller
+    report = population.report(training_seconds)
+    controller, report = innermost(controller, report)
     if not isinstance(controller, PbtController) or rate <= 0 or training < 2:
         return None
     return controller.frames_left(report) * training / rate
@@ -156,7 +153,9 @@ def run_view(
         seconds_left=seconds_to_end(config, population, rate, throughput.training_seconds),
         waits_for="" if rate > 0 else _waits_for(resolved, begun=begun),
         seconds_left_at_most=config.searches,
-        comparison_in_seconds=seconds_to_comparison(controller, population, rate),
+        comparison_in_seconds=seconds_to_comparison(
+            controller, population, rate, throughput.training_seconds
+        ),
         members=_marked(population.views(), config.num_policies),
         replacements=dispatch.replacements,
         mutations=dispatch.mutations,
@@ -179,13 +178,9 @@ def _marked(members: Sequence[MemberView], population: int) -> list[MemberView]:
 
 
 def _waits_for(resolved: ResolvedRun, *, begun: bool) -> str:
-    if resolved.spec.resident:
-        rows = sum(pack.rows for pack in resolved.plan.packs)
-        return (
-            "the simulator takes its first steps, which may compile for minutes"
-            if begun
-            else f"torch is loaded and the simulator of {rows:,} rows is made, which may take minutes"
-        )
+    own = simulators(resolved.spec)
+    if own is not None:
+        return own.waits_for(resolved.plan.packs, begun=begun)
     if begun:
         return begins(resolved.config.env, resolved.options)
     learners = "learners load" if len(resolved.plan.packs) > 1 else "the learner loads"

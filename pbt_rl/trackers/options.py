@@ -21,6 +21,7 @@ class TrackersOption:
             all(name in TRACKERS or names_object(name) for name in names) and len(set(names)) == len(names)
         ),
         remedy=f"{', '.join(TRACKERS)} or module:Class, each once",
+        common=True,
         may_change=True,
         leads_out=names_module,
     )

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.audit import Mismatch, audit_decisions
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.events import Event, Start
+from pbt_rl.pbt.history.decide import Mismatch, audit_decisions
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import ObjectiveWindow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+NEEDS = ("pbt_rl.pbt.history",)
 WITHOUT_TORCH = True
 PUBLIC = "tune"
 """Name in `pbt_rl`."""

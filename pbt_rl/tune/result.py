@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.pbt.hypers import HyperSpec, Values, decode
-from pbt_rl.pbt.lineage import Lineage
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pbt_rl.errors import RunFailed
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Controller, PopulationReport, StateKey, values_of
+from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.pbt.hypers import HyperSpec, decode
-from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.population.slots import Candidate, SlotAssigner

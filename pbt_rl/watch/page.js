@@ -74,18 +74,20 @@ function powers(low, high) {
   return decades.length >= 3 ? decades : found.length >= 2 ? found : [low, high];
 }
 
-function chart(width, height, xs, ys, log) {
+// names: of the numbers 0, 1, ... of the y axis, if they stand for something.
+function chart(width, height, xs, ys, log, names) {
   const box = { left: 52, right: 26, top: 8, bottom: 24 };
   let [x0, x1] = [0, Math.max(1, range(xs)[1])];
   let [y0, y1] = range(ys);
   if (y0 === y1) [y0, y1] = log ? [y0 / 1.5, y1 * 1.5] : [y0 - (Math.abs(y0) || 1) * 0.1, y1 + (Math.abs(y1) || 1) * 0.1];
+  if (names) [y0, y1] = [-0.5, names.length - 0.5];
   const f = log ? Math.log : (v) => v;
   const x = (v) => box.left + ((v - x0) / (x1 - x0)) * (width - box.left - box.right);
   const y = (v) => height - box.bottom - ((f(v) - f(y0)) / (f(y1) - f(y0))) * (height - box.top - box.bottom);
   const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
-  for (const tick of log ? powers(y0, y1) : steps(y0, y1, 5)) {
+  for (const tick of names ? names.keys() : log ? powers(y0, y1) : steps(y0, y1, 5)) {
     svg.append(shape("line", { class: "grid", x1: box.left, x2: width - box.right, y1: y(tick), y2: y(tick) }));
-    svg.append(shape("text", { x: box.left - 6, y: y(tick) + 4, "text-anchor": "end" }, log ? value(tick) : short(tick)));
+    svg.append(shape("text", { x: box.left - 6, y: y(tick) + 4, "text-anchor": "end" }, names ? names[tick].slice(0, 8) : log ? value(tick) : short(tick)));
   }
   for (const tick of steps(x0, x1, width / 90))
     svg.append(shape("text", { x: x(tick), y: height - 6, "text-anchor": "middle" }, short(tick)));
@@ -158,20 +160,22 @@ function drawHead(s) {
   const age = Math.max(0, Date.now() / 1000 - s.changed);
   const quiet = age > 120 ? `, its last record is ${clock(age)} old` : "";
   at("status").textContent = s.running ? `running${quiet}` : s.ended ? `ended: ${s.ended}` : "not running: it was cut off, or stands still";
+  for (const one of document.querySelectorAll(".unit")) one.textContent = s.unit;
+  at("episodes-caption").hidden = s.unit === "steps";
   at("status").className = s.running || s.ended ? "" : "bad";
   const best = s.members.find((m) => m.member === s.best);
   const controls = s.members.length - s.population;
-  const limits = [];
-  if (s.frames_per_second && s.budget_frames)
-    limits.push(s.members.reduce((sum, m) => sum + (m.status === "stopped" ? 0 : Math.max(0, s.budget_frames - m.frames)), 0) / s.frames_per_second);
-  if (s.budget_seconds) limits.push(s.budget_seconds - s.seconds);
-  const left = s.running && limits.length ? Math.min(...limits) : null;
+  // As the terminal shows them: both were recorded together, and run on since.
+  const on = s.running ? s.since : 0;
+  const left = s.running && finite(s.seconds_left) ? s.seconds_left - on : null;
+  const finals = s.final_episodes > 0;
   const facts = [
     ["controller", s.controller], ["members", controls ? `${s.population} + ${controls} ${controls > 1 ? "controls" : "control"}` : s.population],
     ["best objective", best ? short(best.objective) : "-"], ["best member", best ? best.member : "-"],
+    ...(finals && best ? [[`final, mean of ${s.final_episodes} games`, short(best.final)]] : []),
     [`${s.unit} of each`, short(s.frames) + (s.budget_frames ? ` of ${short(s.budget_frames)}` : "")],
-    ["time", clock(s.seconds)], [`${s.unit}/s`, s.running ? short(s.frames_per_second) : "-"],
-    ...(left !== null ? [["time left, at most", clock(left)]] : []), ...Object.entries(s.counts),
+    ["time", clock(s.seconds + on)], ...(s.budget_seconds ? [["time to train for", clock(s.budget_seconds)]] : []), [`${s.unit}/s`, s.running ? short(s.frames_per_second) : "-"],
+    ...(left !== null ? [["time left", clock(left)]] : []), ...Object.entries(s.counts),
     ...(s.founders !== null ? [["surviving founders", `${s.founders} of ${s.population}`]] : []),
     ...(s.actor_restarts ? [["actor restarts", s.actor_restarts]] : []),
   ];
@@ -192,8 +196,8 @@ function drawMembers(s) {
   const rows = s.members.map((m) => {
     const objective = (m.complete ? "" : "~") + short(m.objective);
     const values = m.values.map(([then, now]) => [value(then) === value(now) ? value(now) : `${value(then)} → ${value(now)}`]);
-    const status = anyStatus ? [[m.status, ""]] : [];
-    const made = row([[m.member], [finite(m.objective) ? objective : "-"], [short(m.episodes)], [m.generation], [short(m.frames)],
+    const status = anyStatus ? [[m.status, ""]] : [], final = s.final_episodes ? [[finite(m.final) ? short(m.final) : "-"]] : [];
+    const made = row([[m.member], ...final, [finite(m.objective) ? objective : "-"], [short(m.episodes)], [m.generation], [short(m.frames)],
       ...status, [m.founder], ...values]);
     made.className = [m.status, m.member === s.best ? "best" : "", m.member === marked ? "marked" : ""].join(" ").trim();
     made.firstChild.prepend(node("span", { className: "dot" }));
@@ -202,7 +206,7 @@ function drawMembers(s) {
     made.onmouseleave = () => mark(null);
     return made;
   });
-  const names = ["member", "objective", s.unit === "steps" ? "evaluations" : "episodes", "generation", s.unit, ...(anyStatus ? ["status"] : []), "founder", ...s.varied];
+  const names = ["member", ...(s.final_episodes ? ["final"] : []), "objective", s.unit === "steps" ? "evaluations" : "episodes", "generation", s.unit, ...(anyStatus ? ["status"] : []), "founder", ...s.varied];
   at("members").replaceChildren(heads(names, ["status"]), ...rows);
 }
 
@@ -276,12 +280,12 @@ function drawSchedules(s) {
   at("schedules").style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
   at("schedules").replaceChildren(...s.schedules.map(({ name, lines }) => {
     const ys = lines.flatMap((l) => l.points.map((p) => p[1]));
-    const [low, high] = range(ys), log = low > 0 && high > 10 * low;
-    const { svg, x, y } = chart(Math.min(wide / columns - 12, 420), 170, lines.flatMap((l) => l.points.map((p) => p[0])), ys, log);
+    const names = s.choices[name], [low, high] = range(ys), log = !names && low > 0 && high > 10 * low;
+    const { svg, x, y } = chart(Math.min(wide / columns - 12, 420), 170, lines.flatMap((l) => l.points.map((p) => p[0])), ys, log, names);
     lines.sort((a, b) => (a.member === marked || a.member === s.best) - (b.member === marked || b.member === s.best));
     for (const { member, points } of lines)
       svg.append(memberLine(member, path(points, x, y, true), member === s.best, controls.has(member)));
-    return node("div", {}, node("strong", { textContent: s.choices[name] ? `${name} (${s.choices[name].map((text, i) => `${i}: ${text}`).join(", ")})` : name }), svg);
+    return node("div", {}, node("strong", { textContent: name }), svg);
   }));
 }
 
@@ -300,12 +304,17 @@ function drawDecisions(s) {
   at("decisions").replaceChildren(heads(["time", s.unit, "member", "decision", "objective", "reason"], ["decision", "reason"]), ...rows);
 }
 
+function drawRemarks(s) {
+  at("remarks-section").hidden = !s.remarks.length;
+  at("remarks").replaceChildren(...s.remarks.map((text) => node("li", { textContent: text })));
+}
+
 // -- the loop
 
 let shown = null;
 
 function draw() {
-  for (const part of [drawHead, drawMembers, drawCurves, drawEvaluations, drawForest, drawSchedules, drawShares, drawDecisions]) part(shown);
+  for (const part of [drawHead, drawMembers, drawCurves, drawEvaluations, drawForest, drawSchedules, drawShares, drawDecisions, drawRemarks]) part(shown);
 }
 
 function mark(member) {

@@ -55,6 +55,8 @@ class Reader:
                 if grown or not self._state:
                     self._state = self._build()
                 self._state["running"] = is_held(self._folder.path) is True
+                age = time.time() - self._state["told"] if self._state["running"] else 0.0
+                self._state["since"] = max(0.0, age)
                 self._next = time.monotonic() + max(MIN_GAP_SECONDS, GAP_FACTOR * (time.monotonic() - began))
             return dict(self._state)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ from pbt_rl.display.ranking import busy_shares
 from pbt_rl.display.terminal import in_words
 from pbt_rl.pbt.changes import DecisionName
 from pbt_rl.pbt.events import Event, Progress
-from pbt_rl.pbt.lineage import Node
+from pbt_rl.pbt.history.lineage import Node
 from pbt_rl.report.lanes import Layout, ancestors
 from pbt_rl.report.read import History, Point
 
@@ -22,6 +23,8 @@ MOST_DECISIONS = 100
 MOST_NODES = 3000
 """Of the forest: of longer runs the newest, and the ancestors of the last members."""
 RATE_SECONDS = 60.0
+NEARLY_ALL = 0.99
+"""Of the budget of frames: a run that comes to it within its seconds may end by either."""
 NAMES: Mapping[DecisionName, str] = {
     "replace": "replacements",
     "mutate": "mutations",
@@ -35,6 +38,9 @@ def state(history: History, events: Sequence[Event]) -> State:
     options, last = history.options, history.moments[-1] if history.moments else None
     counts = Counter(taken.change.decision for taken in history.decisions)
     progress = [e for e in events if isinstance(e, Progress)]
+    told = progress[-1] if progress and progress[-1].seconds is not None else None
+    final = history.final.means if history.final is not None else {}
+    best = max((m for m, mean in final.items() if math.isfinite(mean)), key=lambda m: final[m], default=None)
     return {
         "name": history.name,
         "env": options.env if options.api is None else options.api,
@@ -43,21 +49,25 @@ def state(history: History, events: Sequence[Event]) -> State:
         "controller": options.controller,
         "seed": history.seed,
         "began": history.began,
-        "seconds": history.seconds,
+        "seconds": history.seconds if told is None else told.seconds,
+        "seconds_left": _seconds_left(history) if told is None else told.seconds_left,
+        "told": (told or events[-1]).time,
         "changed": events[-1].time,
         "ended": history.ended,
-        "budget_frames": options.train_for_frames,
+        "budget_frames": _frames_budget(history, told),
         "budget_seconds": options.train_for_seconds or None,
         "frames": last.frames if last else 0,
-        "frames_per_second": _rate(history),
+        "frames_per_second": _rate(history) if told is None else told.frames_per_second,
         "counts": {name: counts[kind] for kind, name in NAMES.items() if counts[kind]},
         "founders": last.founders if last and not history.is_search else None,
         "actor_restarts": history.actor_restarts,
         "shares": busy_shares(progress[-1].busy_threads) if progress else {},
         "varied": history.varied,
-        "members": _members(history),
+        "members": _members(history, final),
+        "final_episodes": history.final.episodes if history.final is not None else 0,
+        "remarks": history.remarks,
         "population": history.population,
-        "best": history.ranking[0] if history.ranking else None,
+        "best": best if best is not None else history.ranking[0] if history.ranking else None,
         "curves": {str(m): _curve(points) for m, points in history.curves.items()},
         "evaluations": [
             [e.at_frames, e.mean, history.standard_error(e), e.episodes, e.member]
@@ -69,8 +79,20 @@ def state(history: History, events: Sequence[Event]) -> State:
     }
 
 
-def _members(history: History) -> list[State]:
-    """Return the members, best first."""
+def _frames_budget(history: History, told: Progress | None) -> int | None:
+    """Return the frames of each member at which the run ends; None if its seconds are spent before."""
+    options, frames = history.options, history.moments[-1].frames if history.moments else 0
+    budget = options.train_for_frames
+    if not budget or not options.train_for_seconds or history.ended == "frames":
+        return budget
+    if history.ended is not None or told is None or not told.seconds_left or not told.frames_per_second:
+        return None
+    to_come = told.seconds_left * told.frames_per_second / max(1, len(history.last))
+    return budget if frames + to_come >= budget * NEARLY_ALL else None
+
+
+def _members(history: History, final: Mapping[int, float]) -> list[State]:
+    """Return the members, best first. final: means of final games."""
     stopped = {t.decision.member for t in history.decisions if t.change.stopped}
     rows = []
     for member in history.everyone:
@@ -81,6 +103,7 @@ def _members(history: History) -> list[State]:
             {
                 "member": member,
                 "objective": history.objective(node),
+                "final": final.get(member),
                 "complete": now is None or now.complete,
                 "episodes": now.episodes if now else 0,
                 "generation": node.generation,
@@ -178,6 +201,15 @@ def _rate(history: History) -> float | None:
     if len(recent) < 2 or recent[-1][0] <= recent[0][0]:
         return None
     return max(0.0, (recent[-1][1] - recent[0][1]) / (recent[-1][0] - recent[0][0]))
+
+
+def _seconds_left(history: History) -> float | None:
+    """Return about the time until all members have had their budget, of a run that records no such time."""
+    budget, rate, last = history.options.train_for_frames, _rate(history), history.moments[-1:]
+    if not budget or not rate or not last:
+        return None
+    frames = {p.member: p.frames for p in last[0].points}
+    return sum(max(0, budget - frames.get(m, 0)) for m in last[0].remaining) / rate
 
 
 def _total(points: Iterable[Point]) -> int:

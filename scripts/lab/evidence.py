@@ -1,90 +1,167 @@
-"""Does PBT help? Methods side by side by the protocols of docs/lab/evidence.md, seed by seed, restartable.
+"""Does PBT help? The protocols of docs/lab/evidence.md as command lines of `pbt-rl prove`.
 
-    python scripts/lab/evidence.py run cartpole                  # trains what docs/lab/results/cartpole.csv lacks
-    python scripts/lab/evidence.py run atari --seconds 1500      # a part: stops then; the same command goes on
-    python scripts/lab/evidence.py run cartpole --seeds 0:5 --arms random pbt
-    python scripts/lab/evidence.py table cartpole                # the statistics of all rows that are there
+    python scripts/lab/evidence.py minatar_breakout --seeds 3   # seeds 0 to 2; it may be stopped and goes on
+    python scripts/lab/evidence.py minatar_breakout --jobs 2    # all seeds of the protocol
+    python scripts/lab/tables.py                                # the tables of the pages
 
-The experiments are in evidence_experiments.py. A row per member of every run: its score in validation games, by which
-the method picks a member, and in test games. A run that was cut off has no rows; the same command goes on with it from
-where it saved itself: in `unroll` bit for bit as if nothing had happened, elsewhere with new episodes.
+Runs, curves and verdicts are in runs/evidence/PROTOCOL. The rows of what is whole go to docs/lab/results/PROTOCOL.csv,
+where they replace those of the same arm and seed: a row per saved member.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import csv
+import os
+import shlex
+import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from evidence_experiments import EXPERIMENTS, Arm, Experiment
-from evidence_table import picked, table
-from reproduce_fresh import fresh_games
-from reproduce_runs import folder_name, trained
-from results_rows import append_rows, read_rows, seed_range
+from results_rows import read_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "lab" / "results"
 COLUMNS = ("seed", "arm", "member", "frames", "validation", "test")
-VALIDATION_SEED, TEST_SEED = 1_000_003, 2_000_003
 
 
-def command(options: Sequence[str], arm: Arm, seed: int, run: Path) -> list[str]:
-    """Return the command of one run, which also goes on with it. options: of all arms. run: its folder."""
-    train = [sys.executable, "-m", "pbt_rl.cli", "train", *options, *arm.options]
-    train += ["--num-policies", f"{arm.members}", "--train-for-frames", f"{arm.frames}"]
-    train += ["--seed", f"{seed}", "--out", f"{run.parent}", "--name", run.name]
-    return [*train, "--learner.threads", "1", *arm.start(seed, arm.members)]
+@dataclass(frozen=True)
+class Protocol:
+    """An experiment. options: of `pbt-rl prove`, without a name and seeds."""
+
+    seeds: int
+    collapsed: float
+    """A picked member below this has learned next to nothing."""
+    options: str
 
 
-def judge(experiment: Experiment, run: Path, arm: str, seed: int) -> list[tuple[object, ...]]:
-    """Play fresh games of all saved members of a whole run; return its rows."""
-    validation = fresh_games(run, experiment.games, VALIDATION_SEED).scores
-    test = fresh_games(run, experiment.games, TEST_SEED).scores
-    frames = json.loads((run / "summary.json").read_text())["frames"]
-    return [(seed, arm, m, frames, f"{validation[m]:.2f}", f"{test[m]:.2f}") for m in sorted(test)]
+WORST_QUARTER = (
+    "--pbt.exploit truncation --pbt.replace-fraction 0.25 --pbt.replace-gap 0 --pbt.explore resample"
+)
+THREE = "--pbt.tune learning_rate entropy_coef clip_ratio"
+SEARCH = "--slots 8 --search.phases 4 --search.eviction-rate"
+MINATAR = (
+    "--mode serial --no-figures --learner.threads 1 --learner.lr-schedule constant --pbt.objective-episodes 64 "
+    f"--learner.batch 2048 --learner.minibatches 4 --pbt.tune learning_rate entropy_coef {WORST_QUARTER} --games 64"
+)
+COURIER = (
+    "--env courier:make_env --env-option limit=100 --mode serial --no-figures --learner.threads 1 --rows 32 "
+    "--model.encoder mlp --model.hidden 64 --learner.rollout 64 --hypers.unroll 64 --learner.batch 2048 "
+    "--learner.minibatches 2 --learner.epochs 4 --learner.lr-schedule constant --hypers.learning-rate 1e-3 "
+    "--hypers.entropy-coef 0.003 --hypers.clip-ratio 0.2 --pbt.objective-episodes 64 "
+    f"{WORST_QUARTER} --games 64 --num-policies 8 --train-for-frames 200k"
+)
+
+PROTOCOLS: Mapping[str, Protocol] = {
+    "pendulum": Protocol(
+        24,
+        -1000,
+        "--env gym/Pendulum-v1 --mode serial --no-figures --learner.threads 1 --num-policies 12 --train-for-frames 80k "
+        "--learner.lr-schedule constant --pbt.objective-episodes 20 --pbt.period-frames 8k --pbt.start-frames 8k "
+        f"--pbt.tune learning_rate entropy_coef clip_ratio gamma gae_lambda max_grad_norm {WORST_QUARTER} "
+        "--arm ipbt:'--controller ipbt --pbt.period-frames 4k --pbt.start-frames 4k'",
+    ),
+    "cartpole": Protocol(
+        20,
+        50,
+        "--env gym/CartPole-v1 --mode serial --no-figures --learner.threads 1 --num-policies 8 --train-for-frames 10k "
+        "--learner.batch 512 --learner.lr-schedule constant --pbt.objective-episodes 20 --pbt.period-frames 1250 "
+        f"--pbt.start-frames 1250 {THREE} {WORST_QUARTER} "
+        f"--arm halving:'--controller successive-halving --num-policies 17 {SEARCH} 0.5' "
+        f"--arm hypertrick:'--controller hypertrick --num-policies 12 {SEARCH} 0.25' "
+        "--arm mf-pbt:'--controller mf-pbt --pbt.frequencies 1 4' --arm pb2:'--pbt.explore pb2' --arm ipbt "
+        "--arm weights-only:'--pbt.copy weights' --arm values-only:'--pbt.copy hypers'",
+    ),
+    "unroll": Protocol(
+        10,
+        0.6,
+        "--env 'toy/memory?delay=15&size=2' --mode serial --no-figures --learner.threads 1 --num-policies 6 "
+        "--train-for-frames 30k --units-per-actor 1 --envs-per-unit 32 --learner.rollout 36 --hypers.unroll 36 "
+        "--learner.batch 1152 --learner.epochs 4 --learner.minibatches 4 --model.core gru --hypers.gamma 0.9 "
+        "--learner.lr-schedule constant --pbt.objective-episodes 100 --pbt.period-frames 3k --pbt.start-frames 3k "
+        f"--pbt.tune learning_rate entropy_coef unroll=2:36 {WORST_QUARTER} --games 100",
+    ),
+    "atari": Protocol(
+        5,
+        2,
+        "--env atari/breakout --mode serial --no-figures --learner.threads 1 --num-policies 8 --train-for-frames 100k "
+        "--envs-per-unit 4 --learner.rollout 128 --hypers.unroll 128 --learner.lr-schedule constant "
+        "--save-every-seconds 60 --pbt.objective-episodes 10 --pbt.period-frames 12500 --pbt.start-frames 12500 "
+        f"{THREE} {WORST_QUARTER}",
+    ),
+    "courier_weights": Protocol(
+        8,
+        0.3,
+        f"{COURIER} "
+        "--pbt.tune shaping.near=0.001:1:log shaping.slow=0.001:1:log shaping.effort=0.001:1:log --without defaults",
+    ),
+    "courier": Protocol(
+        8,
+        0.3,
+        f"{COURIER} --arm pb2:'--pbt.explore pb2' --arm mf-pbt "
+        "--pbt.tune learning_rate entropy_coef shaping.near=0.001:1:log shaping.slow=0.001:1:log "
+        "shaping.effort=0.001:1:log",
+    ),
+    "minatar_breakout": Protocol(
+        3, 2, f"--env gymnax/Breakout-MinAtar {MINATAR} --num-policies 6 --train-for-frames 200k"
+    ),
+    "minatar_space_invaders": Protocol(
+        3, 5, f"--env gymnax/SpaceInvaders-MinAtar {MINATAR} --num-policies 6 --train-for-frames 200k"
+    ),
+}
 
 
-def run_all(experiment: Experiment, chosen: argparse.Namespace, results: Path) -> None:
-    """Train and judge what is missing until the time is over, and append its rows."""
-    until = time.monotonic() + chosen.seconds
-    for seed in chosen.seeds or range(experiment.seeds):
-        for name in chosen.arms or experiment.arms:
-            if any((row["seed"], row["arm"]) == (f"{seed}", name) for row in read_rows(results)):
-                continue
-            run = chosen.out / chosen.experiment / folder_name(name, seed)
-            arm, began = experiment.arms[name], time.monotonic()
-            if began > until or not trained(command(experiment.options, arm, seed, run), run, until):
-                print(f"seed {seed}, {name}: stopped; the same command goes on")
-                return
-            rows = judge(experiment, run, name, seed)
-            append_rows(results, COLUMNS, rows)
-            score = picked([(float(str(row[4])), float(str(row[5]))) for row in rows])
-            print(f"seed {seed}, {name}: {score:.4g} ({time.monotonic() - began:.0f} s)", flush=True)
+def command(name: str, seeds: int, jobs: int) -> list[str]:
+    """Return the command line of an experiment."""
+    words = [
+        sys.executable,
+        "-m",
+        "pbt_rl.cli",
+        "prove",
+        "--name",
+        name,
+        "--out",
+        str(ROOT / "runs" / "evidence"),
+    ]
+    return [*words, "--seeds", f"{seeds}", "--jobs", f"{jobs}", *shlex.split(PROTOCOLS[name].options)]
 
 
-def main() -> None:
-    """Run or tabulate."""
+def keep(made: Path, kept: Path) -> None:
+    """Write the rows of `made`, a scores.csv, into `kept`, for those of the same arm and seed."""
+    new = read_rows(made)
+    runs = {(row["arm"], row["seed"]) for row in new}
+    rows = [row for row in read_rows(kept) if (row["arm"], row["seed"]) not in runs] + new
+    rows.sort(key=lambda row: int(row["seed"]))
+    draft = kept.with_suffix(".partial")
+    with draft.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    draft.replace(kept)
+
+
+def main() -> int:
+    """Make an experiment, or go on with it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("run", "table"))
-    parser.add_argument("experiment", choices=EXPERIMENTS)
-    parser.add_argument("--seeds", type=seed_range, help="FIRST:END; default: all of the experiment")
-    parser.add_argument("--arms", nargs="+", help="default: all of the experiment")
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop the training after this long")
-    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "evidence", help="folder of the runs")
+    parser.add_argument("protocol", choices=PROTOCOLS)
+    parser.add_argument("--seeds", type=int, help="0 to N-1; default: all of the protocol")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     chosen = parser.parse_args()
-    experiment, results = EXPERIMENTS[chosen.experiment](), RESULTS / f"{chosen.experiment}.csv"
-    if unknown := [arm for arm in chosen.arms or () if arm not in experiment.arms]:
-        parser.error(f"--arms {', '.join(unknown)}: choose from {', '.join(experiment.arms)}")
-    if chosen.what == "run":
-        run_all(experiment, chosen, results)
-    else:
-        table(read_rows(results), experiment)
+    name = chosen.protocol
+    path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        command(name, chosen.seeds or PROTOCOLS[name].seeds, chosen.jobs),
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+    )
+    if not done.returncode:
+        keep(ROOT / "runs" / "evidence" / name / "scores.csv", RESULTS / f"{name}.csv")
+    return done.returncode
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

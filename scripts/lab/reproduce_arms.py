@@ -85,6 +85,13 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         },
     ),
     "unreal_treasure": _treasure("5 x 5 cells, a random walk finds it in 34 % of games", "size=5", 290_000),
+    "minatar": Experiment(
+        "MinAtar of gymnax 1.0.1, one policy, the recipe",
+        frames=5_000_000,
+        seeds=3,
+        options=(),
+        arms={name: ("--env", f"gymnax/{name}-MinAtar") for name in ("Breakout", "Freeway")},
+    ),
     # A third as frequent; chosen before any run of it, since both arms reach 1.00 on the other.
     "unreal_sparse": _treasure(
         "11 x 11 cells, a random walk finds it in 10 % of games", "size=11&length=24", 400_000

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -21,9 +22,6 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from evidence import TEST_SEED, VALIDATION_SEED, command
-from evidence_experiments import Arm, nothing
-from reproduce_fresh import fresh_games
 from reproduce_runs import trained
 from reproduce_table import Row, Section, holds, measured
 from results_rows import append_rows, read_rows
@@ -31,6 +29,7 @@ from statistics_of_seeds import bootstrap
 
 from pbt_rl.pbt.search.hyperband import hyperband_completion, hyperband_members, hyperband_table
 from pbt_rl.pbt.search.hypertrick import expected_completion, matching_eviction_rate
+from pbt_rl.prove.games import TEST, VALIDATION, fresh_games
 from pbt_rl.report.read import read_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,16 +81,20 @@ class Search:
         members = hyperband_members(self.eta, self.resource)
         return rungs * self.batch / (members * self.resource * self.unit_frames)
 
-    def arm(self, method: str) -> Arm:
-        """Return the options of one method."""
-        longest = self.unit_frames * self.resource
-        options = ["--controller", method, "--slots", f"{self.slots}"]
+    def members(self, method: str) -> int:
+        """Return the configurations of one method."""
+        return hyperband_members(self.eta, self.resource) if method == "hyperband" else self.configurations
+
+    def command(self, method: str, seed: int, run: Path) -> list[str]:
+        """Return the command of one run, which also goes on with it. run: its folder."""
+        words = [sys.executable, "-m", "pbt_rl.cli", "train", *self.options, "--learner.threads", "1"]
+        words += ["--seed", f"{seed}", "--out", f"{run.parent}", "--name", run.name, "--controller", method]
+        words += ["--num-policies", f"{self.members(method)}", "--slots", f"{self.slots}"]
+        words += ["--train-for-frames", f"{self.unit_frames * self.resource}"]
         if method == "hyperband":
-            options += ["--search.eta", f"{self.eta}", "--search.resource", f"{self.resource}"]
-            return Arm(tuple(options), hyperband_members(self.eta, self.resource), longest, nothing)
-        options += ["--search.phases", f"{self.phases}", "--search.eviction-rate", f"{self.rate:.6f}"]
-        options += ["--search.phase-episodes", f"{self.phase_episodes}"]
-        return Arm(tuple(options), self.configurations, longest, nothing)
+            return [*words, "--search.eta", f"{self.eta}", "--search.resource", f"{self.resource}"]
+        words += ["--search.phases", f"{self.phases}", "--search.eviction-rate", f"{self.rate:.6f}"]
+        return [*words, "--search.phase-episodes", f"{self.phase_episodes}"]
 
 
 SEARCHES: Mapping[str, Search] = {
@@ -172,9 +175,9 @@ def append(path: Path, seed: int, method: str, numbers: Mapping[str, float]) -> 
 def result(search: Search, method: str, run: Path) -> dict[str, float]:
     """Return the numbers of a whole run. score: of test games of the member that is best in validation games."""
     record, summary = read_run(run), json.loads((run / "summary.json").read_text())
-    validation = fresh_games(run, search.games, VALIDATION_SEED).scores
-    test = fresh_games(run, search.games, TEST_SEED).scores
-    members = search.arm(method).members
+    validation = fresh_games(run, search.games, VALIDATION)
+    test = fresh_games(run, search.games, TEST)
+    members = search.members(method)
     return {
         "configurations": members,
         "seconds": summary["seconds"],
@@ -194,7 +197,7 @@ def run_missing(name: str, results: Path, out: Path, seeds: int, seconds: float)
             if seed in read_runs(results)[method]:
                 continue
             run = out / name / f"{method}-{seed}"
-            words = command(search.options, search.arm(method), seed, run)
+            words = search.command(method, seed, run)
             if time.monotonic() > until or not trained(words, run, until):
                 print(f"{method}, seed {seed}: stopped; the same command goes on")
                 return read_runs(results)

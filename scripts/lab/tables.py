@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,8 +20,7 @@ from statistics import fmean, stdev
 import games
 import reproduce_characters
 import reproduce_figure5
-from evidence_experiments import BASELINE, EXPERIMENTS
-from evidence_table import Members, paired_gains, picked, read_scores
+from evidence import PROTOCOLS
 from games_list import GAMES, SAMPLE_FACTORY
 from judged_arms import Measure, Protocol, pairs
 from judged_populations import mean_of_members
@@ -30,6 +30,8 @@ from reproduce_searches import METHODS, NUMBERS
 from reproduce_searches import read_runs as read_searches
 from results_rows import read_rows
 from statistics_of_seeds import bootstrap, half_by_t, iqm, paired
+
+from pbt_rl.prove.arms import BASELINE
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "docs" / "lab" / "results"
@@ -129,12 +131,36 @@ def games_differences() -> list[str]:
 # -- methods beside random search -----------------------------------------------------------------------------
 
 
+Members = Sequence[tuple[float, float]]
+"""(validation, test) of each member of a run."""
+Scores = Mapping[str, Mapping[int, Members]]
+"""Arm -> seed -> members."""
+
+
+def picked(members: Members) -> float:
+    """Return the test score of the member with the best validation score; of equals the first, not the better one."""
+    return max(members, key=lambda scores: scores[0])[1]
+
+
+def read_scores(rows: Sequence[Mapping[str, str]]) -> Scores:
+    """Sort the rows of a CSV by arm and seed."""
+    scores: dict[str, dict[int, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        scores[row["arm"]][int(row["seed"])].append((float(row["validation"]), float(row["test"])))
+    return scores
+
+
+def paired_gains(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
+    """Return the differences of the seeds that both have."""
+    return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+
+
 def methods(name: str) -> list[str]:
-    """Return the methods of an experiment of `evidence.py` beside random search."""
-    experiment, scores = EXPERIMENTS[name](), read_scores(read_rows(ROWS / f"{name}.csv"))
+    """Return the arms of a protocol of `evidence.py` beside random search."""
+    scores = read_scores(read_rows(ROWS / f"{name}.csv"))
     measured = {arm: {seed: picked(of) for seed, of in runs.items()} for arm, runs in scores.items()}
     rows = []
-    for arm in (arm for arm in experiment.arms if arm in scores):
+    for arm in scores:
         values, gains = list(measured[arm].values()), paired_gains(measured[arm], measured[BASELINE])
         low, high = bootstrap(gains) if arm != BASELINE and len(gains) > 1 else (0.0, 0.0)
         against = (
@@ -143,7 +169,7 @@ def methods(name: str) -> list[str]:
             else ("-", "-", "-")
         )
         members = iqm([fmean(test for _, test in of) for of in scores[arm].values()])
-        lost = sum(value < experiment.collapsed for value in values)
+        lost = sum(value < PROTOCOLS[name].collapsed for value in values)
         rows.append(
             (
                 arm,
@@ -213,7 +239,7 @@ def does_pbt_help() -> list[str]:
         ("unroll", "a memory, at most 1"),
         ("atari", "Breakout, 100,000 frames a member"),
     ):
-        scores: Mapping[str, Mapping[int, Members]] = read_scores(read_rows(ROWS / f"{name}.csv"))
+        scores = read_scores(read_rows(ROWS / f"{name}.csv"))
         ours, theirs = ({seed: picked(of) for seed, of in scores[arm].items()} for arm in ("pbt", BASELINE))
         seeds = sorted(ours.keys() & theirs.keys())
         rows.append(_line(title, [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]))
@@ -319,7 +345,7 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
     "games": games_scores,
     "games differences": games_differences,
     "does PBT help": does_pbt_help,
-    **{name: partial(methods, name) for name in ("pendulum", "cartpole", "unroll", "atari")},
+    **{name: partial(methods, name) for name in PROTOCOLS if (ROWS / f"{name}.csv").exists()},
     **{
         task: partial(protocol, FIGURE5, task, sorted({one.panel for one in FIGURE5.comparisons}))
         for task in ("digits", "ring")
@@ -329,7 +355,11 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
     "evaluated": partial(populations, "evaluation", ("evaluated", "training")),
     "searches cartpole": partial(search, "cartpole"),
     "searches breakout": partial(search, "breakout"),
-    **{name: partial(curves, name) for name in ("memory", "a3c", "unreal_sparse", "unreal_treasure")},
+    **{
+        name: partial(curves, name)
+        for name in ("memory", "a3c", "unreal_sparse", "unreal_treasure", "minatar")
+        if (ROWS / f"{name}.csv").exists()
+    },
     "FuN": treasure_of_fun,
 }
 

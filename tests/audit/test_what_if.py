@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from pbt_rl.audit.recorded import Recorded
 from pbt_rl.audit.what_if import decide_again, what_if, with_rules
 from pbt_rl.config import Config
 from pbt_rl.envs.registry import probe
@@ -14,7 +15,6 @@ from pbt_rl.pbt.events import Initial, Round
 from pbt_rl.plan import Machine
 from pbt_rl.record.journal import journal_events
 from pbt_rl.run import resolved
-from pbt_rl.run.audit import Recorded
 from pbt_rl.run.resolved import ResolvedRun, build_controller, value_table
 
 TRAIN = (
@@ -28,13 +28,19 @@ TRAIN = (
 def runs(tmp_path_factory):
     """The folder of real serial runs: `own`, and one with a wider gap; both with two controls."""
     folder = tmp_path_factory.mktemp("runs")
-    others = {"own": "", "gap": "--pbt.replace-gap 0.25"}
+    others = {
+        "own": "",
+        "gap": "--pbt.replace-gap 0.25",
+        "t-test": "--pbt.exploit t-test",
+        "share": "--pbt.replace-fraction 0.2",
+        "period": "--pbt.period-frames 1000 --pbt.start-frames 500",
+    }
     command = [sys.executable, "-m", "pbt_rl.cli", "train"]
     started = [
         subprocess.Popen([*command, *f"{TRAIN} --out {folder} --name {name} {more}".split()])
         for name, more in others.items()
     ]
-    assert [run.wait(100) for run in started] == [0, 0]
+    assert {run.wait(100) for run in started} == {0}
     return folder
 
 
@@ -60,31 +66,40 @@ def test_under_its_own_rule_a_run_comes_out_bit_for_bit(runs, capsys):
     assert same.replacements == same.noise.replacements > 0
 
 
-def test_under_another_it_equals_a_fresh_run_up_to_the_first_difference(runs):
-    told = found(runs / "own", ["pbt.replace-gap=0.25"])
-    own, fresh = rounds(runs / "own"), rounds(runs / "gap")
-    equal = next(i for i, (a, b) in enumerate(zip(own, fresh, strict=False)) if a.decisions != b.decisions)
+OTHERS = {
+    "gap": ["pbt.replace-gap=0.25"],
+    "t-test": ["pbt.exploit=t-test"],
+    "share": ["pbt.replace-fraction=0.2"],
+    "period": ["pbt.period-frames=1000", "pbt.start-frames=500"],
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_under_another_it_equals_a_fresh_run_up_to_the_first_difference(runs, name):
+    told = found(runs / "own", OTHERS[name])
+    own, fresh = rounds(runs / "own"), rounds(runs / name)
+    at = {r.frames: r for r in fresh}
+    equal = next(i for i, r in enumerate(own) if r.frames not in at or at[r.frames].decisions != r.decisions)
     assert told.exact_rounds == equal
     assert told.first == f"at {own[equal].frames:,} frames"
-    assert (
-        own[equal].report == fresh[equal].report
-    )  # the same scores, of which it decides there as the fresh run does
-    recorded = {d.member: d for d in own[equal].decisions}
-    kinds = {d.member: type(d).__name__ for d in fresh[equal].decisions}
     exact = [o for o in told.others if o.exact]
     assert exact
-    words_of = {"Continue": "goes on", "Mutate": "mutates"}
-    for other in exact:
-        assert other.frames == own[equal].frames
-        assert other.decided.startswith(words_of.get(kinds[other.member], "copies member"))
-        assert other.member in recorded
+    assert {o.frames for o in exact} == {own[equal].frames}
+    theirs = at.get(own[equal].frames)
+    if theirs is None:  # it goes on, and is compared later
+        assert {o.decided for o in exact} == {"not compared"}
+    else:  # the same scores, of which it decides there as the fresh run does
+        assert own[equal].report == theirs.report
+        kinds = {d.member: type(d).__name__ for d in theirs.decisions}
+        words_of = {"Continue": "goes on", "Mutate": "mutates"}
+        assert all(o.decided.startswith(words_of.get(kinds[o.member], "copies member")) for o in exact)
     assert all(not o.exact for o in told.others if o.frames > own[equal].frames)
 
 
 def test_a_rule_that_compares_earlier_is_exact_only_until_then(runs, capsys):
     what_if(runs / "own", ["pbt.start-frames=200", "pbt.period-frames=200"])
     text = capsys.readouterr().out
-    assert "exact for the first 0 rounds; the runs part from the start" in text
+    assert "exact for the first 0 rounds; the runs part at 200 frames: compared there" in text
     assert "exact, where they part" not in text
 
 

@@ -1,4 +1,4 @@
-"""docs/own-network.md and docs/own-rules.md run as they are printed (own-algorithm.md: test_contributing.py)."""
+"""Pages about what is one's own run as they are printed."""
 
 import re
 import shlex
@@ -11,7 +11,12 @@ from tests.helpers.runs import ROOT, start
 @pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("page", "found"), [("own-network.md", "objective"), ("own-rules.md", "agree bit for bit")]
+    ("page", "found"),
+    [
+        ("own-network.md", "objective"),
+        ("own-rules.md", "agree bit for bit"),
+        pytest.param("own-simulator.md", "objective", marks=pytest.mark.extra("envs/resident")),
+    ],
 )
 def test_the_page_runs_as_it_is_printed(tmp_path, page, found):
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")

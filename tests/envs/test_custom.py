@@ -11,7 +11,6 @@ from pbt_rl.envs import custom, registry
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, keywords, make_unit, probe, recipe
 from pbt_rl.envs.shaping import frames_per_step
-from pbt_rl.envs.toy import Counting
 from pbt_rl.envs.vector import VectorUnit
 
 MODULE = """
@@ -191,7 +190,10 @@ def test_a_vector_has_as_many_rows_as_are_needed():
 
 
 @pytest.mark.parametrize("frames", [0, 1.5, True, "4"])
+@pytest.mark.extra("envs/toys")
 def test_frames_per_step_must_be_a_whole_number(frames):
+    from pbt_rl.envs.toys.counting import Counting
+
     env = Counting()
     env.frames_per_step = frames
     with pytest.raises(EnvSetupError, match="frames_per_step"):

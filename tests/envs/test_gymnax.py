@@ -1,6 +1,5 @@
 """gymnax/ shares its arrays with torch: what JAX and torch do to each other's memory changes no step."""
 
-import re
 import subprocess
 import sys
 
@@ -151,5 +150,5 @@ def test_a_population_learns_cart_pole(tmp_path):
     members = run.summary["members"]
     assert min(member["frames"] for member in members) >= 50_000
     assert all(member["episodes"] > 300 for member in members)
-    means = [float(found) for found in re.findall(r"objective best \S+ mean (\S+)", run.out)]
-    assert means[-1] > 60, f"a policy that has learned nothing stands for 22 steps:\n{run.out}"
+    objectives = [member["objective"] for member in members]
+    assert min(objectives) > 60, f"a policy that has learned nothing stands for 22 steps:\n{run.out}"

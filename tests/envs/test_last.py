@@ -29,7 +29,14 @@ def played(env, steps=60, rows=3):
     return spec, [np.stack(column) for column in zip(*history, strict=True)]
 
 
-@pytest.mark.parametrize("env", ["toy/masked?size=3", "toy/treasure?length=5", "toy/counting"])
+@pytest.mark.parametrize(
+    "env",
+    [
+        pytest.param("toy/masked?size=3", marks=pytest.mark.extra("envs/toys")),
+        "toy/treasure?length=5",
+        pytest.param("toy/counting", marks=pytest.mark.extra("envs/toys")),
+    ],
+)
 def test_it_is_the_last_choice_and_the_clipped_reward(env):
     spec, (action, reward, first, last) = played(env)
     (choices,) = spec.action.nvec
@@ -45,6 +52,7 @@ def test_of_continuous_actions_it_is_the_action():
     np.testing.assert_allclose(last, np.concatenate([action, np.clip(reward, -1, 1)[..., None]], -1))
 
 
+@pytest.mark.extra("envs/toys")
 def test_of_hybrid_actions_it_is_the_choices_and_then_the_numbers():
     spec, (action, _, first, last) = played("toy/hybrid")
     (choices,), numbers = spec.action.nvec, len(spec.action.low)

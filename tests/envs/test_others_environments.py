@@ -10,7 +10,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, untrained_actions
 from pbt_rl.envs.gym import GymUnit, RenderCamera, describe
-from pbt_rl.envs.old_gym import OldGym
 from pbt_rl.envs.packages import named_by
 from pbt_rl.envs.registry import keywords
 from pbt_rl.envs.shaping import default_shaping, find_interface, frames_per_step
@@ -421,8 +420,11 @@ class Old:
         return np.zeros(2, np.float32), 1.0, self.time >= 3, {"TimeLimit.truncated": self.cut}
 
 
+@pytest.mark.extra("envs/old_gym")
 @pytest.mark.parametrize("cut", [True, False])
 def test_an_old_environment_plays_behind_its_adapter(cut):
+    from pbt_rl.envs.old_gym import OldGym
+
     ends = played(lambda: OldGym(Old(cut)))
     assert [end[0] for end in ends] == [3.0, 3.0]
     assert [end[2] for end in ends] == [not cut] * 2

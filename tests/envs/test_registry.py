@@ -93,13 +93,17 @@ def test_families_list_their_environments():
         "envpool",
         "gym",
         "gymnax",
+        "isaaclab",
         "mjlab",
         "pettingzoo",
         "tensors",
         "toy",
         "vizdoom",
     }
-    assert all(row.available or row.name in ("envpool", "dmlab", "gymnax", "mjlab") for row in rows.values())
+    assert all(
+        row.available or row.name in ("envpool", "dmlab", "gymnax", "isaaclab", "mjlab")
+        for row in rows.values()
+    )
     assert all(row.install_hint for row in rows.values())
     if not rows["dmlab"].available:  # it is on no registry
         assert (rows["dmlab"].missing, rows["dmlab"].names) == (("deepmind_lab",), ())

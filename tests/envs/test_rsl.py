@@ -1,12 +1,16 @@
 """An RSL-RL `VecEnv` as rows of tensors, with fakes of what its simulators give: ends, time-outs, groups, terms."""
 
+import re
+
 import pytest
 import torch
 
-from pbt_rl.envs import custom
+from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.envs.registry import DEFAULTS, EnvOptions
+from pbt_rl.envs.registry import DEFAULTS, EnvOptions, make_resident
+from pbt_rl.envs.resident import custom
 from pbt_rl.envs.rsl.vec_env import VecEnvRows
+from tests.helpers.runs import ROOT, start, train
 
 ROWS = 4
 
@@ -167,15 +171,78 @@ def test_functions_with_state_keep_their_methods():
         fake.reward_manager._term_cfgs[0].func.debug_vis  # noqa: B018
 
 
+def test_a_wrapper_that_cuts_actions_off_changes_no_unit_of_them():
+    fake = Fake()
+    fake.clip_actions = 100.0
+    assert stepped(fake, 1)[0].spec.action.units == ((0.0, 0.0), (1.0, 1.0))
+
+
 def make_fake(rows, device):
     assert rows == ROWS
+    return Fake(speed=(speed, 2.0), effort=(effort, -1.0))
+
+
+def make_nothing(rows, device):
+    return None
+
+
+def make_with_objective(rows, device, objective):
+    assert objective == "taken"
     return Fake(speed=(speed, 2.0))
 
 
 def test_a_factory_may_return_one():
     env = custom.make_resident(f"{__name__}:make_fake", ROWS, 0, "cpu", DEFAULTS)
-    assert env.spec.shaping == {"speed": 2.0}
+    assert env.spec.shaping == {"speed": 2.0, "effort": -1.0}
     assert env.spec.env_id == f"{__name__}:make_fake"
+
+
+def test_the_objective_is_chosen_for_what_a_factory_returned_unless_it_takes_it():
+    def made(name, value):
+        options = EnvOptions(keywords={"objective": value})
+        env = custom.make_resident(f"{__name__}:{name}", ROWS, 0, "cpu", options)
+        env.attach(torch.ones(1, len(env.spec.shaping)))
+        env.reset()
+        return env.step(torch.zeros(ROWS, 2))
+
+    assert made("make_fake", "effort").objective.tolist() == [1.5] * ROWS
+    assert made("make_with_objective", "taken").objective.tolist() == [1.0, 2.0, 3.0, 4.0], (
+        "the task's reward"
+    )
+    with pytest.raises(EnvSetupError, match=r"make_nothing has no option objective .* nor does NoneType"):
+        made("make_nothing", "effort")
+
+
+def test_the_recipe_has_the_published_values():
+    """config/example_config.yaml of rsl_rl; its value loss is twice ours at the same weight."""
+    config, _ = parse_train(["--env", "tensors/cartpole", "--recipe", "rsl-ppo", "--hypers.gamma", "0.98"])
+    hypers, learner, model = config.hypers, config.learner, config.model
+    assert (hypers.learning_rate, learner.lr_schedule, learner.kl_target) == (1e-3, "kl-adaptive", 0.01)
+    assert (learner.rollout, learner.epochs, learner.minibatches) == (24, 5, 4)
+    assert (hypers.clip_ratio, hypers.clip_value, hypers.value_coef / 2) == (0.2, 0.2, 1.0)
+    assert (hypers.entropy_coef, hypers.gae_lambda, hypers.max_grad_norm) == (0.01, 0.95, 1.0)
+    assert (model.hidden, model.layers, model.activation, model.critic) == (256, 3, "elu", "separate")
+    assert not learner.normalize_observations
+    assert not learner.normalize_returns
+    assert hypers.gamma == 0.98, "an option wins"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_recipe_learns_cart_pole(tmp_path):
+    """With a smaller network than the recipe's, for a core of a CPU."""
+    small = (
+        "--num-policies=1",
+        "--rows=64",
+        "--model.hidden=64",
+        "--model.layers=2",
+        "--train-for-frames=60000",
+    )
+    run = train(tmp_path, "tensors/cartpole", "--recipe=rsl-ppo", "--mode=serial", *small)
+    assert run.wait(500) == 0, run.err
+    assert run.summary["members"][0]["objective"] > 100, (
+        "a policy that has learned nothing stands for 22 steps"
+    )
 
 
 def test_the_list_of_tasks_needs_no_torch():
@@ -195,9 +262,7 @@ def test_weights_in_mjlab_against_an_untouched_twin(task):
     from mjlab.envs import ManagerBasedRlEnv
     from mjlab.tasks import registry
 
-    from pbt_rl.envs.rsl.mjlab import make_resident
-
-    env = make_resident(task, 6, 7, "cpu", EnvOptions())
+    env = make_resident(f"mjlab/{task}", 6, 7, "cpu", EnvOptions())
     usual = torch.tensor([list(env.spec.shaping.values())])
     env.attach(torch.cat((usual, 0 * usual, 2 * usual)))
     env.reset()
@@ -214,3 +279,30 @@ def test_weights_in_mjlab_against_an_untouched_twin(task):
     torch.testing.assert_close(ours[:, :2], theirs[:, :2])
     assert not ours[:, 2:4].any()
     torch.testing.assert_close(ours[:, 4:], 2 * theirs[:, 4:])
+
+
+@pytest.mark.slow
+@pytest.mark.resident
+@pytest.mark.timeout(1500)
+def test_a_population_learns_to_balance_in_mjlab(tmp_path):
+    """The file and the command of docs/simulators.md, with a smaller budget."""
+    pytest.importorskip("mjlab")
+    page = (ROOT / "docs/simulators.md").read_text()
+    (tmp_path / "balance.py").write_text(re.search(r"```python\n# balance.py\n(.*?)```", page, re.DOTALL)[1])
+    words = (
+        re.search(r"pbt-rl train (--env balance:make .*?)```", page, re.DOTALL)[1]
+        .replace("\\\n", " ")
+        .split()
+    )
+    at = words.index("--train-for-frames")
+    words[at + 1] = "100000"
+    words[words.index("--name") + 1] = "x"
+    run = start(tmp_path, "train", *words, "--no-figures", "--final-episodes=0")
+    assert run.wait(1400) == 0, run.err
+    objectives = [
+        p["objective"] for event in run.events("progress") for p in event["members"] if p["objective"]
+    ]
+    assert max(objectives) > 70, "it began at 50"
+    applied = run.events("applied")
+    assert applied
+    assert all(event["in_environment"] for event in applied)

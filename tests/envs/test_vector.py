@@ -11,8 +11,10 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from pbt_rl.envs.base import EnvSetupError, private_step_arrays
 from pbt_rl.envs.gym import GymUnit
-from pbt_rl.envs.toy import Counting, counting_errors
 from pbt_rl.envs.vector import VectorUnit, describe_vector
+
+counting = pytest.importorskip("pbt_rl.envs.toys.counting")
+Counting, counting_errors = counting.Counting, counting.counting_errors
 
 
 class Recorder(SyncVectorEnv):

@@ -271,8 +271,7 @@ class Choosing(torch.nn.Module):
 
 @pytest.mark.parametrize("form", ["onnx", "torchscript"])
 def test_a_network_that_a_format_cannot_hold_is_one_clear_error(tmp_path, form):
-    suffix, write = formats.FORMATS[form]
-    path = tmp_path / f"policy{suffix}"
+    write, path = formats.FORMATS[form], tmp_path / f"policy{formats.SUFFIXES[form]}"
     with pytest.raises(ConfigError, match="its network does what this format has no form for") as error:
         write(Choosing(), path)
     assert "\n" not in str(error.value)

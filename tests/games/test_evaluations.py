@@ -239,7 +239,7 @@ def resolve(env, **options):
             r"evaluate-every-frames -1 .*0 \(never\) or more",
         ),
         (
-            lambda: check(Config(env="x/y", evaluate_every_frames=9), replace(SPEC, seats=2)),
+            lambda: check(Config(env="x/y", evaluate_every_frames=9), replace(SPEC, seats=2), None),
             "evaluate-every-frames 9 .*opponents",
         ),
         (partial(resolve, "toy/identity", evaluate_every_frames=9, evaluate_video=True), "has no pictures"),

@@ -11,17 +11,18 @@ import pytest
 
 import pbt_rl
 from pbt_rl.audit import command as audit
-from pbt_rl.config import Config
+from pbt_rl.config import Config, ModelConfig
 from pbt_rl.display.ranking import best_member, ranked, table_lines
 from pbt_rl.display.summary import summary
 from pbt_rl.display.view import FinalGames
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.games import run as games
-from pbt_rl.games.rounds import FinalRound, rounds, rows_of
+from pbt_rl.games.rounds import FinalRound, FinalSetup, final_rounds, rounds, rows_of
 from pbt_rl.games.run import ASKED_SECONDS, candidates, final_seconds, play_final_games
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.saved import Source, find_saved
+from tests.helpers.saved import saved_run
 from tests.helpers.views import member, view
 
 SPEC = EnvSpec("toy/x", {"obs": ArraySpec((1,), "float32")}, ActionSpec(nvec=(2,)))
@@ -170,3 +171,12 @@ def test_an_objective_that_is_not_finite_does_not_end_the_run_in_an_error(monkey
     config = Config(env="toy/identity", final_episodes=2)
     played = play_final_games(config, None, [0], 60.0, None, lambda: False, print)
     assert (played[0].mean, math.isnan(played[0].spread), played[0].episodes) == (math.inf, True, 2)
+
+
+@pytest.mark.extra("envs/tensors")
+def test_rows_of_tensors_play_all_their_episodes_at_once(tmp_path):
+    model = ModelConfig(encoder="mlp", hidden=8, layers=1)
+    config = Config(env="tensors/pendulum", env_option=("limit=5",), num_policies=1, model=model)
+    checkpoint = Checkpoints(saved_run(tmp_path / "run", config) / "checkpoints").all()[-1]
+    (played,) = final_rounds(FinalSetup(config, checkpoint, 0, 11))
+    assert len(set(played.objectives)) == 11

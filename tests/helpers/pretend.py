@@ -29,16 +29,19 @@ from types import CodeType
 from typing import Any, Self
 from unittest import mock
 
+import pytest
 import torch
 import torch._dynamo  # loaded now: at the first tensor made under a mode it would meet our Generator
 from torch import Tensor
+from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 import pbt_rl.algos.weights
 from pbt_rl.algos.recording import Rehearsal
 
-_setup_privateuseone_for_python_backend("pretend")
+if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
+    pytest.skip(f"torch {torch.__version__} has no devices in Python", allow_module_level=True)
+backend_registration._setup_privateuseone_for_python_backend("pretend")
 
 DEVICE = torch.device("pretend:0")
 CPU = torch.device("cpu")

@@ -239,7 +239,9 @@ class Run:
         self.throughput = Throughput(lambda: self.now)
         slots = make_slots(resolved, self.population)
         end = SimpleNamespace(why=None)
-        self.comparisons = Comparisons(resolved, self.population, slots, self.controller, self.fleet, end)
+        self.comparisons = Comparisons(
+            resolved, self.population, slots, self.controller, self.fleet, end, float
+        )
         self.same_plan = None if state is None else self._restore(state)
         self.initial = [dict(m.initial) for m in self.population.members]
         self.comparisons.note_first_slots()

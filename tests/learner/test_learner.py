@@ -43,7 +43,7 @@ def fleet(request):
 
 
 def test_sync_units_that_are_ahead_rest_until_the_batch_is_whole(fleet):
-    learner, (fast, slow) = fleet._packs[0].learner, fleet._packs[0].actors
+    learner, (fast, slow) = fleet.packs[0].learner, fleet.packs[0].actors
     whole = learner._setup.plan.units_per_batch
     for turn in range(20):
         fast.turn()
@@ -64,11 +64,11 @@ def test_sync_units_that_are_ahead_rest_until_the_batch_is_whole(fleet):
 def test_a_linear_rate_falls_with_the_frames_of_each_member():
     schedule = {"learner.lr-schedule": "linear", "train-for-frames": 1000}
     with contextlib.closing(make_fleet("appo", **schedule)) as fleet:
-        learner = fleet._packs[0].learner
+        learner = fleet.packs[0].learner
         learned, sampled = learner.shared.learning, learner.shared.sampling
         own, shares = float(learner.pack.hypers["learning_rate"][0]), []
         while len(shares) < 3:
-            for actor in fleet._packs[0].actors:
+            for actor in fleet.packs[0].actors:
                 actor.turn()
             learner.sampler.serve()
             if learner.trainer.has_batch:
@@ -86,8 +86,8 @@ def test_a_copy_goes_on_where_its_donors_linear_rate_is(saved):
     """A member whose weights were drawn late has a high rate, which is not for the weights that it copies."""
     schedule = {"learner.lr-schedule": "linear", "train-for-frames": 1000}
     with contextlib.closing(make_fleet("appo", **schedule)) as fleet:
-        learner = fleet._packs[0].learner
-        members, pool = learner.trainer.members, fleet._memory.pool
+        learner = fleet.packs[0].learner
+        members, pool = learner.trainer.members, fleet.memory.pool
         values = dict(members._values[1])
         learner.shared.sampling.steps[:2] = 900
         learner.trainer.load(Load(1, 1, 1, values, drawn=(1, 1)))
@@ -103,13 +103,13 @@ def test_a_copy_goes_on_where_its_donors_linear_rate_is(saved):
 
 def test_a_statistic_of_a_users_own_loss_is_reported_by_its_name():
     with contextlib.closing(make_fleet("tests.helpers.third_algorithm:AWR")) as fleet:
-        learned = fleet._packs[0].learner.shared.learning
+        learned = fleet.packs[0].learner.shared.learning
         while learned.updates[0] == 0:
-            for actor in fleet._packs[0].actors:
+            for actor in fleet.packs[0].actors:
                 actor.turn()
-            fleet._packs[0].learner.sampler.serve()
-            while fleet._packs[0].learner.trainer.has_batch:
-                fleet._packs[0].learner.trainer.learn()
+            fleet.packs[0].learner.sampler.serve()
+            while fleet.packs[0].learner.trainer.has_batch:
+                fleet.packs[0].learner.trainer.learn()
         assert learned.take_means(0)["regression_weight"] > 1.0
         assert learned.take_means(0) == {}
 
@@ -118,7 +118,7 @@ def test_in_serial_mode_a_message_of_any_size_passes():
     observations = {"units": ["x" * 4_000_000]}  # of eight rows of Atari
     with contextlib.closing(make_fleet("appo", mode="serial")) as fleet:
         list(fleet.events(0.0))
-        fleet._packs[0].learner._send(LearnerSaved(1, observations))
+        fleet.packs[0].learner._send(LearnerSaved(1, observations))
         (event,) = fleet.events(0.0)
         assert event.message.learner == observations
         assert event.message.learner is not observations

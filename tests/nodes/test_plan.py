@@ -5,7 +5,7 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.nodes.engine import Node, Place
-from pbt_rl.nodes.plan import cluster_run, free_places, places_of
+from pbt_rl.nodes.plan import cluster_run, free_places, packs_per_node, places_of
 
 
 def nodes(**kinds):
@@ -23,6 +23,25 @@ def test_every_gpu_is_a_place_or_every_node_if_there_are_none():
     assert places_of(mixed, "auto") == [Place("a", 0, 4.0, gpu=True), Place("a", 1, 4.0, gpu=True)]
     assert [place.node for place in places_of(mixed, "cpu")] == ["a", "b"]
     assert places_of(cpu, "cuda") == []
+
+
+def test_packs_share_nodes_if_more_are_asked_for():
+    one, two = nodes(a=(5.0, 0)), nodes(a=(8.0, 0), b=(1.0, 0))
+    assert [packs_per_node(one, devices) for devices in ("auto", "cpu", "cpu,cpu", "cpu,cpu,cpu")] == [
+        1,
+        1,
+        2,
+        3,
+    ]
+    assert places_of(one, "cpu,cpu", 2) == [Place("a", 0, 2.0), Place("a", 1, 2.0)]
+    assert packs_per_node(two, "cpu,cpu") == 1, "each has its own"
+    assert places_of(two, "cpu,cpu,cpu", packs_per_node(two, "cpu,cpu,cpu")) == [
+        Place("a", 0, 4.0),
+        Place("a", 1, 4.0),
+        Place("b", 0, 1.0),
+    ]
+    plan = cluster_run(config(num_policies=4, devices="cpu,cpu"), nodes(a=(4.0, 0))).plan
+    assert [(pack.members, pack.actors) for pack in plan.packs] == [((0, 2), 2), ((1, 3), 2)]
 
 
 def test_a_node_that_leaves_has_no_place():
@@ -52,7 +71,7 @@ def test_no_more_packs_than_members_and_as_many_as_asked_for():
     [
         ("cuda:0,cuda:1", "cannot be used with --nodes"),
         ("cpu,cuda", "cannot be used with --nodes"),
-        ("cpu,cpu", "has 1 places for packs .one per node with a core., and --devices cpu,cpu asks for 2"),
+        ("cpu,cpu,cpu", "has 2 places for packs .one per core., and --devices cpu,cpu,cpu asks for 3"),
         ("cuda", "has 0 places for packs .one per GPU."),
     ],
 )

@@ -25,12 +25,12 @@ from pbt_rl.pbt.decisions import (
 from pbt_rl.pbt.exploit import Gap, Truncation
 from pbt_rl.pbt.explore import CustomExplore
 from pbt_rl.pbt.hypers import HyperSpec, hyper_table, shaping_table
-from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.ready import Synchronous
 from pbt_rl.pbt.records import converted
 from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.pbt.tournaments import BinaryTournament
+from tests.helpers.audits import lineage as lineage_class
 from tests.helpers.populations import build, member, report, scored
 
 TABLE = hyper_table(Hypers()) | shaping_table({"life_lost": -1.0, "bonus": 0.0})
@@ -330,7 +330,7 @@ def test_a_users_function_comes_last():
 def test_the_surviving_root_ancestors_never_grow_and_greed_ends_with_one(exploit):
     """T10."""
     controller = build(replace(PBT, exploit=exploit, replace_gap=0.0), TABLE, seed=0, num_members=8)
-    lineage = Lineage()
+    lineage = lineage_class()()
     roots = []
     for seen, decisions in simulate(controller, 150, num_members=8):
         if not roots:

@@ -8,7 +8,7 @@ import pytest
 
 from pbt_rl.config import Config, Hypers
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.exploit import Gap, SigmaGap, Truncation
+from pbt_rl.pbt.exploit import Gap, Truncation
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.registry import CONTROLLERS
@@ -22,6 +22,7 @@ from pbt_rl.pbt.rules import (
 )
 
 TABLE = hyper_table(Hypers())
+pytestmark = pytest.mark.extra("pbt_rl/pbt/published", "pbt_rl/pbt/pb2")
 
 
 def exploit(rule, *entries):
@@ -33,6 +34,8 @@ def explore(rule, *entries):
 
 
 def test_settings_replace_fields_of_the_rule():
+    from pbt_rl.pbt.published.sigma_gap import SigmaGap
+
     assert exploit("sigma-gap", "sigmas=0.4", "fraction=0.2") == SigmaGap(0.2, 0.4, 0.05)
     assert exploit("sigma-gap") == SigmaGap()
     assert exploit("truncation", "gap.relative=0.5") == Truncation(0.3, Gap(0.5, 1e-6), others_mutate=False)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pbt_rl.config import Hypers
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.entry import Ingredients
-from pbt_rl.pbt.exploit import Elite
 from pbt_rl.pbt.hypers import HyperSpec, choice_spec, hyper_table
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.registry import CONTROLLERS
@@ -149,6 +148,15 @@ def test_every_controller_and_rule_is_in_a_case():
 class Inner:
     factor: float
     _seen: list[float] = field(default_factory=list, init=False)
+
+
+@dataclass(frozen=True)
+class Elite:
+    member: int
+    generation: int
+    depth: int
+    objective: float
+    values: dict[str, float]
 
 
 @dataclass

@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -84,7 +85,9 @@ def test_it_computes_with_one_thread_and_leaves_the_caller_its_own(run, monkeypa
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     before, seen = torch.get_num_threads(), []
     torch.set_num_threads(2)
-    monkeypatch.setattr(module, "play_episodes", lambda *_: seen.append(torch.get_num_threads()) or [PLAYED])
+    monkeypatch.setattr(
+        module, "play_episodes", lambda *_, **__: seen.append(torch.get_num_threads()) or [PLAYED]
+    )
     try:
         evaluate(Source(run), 1, None, 3, greedy=False)
         assert (seen, torch.get_num_threads()) == ([1], 2)
@@ -112,6 +115,19 @@ def test_progress_is_one_line_of_a_terminal_or_lines_of_a_log(terminal, shown, m
     progress.show(3, 10)
     progress.end()
     assert stream.getvalue() == shown
+
+
+def test_before_the_first_episode_has_ended_it_is_said_what_is_waited_for(monkeypatch):
+    monkeypatch.setattr("pbt_rl.play.evaluate.EVERY_SECONDS_IN_A_LOG", 0.0)
+    stream = io.StringIO()
+    progress = Progress(stream, "maps compile")
+    progress.show(0, 30)
+    progress._began -= 6.0
+    progress.show(3, 30)
+    assert stream.getvalue().splitlines() == [
+        "0 of 30 episodes have ended (maps compile)",
+        "3 of 30 episodes have ended, about 54 s left",
+    ]
 
 
 def test_quick_evaluations_show_no_progress():
@@ -410,6 +426,32 @@ def test_the_colour_twin_shows_the_game_that_is_played(size, sticky, monkeypatch
     assert len(seen) > 20, "something moved"
     assert pictures[0].shape == (*size, 3)
     assert np.ptp(pictures[0], axis=-1).max() > 50, "in colour"
+
+
+def test_the_film_is_of_the_best_episode(tmp_path):
+    class Camera:
+        frames_per_second = 30.0
+
+        def shoot(self, step, action):
+            return "first" if action is None else f"{float(step.objective[0]):g}"
+
+    class Film:
+        def __init__(self, path, frames_per_second):
+            self.file = path.open("w")
+
+        def add(self, picture):
+            self.file.write(f"{picture} ")
+
+        def close(self):
+            self.file.close()
+
+    kept = tmp_path / "game.mp4"
+    film = module.BestFilm(SimpleNamespace(Film=Film), kept, Camera())
+    for objective, done in ((0, False), (1, True), (0, False), (5, True), (0, False), (3, True), (0, False)):
+        film.take(SimpleNamespace(objective=[objective], episode_done=[done]), np.zeros((1, 1)))
+    film.close()
+    assert kept.read_text() == "0 5 "
+    assert list(tmp_path.iterdir()) == [kept], "nothing is left of the others, nor of one that has not ended"
 
 
 def test_the_film_ends_with_the_first_episode():

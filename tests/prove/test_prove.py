@@ -36,6 +36,7 @@ def options_of(command):
 
 def test_arms_begin_at_the_same_draws_and_have_the_same_frames():
     task = Task.read(list(TINY))
+    assert [arm.name for arm in read_arms(["mf-pbt"], ["defaults"])] == ["pbt", "random", "mf-pbt"]
     arms = {arm.name: arm for arm in read_arms(["mf-pbt", "t-test:'--pbt.exploit' t-test"])}
     assert list(arms) == ["pbt", "random", "defaults", "mf-pbt", "t-test"]
     commands = {name: task.command(arm, 7) for name, arm in arms.items()}
@@ -61,6 +62,8 @@ def test_periods_that_are_given_win():
     [
         (["--seeds", "1"], "--seeds 1 cannot be used: one seed has no spread: give 2"),
         (["--seeds", "x"], "--seeds x cannot be used"),
+        (["--without", "random"], "--without random cannot be used: only pbt and defaults can be left out"),
+        (["--without", "pbt", "--without=defaults"], "cannot be used: no arm is left beside random"),
         (["--arm", "mf-pbtt"], "--arm mf-pbtt cannot be used: did you mean mf-pbt"),
         (["--arm", "pbt"], "there is an arm pbt already"),
         (["--arm", "a b:--x"], "begin with a name of small letters"),

@@ -17,6 +17,7 @@ from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.report import exports
 from pbt_rl.report import importance as importances
 from pbt_rl.report.importance import Importance, importance
+from pbt_rl.report.page import facts
 from pbt_rl.report.page import page as report_page
 from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import history_of, read_run
@@ -533,3 +534,9 @@ def test_final_games_are_shown_unless_the_run_went_on(small):
     again = read_history("x", [*small, final, resume])
     assert again.final is None
     assert "<th>final</th>" not in report_page(again, [])
+
+
+def test_entries_of_a_window_that_are_means_are_called_so(population):
+    assert "an entry of a window" not in dict(facts(read_history("run", population)))
+    rounds = [e | {"count": 64} if e["event"] == "round" else e for e in population]
+    assert dict(facts(read_history("run", rounds)))["an entry of a window"] == "mean of 64 episodes"

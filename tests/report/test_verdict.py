@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 
 from pbt_rl.config import Config
-from pbt_rl.pbt.noise import Noise
+from pbt_rl.pbt.history.noise import Noise
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.report.best_of import expected_best
 from pbt_rl.report.cost import costs, pareto
@@ -41,7 +41,7 @@ def test_it_is_unbiased_for_new_draws():
     assert found == pytest.approx(3 / 4, abs=0.005)  # the mean of the highest of three uniform numbers
 
 
-def controlled(tmp_path, *, controls=4, final=None, busy=None):
+def controlled(tmp_path, *, controls=4, final=None, busy=None, halves=None):
     pbt = PbtConfig(period_frames=10_000, start_frames=10_000, min_episodes=1, mutation_rate=0.5)
     events = run_of(4, pbt=pbt, limit=70_000) if not controls else _with_controls(pbt, controls)
     end = events.pop()
@@ -64,6 +64,8 @@ def controlled(tmp_path, *, controls=4, final=None, busy=None):
             )
     if final:
         games = [{"member": m, "mean": mean, "episodes": 20} for m, mean in final.items()]
+        for one in games if halves else ():
+            one["halves"] = halves[one["member"]]
         events.append({"event": "final", "time": end["time"], "frames": 0, "members": games})
     return read_run(write(tmp_path / "run", [*events, end]))
 
@@ -91,6 +93,31 @@ def test_the_box_compares_equal_numbers_of_starts(tmp_path):
     assert shown.count('<tr class="best">') == 1
     assert "<dt>members</dt><dd>4 + 4 controls</dd>" in shown
     assert "pbt-rl prove" in box
+
+
+def test_one_half_of_the_games_picks_and_the_other_scores(tmp_path):
+    """Member 1 is picked by the first half, member 0 by the second; neither was so good in the other."""
+    halves = {0: (4.0, 9.0), 1: (10.0, 5.0), 2: (1.0, 1.0), 3: (1.0, 1.0)} | dict.fromkeys(
+        range(4, 8), (2.0, 2.0)
+    )
+    final = {m: fmean(two) for m, two in halves.items()}
+    box = control_box(controlled(tmp_path, final=final, halves=halves))
+    assert "<td>best of the population</td><td class=number>4.5</td>" in box  # (5 + 4) / 2
+    assert "scored 2.5 more than" in box
+    assert "picked by one half of them and scored by the other" in box
+
+
+def test_of_equal_picks_any_counts():
+    assert expected_best([5.0, 1.0, 0.0], 3, picks=[2.0, 2.0, 1.0]) == pytest.approx(3.0)
+
+
+def test_a_group_of_equal_members_gains_nothing_by_its_size():
+    rng = random.Random(1)
+    gaps = []
+    for _ in range(4000):
+        one, other = [rng.gauss(0, 1) for _ in range(8)], [rng.gauss(0, 1) for _ in range(8)]
+        gaps.append(expected_best(one, 8, picks=other))
+    assert fmean(gaps) == pytest.approx(0, abs=0.05)  # by its own games the best of eight has 1.42
 
 
 def test_fewer_controls_than_starts_are_named_a_low_estimate(tmp_path):

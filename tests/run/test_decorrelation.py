@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 
 from pbt_rl.cli.train import parse_train
 from pbt_rl.plan import Machine
@@ -48,6 +49,7 @@ def test_units_start_apart_and_show_a_beginning():
     memory.close()
 
 
+@pytest.mark.extra("envs/toys")
 def test_masks_are_obeyed_and_equal_seeds_play_alike():
     shown = []
     for _ in range(2):

@@ -101,12 +101,12 @@ def test_a_learner_that_reads_nothing_for_a_while_keeps_nobody_and_misses_nothin
     fleet = start()
     until(fleet, Received)
     messages = [Save(1, member, 0) for member in range(1000)]
-    os.kill(fleet._learners[0].pid, signal.SIGSTOP)
+    os.kill(fleet.learners[0].pid, signal.SIGSTOP)
     sending = threading.Thread(target=lambda: [fleet.send(0, one) for one in messages], daemon=True)
     sending.start()
     sending.join(10)
     kept = sending.is_alive()
-    os.kill(fleet._learners[0].pid, signal.SIGCONT)
+    os.kill(fleet.learners[0].pid, signal.SIGCONT)
     assert not kept
     found, deadline = [], time.monotonic() + 60
     while len(found) < len(messages) and time.monotonic() < deadline:
@@ -127,17 +127,17 @@ def test_a_death_comes_after_all_messages_and_with_the_error_that_was_sent(start
 def test_a_killed_actor_is_reported_once_and_replaced_with_other_seeds(start):
     fleet = start()
     until(fleet, Received)
-    seeds = fleet._memory.actors[1].setup.seeds
-    os.kill(fleet._actors[1].pid, signal.SIGKILL)
+    seeds = fleet.memory.actors[1].setup.seeds
+    os.kill(fleet.actors[1].pid, signal.SIGKILL)
     (failed,) = until(fleet, ActorFailed)
     assert failed == ActorFailed(1, "actor 1 was killed by SIGKILL", killed=True)
-    dead = fleet._actors[1]
+    dead = fleet.actors[1]
     fleet.restart_actor(1)
     assert dead.connection.closed
     assert [e for _ in range(5) for e in fleet.events(0.05)] == []
-    assert fleet._actors[1].exit_code() is None
-    assert not set(seeds) & set(fleet._memory.actors[1].setup.seeds)
-    assert fleet._memory.actors[0].restarts == 0
+    assert fleet.actors[1].exit_code() is None
+    assert not set(seeds) & set(fleet.memory.actors[1].setup.seeds)
+    assert fleet.memory.actors[0].restarts == 0
 
 
 def test_the_others_are_heard_if_an_actor_could_not_be_started_again(start, monkeypatch):
@@ -155,6 +155,7 @@ def test_the_others_are_heard_if_an_actor_could_not_be_started_again(start, monk
     assert until(fleet, Received) == [Received(0, Saved(1, 0))]
 
 
+@pytest.mark.extra("envs/toys")
 def test_an_error_of_the_user_is_marked(start):
     events = until(start("toy/nan"), ActorFailed)
     assert next(e for e in events if isinstance(e, ActorFailed)) in [
@@ -168,7 +169,7 @@ def silent(start, monkeypatch):
     monkeypatch.setattr(module, "HANG_CHECK_SECONDS", 0.0)
     fleet = start("toy/identity", "--actor-timeout-seconds=50")
     until(fleet, Received)
-    boxes = fleet._memory.actors[0].boxes
+    boxes = fleet.memory.actors[0].boxes
     for box in boxes:
         box.header[HEARTBEAT_NS] = time.monotonic_ns() - int(60e9)
     return fleet, boxes
@@ -207,17 +208,18 @@ def test_close_stops_learners_and_actors_in_order_and_leaves_no_process(start, m
     monkeypatch.setattr(module, "GRACE_SECONDS", 30.0)
     fleet = start()
     until(fleet, Received)
-    children = [*fleet._learners, *fleet._actors]
+    children = [*fleet.learners, *fleet.actors]
     fleet.close()
     assert [child.exit_code() for child in children] == [0, 0, 0]
     assert all(child.connection.closed for child in children)
 
 
+@pytest.mark.extra("envs/toys")
 def test_close_kills_who_does_not_end(start, monkeypatch):
     monkeypatch.setattr(module, "GRACE_SECONDS", 0.5)
     fleet = start("toy/hanging")
     until(fleet, Received)
-    actors = fleet._actors
+    actors = fleet.actors
     began = time.monotonic()
     fleet.close()
     assert time.monotonic() - began < 5
@@ -227,7 +229,7 @@ def test_close_kills_who_does_not_end(start, monkeypatch):
 def test_a_learner_without_a_sign_of_life_is_lost_and_may_take_longer_to_start(start, monkeypatch):
     monkeypatch.setattr(module, "HANG_CHECK_SECONDS", 0.0)
     fleet = start("toy/identity", "--learner-timeout-seconds=50")
-    heart = fleet._memory.heartbeats[0]
+    heart = fleet.memory.heartbeats[0]
     heart._cells[MAIN_NS] -= int(60e9)
     assert LearnerLost not in map(type, fleet.events(0.0)), "it may not have started yet"
     until(fleet, Received)
@@ -247,8 +249,8 @@ def test_nobody_hung_while_the_supervisor_itself_was_stopped(start, monkeypatch)
     monkeypatch.setattr(module, "HANG_CHECK_SECONDS", 0.0)
     fleet = start("toy/identity", "--learner-timeout-seconds=50", "--actor-timeout-seconds=50")
     until(fleet, Received)
-    fleet._memory.heartbeats[0]._cells[MAIN_NS] -= int(60e9)
-    for record in fleet._memory.actors:
+    fleet.memory.heartbeats[0]._cells[MAIN_NS] -= int(60e9)
+    for record in fleet.memory.actors:
         for box in record.boxes:
             box.header[HEARTBEAT_NS] -= int(60e9)
     fleet._awake._last -= 60.0
@@ -258,17 +260,17 @@ def test_nobody_hung_while_the_supervisor_itself_was_stopped(start, monkeypatch)
 def test_a_lost_learner_is_replaced_with_its_actors(start):
     fleet = start()
     until(fleet, Received)
-    old = [*fleet._learners, *fleet._actors]
-    seeds = [record.setup.seeds for record in fleet._memory.actors]
+    old = [*fleet.learners, *fleet.actors]
+    seeds = [record.setup.seeds for record in fleet.memory.actors]
     fleet.send(0, Save(1, 1, 0))
     os.kill(old[0].pid, signal.SIGSTOP)
     fleet.fence(0)
     assert all(child.exit_code() is not None for child in old)
-    fleet.replace_learner(0, fleet._memory._start)
+    fleet.replace_learner(0, fleet.memory._start)
     assert until(fleet, Received) == [Received(0, LearnerReady())], "nothing of the old one"
-    assert not set(old) & {*fleet._learners, *fleet._actors}
-    assert all(child.exit_code() is None for child in [*fleet._learners, *fleet._actors])
-    assert [record.setup.seeds for record in fleet._memory.actors] != seeds
+    assert not set(old) & {*fleet.learners, *fleet.actors}
+    assert all(child.exit_code() is None for child in [*fleet.learners, *fleet.actors])
+    assert [record.setup.seeds for record in fleet.memory.actors] != seeds
 
 
 def test_what_is_fenced_is_killed_at_once_and_not_one_after_the_other(start, monkeypatch):
@@ -282,14 +284,14 @@ def test_what_is_fenced_is_killed_at_once_and_not_one_after_the_other(start, mon
         monkeypatch.setattr(Child, name, noted)
     fleet.fence(0)
     assert done[:4] == ["kill", "kill", "kill", "end"]
-    assert all(child.exit_code() is not None for child in (*fleet._learners, *fleet._actors))
+    assert all(child.exit_code() is not None for child in (*fleet.learners, *fleet.actors))
 
 
 def test_a_learner_that_has_just_died_can_be_sent_to(start):
     fleet = start()
     until(fleet, Received)
-    os.kill(fleet._learners[0].pid, signal.SIGKILL)
-    fleet._learners[0].wait(time.monotonic() + 30)
+    os.kill(fleet.learners[0].pid, signal.SIGKILL)
+    fleet.learners[0].wait(time.monotonic() + 30)
     fleet.send(0, Save(1, 1, 0))
     (lost,) = until(fleet, LearnerLost)
     assert (lost.pack, lost.hung) == (0, False)

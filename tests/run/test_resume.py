@@ -21,11 +21,11 @@ from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.headers import SavedFile, read_manifest
 from pbt_rl.record.journal import read_journal
-from pbt_rl.run.audit import audit
 from pbt_rl.run.ending import RunEnd
 from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.run.train import train
 from tests.helpers import runs as helper
+from tests.helpers.audits import audit
 
 SHARED = ("time", "milliseconds", "decision_to_applied_milliseconds", "milliseconds_until")
 SERIAL = {

@@ -13,8 +13,8 @@ from pbt_rl.pbt.registry import CONTROLLERS
 from pbt_rl.pbt.schedule.options import ScheduleConfig
 from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.pbt.state import save_state
-from pbt_rl.run.audit import audit
 from pbt_rl.run.state import controller_state, restore_run_state
+from tests.helpers.audits import audit
 from tests.helpers.journals import write
 from tests.helpers.resumable import TURNS, Run, small_config
 

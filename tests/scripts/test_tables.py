@@ -33,3 +33,8 @@ def test_differences_have_their_interval_and_their_sign(tables):
     assert tables.gained([1000.0, 3000.0, 2000.0]) == "+2,000 +- 2,484"
     assert tables.gained([1.0]) == "-"
     assert tables.better([1.0, -1.0, 0.0]) == "1 of 3"
+
+
+def test_the_member_is_picked_by_validation_games(tables):
+    assert tables.picked([(3.0, 1.0), (2.0, 9.0)]) == 1.0
+    assert tables.picked([(3.0, 1.0), (3.0, 2.0)]) == 1.0  # test games do not choose among equals

@@ -29,7 +29,7 @@ from pbt_rl.pbt import (
     Truncation,
     choice_spec,
 )
-from pbt_rl.pbt.audit import audit_decisions
+from pbt_rl.pbt.history.decide import audit_decisions
 from pbt_rl.record.journal import read_journal
 from pbt_rl.tune import run
 from tests.helpers.journals import read_events

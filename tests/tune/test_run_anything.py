@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import re
@@ -17,6 +18,7 @@ from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.pbt import Gap, HyperSpec, PerturbFactors, StaticController, Synchronous, Truncation
 from pbt_rl.pbt.ipbt.controller import Ipbt
 from pbt_rl.record.journal import read_journal
+from pbt_rl.report.exports import files
 from pbt_rl.report.read import read_run
 from pbt_rl.tune import audit, run
 from pbt_rl.tune.progress import MemberProgress, Progress, Screen
@@ -32,6 +34,33 @@ class Chosen(Walker):
     def step(self, hypers):
         assert isinstance(hypers["depth"], int)
         super().step({"rate": hypers["rate"] * {"slow": 1, "fast": 2}[hypers["kind"]] * hypers["depth"]})
+
+
+def test_tables_of_a_report_count_steps_and_name_choices(tmp_path):
+    class Member:
+        def __init__(self, index):
+            self.x = float(index)
+
+        def step(self, hypers):
+            self.x += hypers["steps"]
+
+        def evaluate(self):
+            return self.x
+
+        def state(self):
+            return self.x
+
+        def load(self, state):
+            self.x = state
+
+    space = {"act": ["relu", "tanh"], "steps": (1.0, 2.0)}
+    tune.run(Member, space, steps=20, num_members=4, folder=tmp_path / "run")
+    tables = files(read_run(tmp_path / "run"))
+    rows = list(csv.DictReader(io.StringIO(tables["members.csv"])))
+    assert {row["steps"] for row in rows} == {"20"}
+    assert all(1 <= float(row["value.steps"]) <= 2 for row in rows), "a value has its own column"
+    assert {row["act"] for row in rows} <= {"relu", "tanh"}
+    assert "frames" not in "".join(text for name, text in tables.items() if name.endswith(".csv"))
 
 
 def test_a_space_is_enough():

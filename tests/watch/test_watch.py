@@ -99,6 +99,37 @@ def test_the_state_has_all_that_the_page_shows(tmp_path, events):
     assert shown["curves"]["1"][-1][1] == 7.0
 
 
+def test_clock_time_left_and_speed_are_those_that_the_terminal_showed(tmp_path, events):
+    start, *others, progress = events
+    told = {"seconds": 40.0, "seconds_left": 110.0, "frames_per_second": 700.0}
+    begun = {**start, "config": {**start["config"], "train_for_seconds": 120.0}}
+    shown = Reader(write(tmp_path / "run", [begun, *others, {**progress, **told}])).latest()
+    assert {name: shown[name] for name in told} == told
+    assert shown["since"] == 0, "it does not run"
+    assert shown["budget_frames"] is None, "100M frames are not what ends this run"
+    assert shown["budget_seconds"] == 120
+    shown = Reader(write(tmp_path / "other", events)).latest()
+    assert shown["budget_frames"] == 100_000_000
+    assert shown["seconds_left"] > 0, "of a run that records none it is estimated"
+
+
+def test_final_games_choose_the_best_and_remarks_are_shown(tmp_path, events):
+    *_, last = events
+    moment = {"time": last["time"] + 1, "frames": last["frames"]}
+    games = [
+        {"member": m, "mean": 10.0 if m == 2 else float(m), "spread": 1.0, "episodes": 20} for m in range(4)
+    ]
+    more = [
+        moment | {"event": "remark", "text": "the run could not be saved: no space"},
+        moment | {"event": "final", "members": games},
+        moment | {"event": "end", "ended": "seconds"},
+    ]
+    shown = Reader(write(tmp_path / "run", [*events, *more])).latest()
+    assert (shown["best"], shown["final_episodes"], shown["ended"]) == (2, 20, "seconds")
+    assert {m["member"]: m["final"] for m in shown["members"]} == {g["member"]: g["mean"] for g in games}
+    assert shown["remarks"] == ["the run could not be saved: no space"]
+
+
 @pytest.mark.parametrize(("tasks", "error"), [([], 0.5), (["near", "far", "dark", "wet"], 1.0)])
 def test_the_error_of_games_beside_training_is_over_the_tasks_if_there_are_any(
     tmp_path, events, tasks, error

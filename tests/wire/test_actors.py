@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from pbt_rl.cli.train import parse_train
-from pbt_rl.envs.toy import counting_errors
 from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import Machine
 from pbt_rl.procs.child import Child
@@ -77,6 +76,7 @@ def receive(learner, rollouts, received, seconds=60):
 
 
 @pytest.mark.parametrize(("kills", "turns"), [(0, 0), (6, 0), (0, 6)])
+@pytest.mark.extra("envs/toys")
 def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
     options = (
         "--num-policies=5",
@@ -86,6 +86,8 @@ def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
         "--learner.rollout=8",
         "--hypers.unroll=8",
     )
+    from pbt_rl.envs.toys.counting import counting_errors
+
     with actors("--env=toy/counting", *options) as group:
         ours, theirs = Pipe()
         learner = Learner(group.memory.learners[0], theirs)

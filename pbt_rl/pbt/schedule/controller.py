@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pbt_rl.errors import require
 from pbt_rl.pbt.decisions import Decision, Mutate, PopulationReport, StateKey
 from pbt_rl.pbt.events import Event
+from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.pbt.hypers import HyperSpec, Values
-from pbt_rl.pbt.lineage import Lineage
 
 Steps = Sequence[tuple[int, Values]]
 """(from this many frames of the member on, values); the first is at 0, the frames rise."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.entry import ControllerEntry, Ingredients
-from pbt_rl.pbt.schedule.controller import build_schedule
 from pbt_rl.pbt.schedule.options import ScheduleConfig
 
 
 def _schedule(given: Ingredients) -> Controller:
+    from pbt_rl.pbt.schedule.controller import build_schedule  # noqa: PLC0415 - it stands on another extra
+
     options = given.options.group(ScheduleConfig)
     return build_schedule(
         given.events, given.table, options.run, options.member, hold_final=options.hold_final
     )
 
 
+NEEDS = ("pbt_rl.pbt.history",)
 CONTROLLERS = {
     "schedule": ControllerEntry(
         _schedule,

@@ -1,6 +1,7 @@
 """Parts of DeepMind Lab that need no engine: scores, actions, words, turns of levels, the cache of maps."""
 
 import os
+import re
 import shutil
 import subprocess
 import sysconfig
@@ -22,7 +23,7 @@ from pbt_rl.envs.dmlab.levels import ACTIONS, LEVELS
 from pbt_rl.envs.dmlab.options import PHOTOGRAPHS, DmlabOptions
 from pbt_rl.envs.dmlab.setup import describe, level_scripts, row_setup
 from pbt_rl.envs.dmlab.task_scheduler import TaskScheduler
-from pbt_rl.envs.dmlab.unit import names
+from pbt_rl.envs.dmlab.unit import _notes, names
 from pbt_rl.envs.spaces import hash_words
 from pbt_rl.learner.build import normalized_obs
 from tests.helpers.runs import python
@@ -357,3 +358,21 @@ def test_many_write_and_read_at_once(tmp_path):
     for thread in threads:
         thread.join()
     assert sorted(done) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("rooms_keys_doors_puzzle", ["rooms_keys_doors_puzzle"]),
+        ("contributed/dmlab30/rooms_collect_good_objects_train", ["rooms_collect_good_objects"]),
+        ("rooms_watermaze", []),
+        (
+            "dmlab30",
+            ["rooms_collect_good_objects", "rooms_exploit_deferred_effects", "rooms_keys_doors_puzzle"],
+        ),
+    ],
+)
+def test_levels_that_ignore_the_length_of_episodes_are_named_if_one_is_given(name, named):
+    assert _notes(name, {}) == []
+    notes = _notes(name, {"episodeLengthSeconds": 5})
+    assert [word for note in notes for word in re.findall(r"rooms_\w+|lt_\w+", note)] == named

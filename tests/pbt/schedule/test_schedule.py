@@ -12,8 +12,8 @@ from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Mutate, Replace, Restart, Stop
 from pbt_rl.pbt.exploit import Gap, Truncation
 from pbt_rl.pbt.explore import Perturb
+from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.ready import Synchronous
 from pbt_rl.pbt.schedule.controller import Schedule, recorded_steps
 from pbt_rl.pbt.schedule.options import ScheduleConfig

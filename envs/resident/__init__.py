@@ -1,0 +1,17 @@
+"""Environments that live on the learner's device: rows of tensors. torch is imported with the first of these names."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .rows import Checks, MakeResident, ResidentEnv, ResidentStep, ResidentUnit, check_made
+
+__all__ = ["Checks", "MakeResident", "ResidentEnv", "ResidentStep", "ResidentUnit", "check_made"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(".rows", __name__), name)

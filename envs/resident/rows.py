@@ -1,0 +1,255 @@
+"""Environments that live on the learner's device: rows of tensors, stepped by the learner itself.
+
+Axes: P slots, b rows of a policy, R = P * b rows (row r belongs to slot r // b), K shaping terms, A action components.
+
+It imports torch; families import it when they make an environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..base import EnvSetupError, EnvSpec, ShapingSource, StepArrays, write_stats
+
+
+@dataclass(frozen=True)
+class ResidentStep:
+    """What a step returns: memory of the environment, valid until its next step.
+
+    An episode ends and the next one begins in the same step.
+    """
+
+    obs: Mapping[str, Tensor]
+    """name -> [R, ...]; of the new episode where one ended."""
+    reward: Tensor
+    """[R] float32, shaped by the weights of the row's slot."""
+    terminated: Tensor
+    """[R] bool: a terminal state was reached."""
+    truncated: Tensor
+    """[R] bool: a limit was reached, and no terminal state."""
+    final_obs: Mapping[str, Tensor] | None = None
+    """name -> [R, ...], read where `truncated`."""
+    objective: Tensor | None = None
+    """[R] float32, added up over the episode: what members are compared by. It must not depend on the weights. None:
+    the reward."""
+    stats: Mapping[str, Tensor] = field(default_factory=dict)
+    """name -> [R] float32, read where an episode ended."""
+
+
+class ResidentEnv(Protocol):
+    """R rows on one device. Nothing in it may wait for the device (`.item()`, `if tensor`, `nonzero`)."""
+
+    spec: EnvSpec
+    rows: int
+    device: torch.device
+
+    def attach(self, weights_PK: Tensor) -> None:
+        """Take the shaping, once, before `reset`: float32 [P, K], columns as in `spec.shaping`.
+
+        It changes between two steps: read it at every step (`weights_PK.repeat_interleave(rows // P, 0)`).
+        """
+
+    def reset(self) -> Mapping[str, Tensor]:
+        """Start every row, once: name -> [R, ...]."""
+
+    def step(self, action: Tensor) -> ResidentStep:
+        """Advance every row. action: [R, A], int32 or float32 as `spec.action.dtype`, within its bounds."""
+
+    def close(self) -> None:
+        """Release the engine. Safe to call twice."""
+
+
+MakeResident = Callable[[str, int, int, "torch.device", Any], ResidentEnv]
+
+
+class Checks:
+    """Says what an environment gives that it should not, in one line. Nothing here waits for the device.
+
+    What shows only in values (NaN, both ends at once) is added to `wrong` and read by whoever reads it anyway.
+    """
+
+    KINDS = (
+        "an observation is not finite",
+        "a reward is not finite",
+        "terminated and truncated are both set",
+    )
+
+    def __init__(self, env: ResidentEnv, policies: int) -> None:
+        self._id, self._spec, self._policies = env.spec.env_id, env.spec, policies
+        self._rows, self._device = env.rows, env.device
+        self.wrong = torch.zeros(policies, len(self.KINDS), dtype=torch.bool, device=env.device)
+        """[P, KINDS] whether it has happened in rows of a slot."""
+
+    def obs(self, obs: object, what: str = "obs") -> None:
+        """Check observations: names, and of each its kind, shape and device."""
+        names = set(obs) if isinstance(obs, Mapping) else None
+        if names is None or names != set(self._spec.obs):
+            given = f"{type(obs).__name__}" if names is None else f"the names {sorted(names)}"
+            self._fail(f"{what} is {given}, not a dict of tensors with the names {sorted(self._spec.obs)}")
+        assert isinstance(obs, Mapping)
+        for name, array in self._spec.obs.items():
+            self._tensor(obs[name], f'{what}["{name}"]', array.dtype, array.shape)
+
+    def step(self, step: object) -> None:
+        """Check the tensors of a step, not what is in them."""
+        if not isinstance(step, ResidentStep):
+            self._fail(f"step returned {type(step).__name__}: return a pbt_rl.envs.resident.ResidentStep")
+        assert isinstance(step, ResidentStep)
+        self.obs(step.obs)
+        self._tensor(step.reward, "reward", "float32", ())
+        self._tensor(step.terminated, "terminated", "bool", ())
+        self._tensor(step.truncated, "truncated", "bool", ())
+        if step.final_obs is not None:
+            self.obs(step.final_obs, "final_obs")
+        if step.objective is not None:
+            self._tensor(step.objective, "objective", "float32", ())
+        for name, values in step.stats.items():
+            self._tensor(values, f'stats["{name}"]', "float32", ())
+
+    def values(self, obs: Mapping[str, Tensor]) -> None:
+        """Look for observations that are not finite; once a rollout is enough, since they stay so."""
+        for values in obs.values():
+            if values.is_floating_point():
+                self._note(0, ~torch.isfinite(values))
+
+    def rewards(self, rewards: Tensor) -> None:
+        """Look for rewards that are not finite, of any steps; by policies in order, as all here."""
+        self._note(1, ~torch.isfinite(rewards))
+
+    def ends(self, terminated: Tensor, truncated: Tensor) -> None:
+        """Look for rows with both ends at once, of any steps."""
+        self._note(2, terminated & truncated)
+
+    def _note(self, kind: int, wrong: Tensor) -> None:
+        self.wrong[:, kind] |= wrong.reshape(self._policies, -1).any(1)
+
+    def _tensor(self, x: object, what: str, dtype: str, shape: tuple[int, ...]) -> None:
+        if not isinstance(x, Tensor):
+            self._fail(f"{what} is {type(x).__name__}, not a tensor")
+        assert isinstance(x, Tensor)
+        if x.device != self._device:
+            self._fail(
+                f"{what} is on {x.device}, not on {self._device}: make it there, not by .cpu() or .to()"
+            )
+        if x.dtype != getattr(torch, dtype):
+            self._fail(
+                f"{what} is {str(x.dtype).removeprefix('torch.')}, not {dtype}: return x.to(torch.{dtype})"
+            )
+        if x.shape != (self._rows, *shape):
+            self._fail(f"{what} has shape {[*x.shape]}, not {[self._rows, *shape]}: one entry for each row")
+        if x.requires_grad:
+            self._fail(f"{what} has a gradient: step under torch.no_grad(), or return x.detach()")
+
+    def _fail(self, text: str) -> None:
+        raise EnvSetupError(f"{self._id}: {text}")
+
+
+def check_made(env: object, env_id: str, rows: int) -> None:
+    """Check what a factory has returned. Raises EnvSetupError."""
+    missing = [
+        name
+        for name in ("spec", "rows", "device", "attach", "reset", "step", "close")
+        if not hasattr(env, name)
+    ]
+    if missing:
+        raise EnvSetupError(
+            f"{env_id} returned {type(env).__name__}, which has no {', '.join(missing)}: its factory takes rows and "
+            "device, so it must return a pbt_rl.envs.resident.ResidentEnv"
+        )
+    theirs = int(getattr(env, "rows"))  # noqa: B009 - the attributes of an unknown object
+    if theirs != rows:
+        raise EnvSetupError(f"{env_id} returned an environment of {theirs} rows, but {rows} are needed")
+
+
+class ResidentUnit:
+    """Lets rows of a resident environment be played as any unit: evaluation, and comparison with the mailbox route.
+
+    The simulator resets in the step, a unit in the step after. So the action of the step after an end, which counts for
+    nothing, is the first one of the new episode, and the unit's row begins with what follows. The first episode of each
+    row loses nothing.
+    """
+
+    def __init__(self, env: ResidentEnv, shaping: ShapingSource) -> None:
+        self.spec, self.rows, self._env, self._shaping = env.spec, env.rows, env, shaping
+        self._weights = torch.zeros(env.rows, max(1, len(env.spec.shaping)), device=env.device)
+        self._weights = self._weights[:, : len(env.spec.shaping)]
+        self._checks = Checks(env, env.rows)
+        self._versions = np.zeros(env.rows, np.int64)
+        self._sums = np.zeros((env.rows, 3))
+        """[R] objective, reward, steps of the running episode."""
+        self._ended = np.zeros(env.rows, np.bool_)
+
+    def reset(self, out: StepArrays) -> None:
+        """See Unit."""
+        for row in range(self.rows):
+            self._begin(row)
+        self._env.attach(self._weights)
+        obs = self._env.reset()
+        self._checks.obs(obs)
+        _clear(out)
+        out.first[:] = True
+        self._write_obs(obs, out)
+
+    def step(self, action: NDArray[Any], out: StepArrays) -> None:
+        """See Unit."""
+        with torch.no_grad():
+            step = self._env.step(torch.from_numpy(np.ascontiguousarray(action)).to(self._env.device))
+        self._checks.step(step)
+        first = self._ended
+        _clear(out)
+        out.first[:] = first
+        reward, terminated, truncated = (
+            x.cpu().numpy() for x in (step.reward, step.terminated, step.truncated)
+        )
+        objective = reward if step.objective is None else step.objective.cpu().numpy()
+        self._sums += np.stack((objective, reward, np.ones(self.rows)), 1)
+        self._write_obs(step.obs, out)
+        ended = (terminated | truncated) & ~first  # an episode of one step that began so counts for nothing
+        if step.final_obs is not None and ended.any():
+            for name, array in out.obs.items():
+                array[ended] = step.final_obs[name].cpu().numpy()[ended]
+        out.reward[:] = np.where(first, 0, reward)
+        out.terminated[:], out.truncated[:], out.episode_done[:] = (
+            terminated & ended,
+            truncated & ended,
+            ended,
+        )
+        rows = np.flatnonzero(ended)
+        out.objective[rows], out.raw_return[rows] = self._sums[rows, 0], self._sums[rows, 0]
+        out.shaped_return[rows], out.length[rows] = self._sums[rows, 1], self._sums[rows, 2]
+        out.shaping_version[rows] = self._versions[rows]
+        stats = {name: x.cpu().numpy() for name, x in step.stats.items()} if len(rows) else {}
+        for row in rows.tolist():
+            write_stats(out, row, {name: float(values[row]) for name, values in stats.items()} or None)
+        for row in np.flatnonzero(terminated | truncated).tolist():
+            self._sums[row] = 0
+            self._begin(row)
+        self._ended = ended
+
+    def _begin(self, row: int) -> None:
+        version, values = self._shaping(row)
+        self._versions[row] = version
+        if self.spec.shaping:
+            self._weights[row] = torch.tensor([float(values[name]) for name in self.spec.shaping])
+
+    @staticmethod
+    def _write_obs(obs: Mapping[str, Tensor], out: StepArrays) -> None:
+        for name, array in out.obs.items():
+            array[:] = obs[name].cpu().numpy()
+
+    def close(self) -> None:
+        """See Unit."""
+        self._env.close()
+
+
+def _clear(out: StepArrays) -> None:
+    """Write a step in which nothing has happened."""
+    for array in (out.reward, out.terminated, out.truncated, out.first, out.episode_done):
+        array[:] = 0

@@ -1,0 +1,1 @@
+"""A control group: members that begin as the population does and are left alone."""

@@ -1,0 +1,26 @@
+"""Declares the control group: `--control`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbt_rl.control.options import ControlOptions, number_of_controls
+
+if TYPE_CHECKING:
+    from pbt_rl.config import Config
+
+FIELDS = ControlOptions
+"""Options of a run."""
+
+
+def MORE_MEMBERS(config: Config) -> int:
+    """Members that train beside the population."""
+    return number_of_controls(config.group(ControlOptions).control, config.num_policies)
+
+
+AROUND = "pbt_rl.control.controller:around"
+"""See `run.resolved.build_controller`."""
+CHECKS = "pbt_rl.control.controller:check"
+"""See `run.resolved.ResolvedRun`."""
+ASKED = ("train --env toy/identity --control 1 --show",)
+"""Command lines that ask for it."""

@@ -1,0 +1,267 @@
+"""From `--hours` to the options of a run.
+
+    values of the user, over recipes -> play some episodes, train for seconds -> Measured -> Choice -> options
+
+What the user gives stays. A run that is there already keeps what was chosen for it: its config is a fact, and so are
+the times of its comparisons, which its journal holds.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from pbt_rl.config import Config, hypers_of
+from pbt_rl.dial.choice import (
+    LONGEST_ROLLOUT,
+    PERIODS,
+    Choice,
+    Measured,
+    TooShortError,
+    chosen,
+)
+from pbt_rl.dial.measure import (
+    LEAST_TRIAL_SECONDS,
+    MOST_TRIAL_SECONDS,
+    PLAY_SECONDS,
+    Episodes,
+    Trial,
+    played,
+    tried_run,
+)
+from pbt_rl.dial.options import HoursOption
+from pbt_rl.envs.base import EnvSpec
+from pbt_rl.envs.registry import probe
+from pbt_rl.errors import ConfigError, environment_code, require
+from pbt_rl.options import build
+from pbt_rl.pbt.registry import controller_entry
+from pbt_rl.pbt.timed.options import TimedOptions
+from pbt_rl.record.folder import RunFolder, config_from_json
+
+if TYPE_CHECKING:
+    from pbt_rl.plan import PackPlan
+
+TRIAL_SHARE = 0.02
+CHOSEN = (
+    "num_policies",
+    "train_for_seconds",
+    "train_for_frames",
+    "envs_per_unit",
+    "actors",
+    "rows",
+    "learner.rollout",
+    "hypers.unroll",
+    "pbt.ready",
+    "pbt.period_seconds",
+    "pbt.start_seconds",
+    "pbt.period_frames",
+    "pbt.start_frames",
+    "pbt.min_episodes",
+    "pbt.objective_episodes",
+)
+FRAMES_ROOM = 2.0
+"""The limit on frames, over those that the trial's speed makes: a schedule of the learning rate ends there."""
+
+
+def dialled(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that follow, without those that the user has given. Raises ConfigError or EnvSetupError."""
+    names = [name for name in CHOSEN if name not in given]
+    config = _config(values)
+    found = _of_run(config, names)
+    if found is None:
+        found = _measured(config, given)
+    return {name: found[name] for name in names if name in found}
+
+
+def _config(values: Mapping[str, Any]) -> Config:
+    known = {f.name for f in fields(Config)}
+    own = {name: value for name, value in values.items() if name.partition(".")[0] in known}
+    return build(Config, own, hypers=hypers_of(own.get("algo", Config.algo)))
+
+
+def _of_run(config: Config, names: list[str]) -> dict[str, Any] | None:
+    """Return what was chosen for a run of this name and time, which will be continued; None if there is none."""
+    folder = RunFolder(config.out / (config.name or ""))
+    if config.name is None or config.overwrite or not folder.is_run:
+        return None
+    recorded = config_from_json(json.loads(folder.config.read_text()))
+    require(
+        _hours(recorded) == _hours(config),
+        "hours",
+        _hours(config),
+        f"{folder.path} was begun with --hours {_hours(recorded)}: go on with pbt-rl resume {folder.path} "
+        "--train-for-seconds, or give another --name",
+    )
+    return {name: _field(recorded, name) for name in names}
+
+
+def _field(config: Config, name: str) -> Any:
+    value: Any = config
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _measured(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
+    hours = _hours(config)
+    assert hours is not None
+    seconds = given.get("train_for_seconds") or hours * 3600
+    entry = controller_entry(config.controller)
+    require(
+        entry.compares and config.pbt.enabled,
+        "hours",
+        f"{hours:g}",
+        "it chooses when members are compared, and these are not: give --train-for-seconds instead",
+    )
+    with environment_code(config.env):
+        spec = probe(config.env, config.env_options)
+    budget = min(max(TRIAL_SHARE * seconds, LEAST_TRIAL_SECONDS), MOST_TRIAL_SECONDS)
+    _say(f"--hours {hours:g}: measuring speed and episodes of {config.env} for some seconds")
+    episodes = None if spec.resident else played(config, spec, min(budget, PLAY_SECONDS))
+    measured = _from_trial(spec, episodes, tried_run(_for_trial(config), budget))
+    return _options(config, given, spec, measured, seconds)
+
+
+BESIDE: Mapping[str, Any] = {"control": 0.0, "init_from": ()}
+"""Options of other extras, as a trial has them."""
+
+
+def _for_trial(config: Config) -> Config:
+    return replace(
+        config,
+        hours=None,  # type: ignore[call-arg]
+        train_for_frames=10**15,
+        stop_at_objective=None,
+        slots=0,
+        pbt=replace(config.pbt, enabled=False, ready="synchronous", start_values=(), evaluate_episodes=0),
+        **{name: off for name, off in BESIDE.items() if hasattr(config, name)},
+    )
+
+
+def _from_trial(spec: EnvSpec, episodes: Episodes | None, trial: Trial) -> Measured:
+    summary = trial.summary
+    rate = summary["frames_per_second"] / spec.frame_skip
+    members = summary["members"]
+    steps = sum(m["frames"] for m in members) / spec.frame_skip
+    images = any(len(array.shape) == 3 for array in spec.obs.values()) or spec.frame_stack > 1
+    if rate <= 0 or steps <= 0:
+        raise ConfigError(
+            "--hours cannot be used: the trial run finished no batch in its time: give a longer one, or a smaller "
+            "--learner.batch"
+        )
+    if episodes is None:
+        rows = _wanted(trial.config, spec) * len(members)
+        ended = sum(m["episodes"] for m in members)
+        usual = steps / rows / (ended / rows + 0.5) if ended else steps / rows
+        return Measured(rate, usual, usual, images=images)
+    lengths = episodes.ended or (episodes.steps,)
+    longest = max(*lengths, episodes.steps) if len(episodes.ended) < 2 else max(lengths)
+    return Measured(rate, median(lengths), longest, episodes.limit, images)
+
+
+def _wanted(config: Config, spec: EnvSpec) -> int:
+    """Return the environments, or rows in a simulator, of each member that are planned if nothing limits them."""
+    pack = _pack(config, spec)
+    return pack.envs_per_policy if spec.resident else pack.environments_of_member
+
+
+def _pack(config: Config, spec: EnvSpec) -> PackPlan:
+    from pbt_rl.learner.simulators import simulators  # noqa: PLC0415 - torch comes with it
+    from pbt_rl.plan import Machine, make_plan  # noqa: PLC0415
+
+    own = simulators(spec)
+    plan = make_plan(config, Machine.here(), spec.seats, None if own is None else own.lay_out)
+    return min(plan.packs, key=lambda pack: pack.environments_of_member)
+
+
+def _options(
+    config: Config, given: Mapping[str, Any], spec: EnvSpec, measured: Measured, seconds: float
+) -> dict[str, Any]:
+    own = given.get("num_policies")
+    members = None if own is None else config.members
+    wanted = _wanted(config, spec)
+    try:
+        choice = chosen(seconds, measured, wanted, members)
+    except TooShortError as error:
+        raise ConfigError(
+            f"--hours {seconds / 3600:g} cannot be used: at {measured.steps_per_second:,.0f} steps/s, with episodes of "
+            f"up to {measured.longest_steps:,.0f} steps, {PERIODS} periods are too short to compare members: give at "
+            f"least --hours {_up(error.seconds / 3600)}"
+        ) from None
+    count = own or choice.members
+    each = measured.steps_per_second / (members or choice.members) * spec.frame_skip
+    _say(
+        f"measured {measured.steps_per_second:,.0f} steps/s of all members; episodes of "
+        f"{measured.episode_steps:,.0f} steps"
+        + (f", {measured.limit_steps:,} at most" if measured.limit_steps else "")
+    )
+    return {
+        "num_policies": count,
+        "train_for_seconds": float(seconds),
+        "train_for_frames": max(1, round(FRAMES_ROOM * each * seconds)),
+        "pbt.ready": "timed",
+        "pbt.period_seconds": choice.period_seconds,
+        "pbt.start_seconds": choice.start_seconds,
+        "pbt.period_frames": max(1, round(each * choice.period_seconds)),
+        "pbt.start_frames": round(each * choice.start_seconds),
+        "pbt.min_episodes": choice.min_episodes,
+        "pbt.objective_episodes": choice.window,
+        **_layout(replace(config, num_policies=count), given, spec, choice),
+    }
+
+
+def _layout(config: Config, given: Mapping[str, Any], spec: EnvSpec, choice: Choice) -> dict[str, Any]:
+    """Return the options that give each member fewer environments, with longer rollouts for as large a batch."""
+    pack = _pack(config, spec)
+    planned = pack.envs_per_policy if spec.resident else pack.environments_of_member
+    if choice.environments >= planned or spec.seats > 1 or given.keys() & {"envs_per_unit", "actors", "rows"}:
+        return {}
+    found: dict[str, Any]
+    if spec.resident:
+        rows, found = choice.environments, {"rows": choice.environments}
+    else:
+        per_actor = config.units_per_actor
+        actors = max(
+            range(1, pack.actors + 1),
+            key=lambda a: (a * per_actor * (choice.environments // (a * per_actor)), a),
+        )
+        envs = max(1, choice.environments // (actors * per_actor))
+        rows, packs = actors * per_actor * envs, -(-config.members // len(pack.members))
+        found = {"actors": actors * packs, "envs_per_unit": envs}
+    longer = min(LONGEST_ROLLOUT, config.learner.batch // rows)
+    if config.algo == "appo" and longer > config.learner.rollout:
+        found |= {"learner.rollout": longer, "hypers.unroll": longer}
+    return found
+
+
+def _up(hours: float) -> str:
+    """Write with two digits, rounded up."""
+    return f"{hours * 1.05:.2g}"
+
+
+def _say(text: str) -> None:
+    print(f"pbt-rl: {text}", file=sys.stderr, flush=True)
+
+
+def notes(config: Config) -> list[str]:
+    """Return what was chosen, for the plan; nothing for a run without `--hours`."""
+    if _hours(config) is None or config.pbt.ready != "timed":
+        return []
+    pbt, seconds = config.group(TimedOptions), config.train_for_seconds
+    window, least = config.pbt.objective_episodes, config.pbt.min_episodes
+    first = max(pbt.start_seconds, pbt.period_seconds)
+    held = 1 + int((seconds - first) / pbt.period_seconds) if seconds > first else 0
+    text = (
+        f"note: --hours {_hours(config):g}: {seconds:,.0f} s of training; members are compared after {first:g} s, then "
+        f"every {pbt.period_seconds:g} s, about {held} times, by the last {window} episodes since their last change "
+        f"({least} at least); all of them train at the same time"
+    )
+    return [text]
+
+
+def _hours(config: Config) -> float | None:
+    return config.group(HoursOption).hours

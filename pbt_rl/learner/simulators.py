@@ -1,0 +1,117 @@
+"""Environments that the learner steps itself (`EnvSpec.resident`). An extra does that; else there are actors only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import torch
+
+from pbt_rl.algos.distributions import Distribution
+from pbt_rl.algos.pack import Pack
+from pbt_rl.algos.recording import Replays
+from pbt_rl.config import Config
+from pbt_rl.envs.base import EnvSpec
+from pbt_rl.errors import ConfigError
+from pbt_rl.extras import offered
+from pbt_rl.learner.setup import LearnerSetup
+from pbt_rl.learner.shared import AnyRollout, SharedState
+from pbt_rl.plan import Machine, PackPlan, Plan
+from pbt_rl.wire.tables import ShapingTable
+
+if TYPE_CHECKING:
+    from pbt_rl.learner.sampler import ServedUnit
+
+
+class SlotShaping(Protocol):
+    """The shaping of the slots, which their rows read; `ShapingTable` is one."""
+
+    @property
+    def shaping_version(self) -> Any:
+        """[P] writes of each slot's shaping."""
+
+    def write(self, slot: int, version: int, values: Mapping[str, float]) -> None:
+        """Let a slot's rows have these values."""
+
+    def read(self, slot: int) -> tuple[int, dict[str, float]]:
+        """Return the version and the values."""
+
+
+class AnySampler(Protocol):
+    """What a learner samples with; `Sampler` is one."""
+
+    generator: torch.Generator
+    between_policies: Callable[[], object]
+
+    @property
+    def units(self) -> Sequence[ServedUnit]:
+        """Units that it serves."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether a rollout is half done."""
+
+    @property
+    def replays(self) -> Replays | None:
+        """Count of turns; None where nothing is recorded."""
+
+    def rollouts(self) -> Sequence[AnyRollout]:
+        """Return the memory of rollouts."""
+
+    def record_turns(self) -> None:
+        """Record turns, where anything is recorded."""
+
+    def serve(self) -> bool:
+        """Sample what can be sampled now; return whether there was anything."""
+
+    def resume_finished(self) -> None:
+        """Go on after a batch was learned from."""
+
+    def take_resets(self) -> None:
+        """Zero the recurrent state of slots whose weights were exchanged."""
+
+    def close(self) -> None:
+        """Release everything."""
+
+
+class Simulators(Protocol):
+    """A module that has environments stepped by the learner. An extra names it as `SIMULATORS` in its `extra.py`."""
+
+    def lay_out(
+        self,
+        config: Config,
+        machine: Machine,
+        devices: Sequence[str],
+        members: Sequence[tuple[int, ...]],
+        slots: Sequence[int],
+    ) -> Plan:
+        """Return the plan: `members` and `slots` are of each device."""
+
+    def waits_for(self, packs: Iterable[PackPlan], *, begun: bool) -> str:
+        """Say what happens before the first frames. begun: its learners run."""
+
+    def make_sampler(
+        self,
+        setup: LearnerSetup,
+        pack: Pack,
+        shared: SharedState,
+        table: ShapingTable,
+        distribution: Distribution,
+        beat: Callable[[], None],
+        give_up: Callable[[str], object],
+    ) -> tuple[AnySampler, SlotShaping]:
+        """Return what samples, and the shaping that its rows read.
+
+        beat: to be called while it does anything. give_up: ends the run with an error of the user's, from any thread.
+        """
+
+
+def simulators(spec: EnvSpec) -> Simulators | None:
+    """Return what steps an environment in the learner; None if actors do. Raises ConfigError if it is not there."""
+    if not spec.resident:
+        return None
+    modules = offered("pbt_rl", "SIMULATORS")
+    if not modules:
+        raise ConfigError(f"{spec.env_id} is stepped by the learner, and the extra that does so is not there")
+    return cast("Simulators", import_module(modules[0]))

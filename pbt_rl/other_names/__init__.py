@@ -1,0 +1,1 @@
+"""What other trainers call the options."""

@@ -1,0 +1,1 @@
+"""`--pbt.ready timed`: comparisons by the time of training."""

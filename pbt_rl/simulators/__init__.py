@@ -1,0 +1,1 @@
+"""Simulators on the learner's device: an extra, which samples in them instead of actors."""

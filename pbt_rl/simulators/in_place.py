@@ -1,0 +1,123 @@
+"""Rollouts of rows that lie on the learner's device, laid out as a batch has them: a batch is made of views.
+
+Axes: P policies, T steps, b rows of a policy, S recurrent state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pbt_rl.algos.batch import Batch
+from pbt_rl.algos.fields import FIELDS, poison, poisoned
+from pbt_rl.algos.observations import ObsLayout
+from pbt_rl.algos.streams import Mark
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BatchInPlace(Batch):
+    """A batch whose observations lie as it has them, of single frames."""
+
+    stored: Mapping[str, ObsLayout]
+    views: Mapping[str, Tensor]
+    """Name -> [P, T or more, B, ...], as stored."""
+
+    @property
+    def layouts(self) -> Mapping[str, ObsLayout]:
+        """See Batch."""
+        return self.stored
+
+    def obs(self, span: slice, into: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
+        """See Batch: nothing is copied if nothing asks for it."""
+        views = {name: x[span, : self.valid.shape[1]] for name, x in self.views.items()}
+        if into is None:
+            return views
+        for name, view in views.items():
+            if name not in into:
+                into[name] = torch.empty_like(view, memory_format=torch.contiguous_format)
+            into[name].copy_(view)
+        return into
+
+
+def batch_in_place(
+    layouts: Mapping[str, ObsLayout],
+    obs: Mapping[str, Tensor],
+    fields: Mapping[str, Tensor],
+    usable_P: Tensor,
+    final_value: Tensor,
+) -> BatchInPlace:
+    """Make a batch of steps that lie as it has them: of views, without a copy.
+
+    Resets happen in the step that ends an episode, so every transition is a real one: `first` zeroes the recurrent
+    state and does nothing else. obs: name -> [P, T or more, B, ...], single frames. fields: name -> [P, T(+1), B, ...]
+    (`state`: [P, B, S]). usable_P: bool, whether the steps count for a policy. final_value: see `Batch`.
+    """
+    assert all(layout.stack == 1 for layout in layouts.values()), "stacks of frames do not lie in place"
+    valid = usable_P[:, None, None].expand(fields["reward"].shape).contiguous()
+    own: dict[str, Any] = {name: fields[name] for name in FIELDS}
+    return BatchInPlace(
+        rollouts=(),
+        envs=valid.shape[2],
+        valid=valid,
+        final_value=final_value,
+        stored=layouts,
+        views=obs,
+        **own,
+    )
+
+
+class InPlaceRollout:
+    """Memory of T steps, used again and again; fresh memory is poisoned.
+
+    fields: name -> [P, T(+1), b, ...] (`state`: [P, b, S]). obs: name -> [P, T+1, b, ...]. updates, weights_epoch and
+    ready are those of `Rollout`.
+    """
+
+    def __init__(
+        self,
+        layouts: Mapping[str, ObsLayout],
+        steps: int,
+        policies: int,
+        rows: int,
+        action: tuple[int, torch.dtype],
+        state_size: int,
+        device: torch.device,
+    ) -> None:
+        self.layouts, self.steps = layouts, steps
+        sizes = {"action": action[0], "state": state_size}
+        self.fields: dict[str, Tensor] = {}
+        for name, spec in FIELDS.items():
+            dtype = action[1] if spec.dtype == "action" else getattr(torch, spec.dtype)
+            shape = spec.shape(steps, rows, sizes)
+            shape = (policies, *shape)
+            self.fields[name] = poisoned(shape, dtype, device)
+        self.obs = {
+            name: poisoned((policies, steps + 1, rows, *layout.kept[1]), layout.kept[0], device)
+            for name, layout in layouts.items()
+        }
+        self.final_value = poisoned((policies, steps, rows), torch.float32, device)
+        """[P, T, b] see `Batch`."""
+        self.updates: NDArray[np.int64] = np.full((steps, policies), -1, np.int64)
+        self.weights_epoch: NDArray[np.int64] = np.full(policies, -1, np.int64)
+        self.ready: Mark | None = None
+
+    def batch(self, usable_P: NDArray[np.bool_]) -> Batch:
+        """Return the batch that lies here. usable_P: whether it counts for a policy."""
+        usable = torch.from_numpy(usable_P).to(self.fields["reward"].device)
+        return batch_in_place(self.layouts, self.obs, self.fields, usable, self.final_value)
+
+    def clear(self) -> None:
+        """Write zeros over everything."""
+        for memory in (*self.fields.values(), *self.obs.values(), self.final_value):
+            memory.zero_()
+
+    def poison(self) -> None:
+        """Make it as it was made."""
+        for memory in (*self.fields.values(), *self.obs.values(), self.final_value):
+            memory.fill_(poison(memory.dtype))

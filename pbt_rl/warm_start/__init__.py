@@ -1,0 +1,1 @@
+"""Runs whose members begin from what other runs have learned."""

@@ -1,0 +1,87 @@
+"""A toy whose objective is sparse and whose reward terms matter: a courier, for simulators on the device.
+
+    PYTHONPATH=scripts/lab pbt-rl train --env courier:make_env --mode serial --rows 64
+
+A point of unit mass is pushed through a square and delivers where it comes to rest at its goal, which then moves. The
+objective is the number of deliveries in an episode. Terms besides:
+
+    near      stands for closeness to the goal. Without it deliveries are hardly found; with much of it the point waits
+              beside its goal, since a delivery would move that away
+    slow      minus the speed squared: to arrive takes low speed, to travel takes high
+    effort    minus the push squared
+
+Axes: R rows, K terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
+from pbt_rl.envs.resident import ResidentStep
+
+STEP_SECONDS, PUSH, MOST_SPEED = 0.1, 2.0, 1.5
+REACH, REST = 0.1, 0.3
+"""Largest distance and speed of a delivery."""
+
+
+class Courier:
+    """R couriers. See `ResidentEnv`."""
+
+    def __init__(self, rows: int, device: str, seed: int, limit: int) -> None:
+        self.spec = EnvSpec(
+            "courier",
+            {"obs": ArraySpec((6,), "float32")},
+            ActionSpec(low=(-1.0, -1.0), high=(1.0, 1.0)),
+            shaping={"delivery": 1.0, "near": 0.1, "slow": 0.1, "effort": 0.1},
+        )
+        self.rows, self.device, self.limit = rows, torch.device(device), limit
+        self._random = torch.Generator(device).manual_seed(seed)
+        self._steps = torch.zeros(rows, dtype=torch.int32, device=device)
+
+    def attach(self, weights_PK: Tensor) -> None:
+        """See `ResidentEnv`."""
+        self._weights = weights_PK
+
+    def reset(self) -> Mapping[str, Tensor]:
+        """Begin all rows."""
+        self._at, self._speed, self._goal = self._place(), torch.zeros_like(self._place()), self._place()
+        return {"obs": self._see()}
+
+    def step(self, action: Tensor) -> ResidentStep:
+        """Push for a tenth of a second."""
+        push = action.clamp(-1, 1)
+        self._speed = (self._speed + PUSH * STEP_SECONDS * push).clamp(-MOST_SPEED, MOST_SPEED)
+        moved = self._at + STEP_SECONDS * self._speed
+        self._at = moved.clamp(-1, 1)
+        self._speed = torch.where(moved == self._at, self._speed, 0.0)  # a wall stops it
+        distance, speed = (self._goal - self._at).norm(dim=1), self._speed.norm(dim=1)
+        delivered = (distance < REACH) & (speed < REST)
+        terms = (delivered.float(), torch.exp(-distance / 0.3), -speed.square(), -push.square().sum(1))
+        weights_RK = self._weights.repeat_interleave(self.rows // len(self._weights), 0)
+        reward = (torch.stack(terms, 1) * weights_RK).sum(1)
+        self._goal = torch.where(delivered[:, None], self._place(), self._goal)
+        self._steps += 1
+        ended, final = self._steps >= self.limit, {"obs": self._see()}
+        self._at, self._goal = (torch.where(ended[:, None], self._place(), x) for x in (self._at, self._goal))
+        self._speed = torch.where(ended[:, None], 0.0, self._speed)
+        self._steps.masked_fill_(ended, 0)
+        never = torch.zeros_like(ended)
+        return ResidentStep({"obs": self._see()}, reward, never, ended, final, terms[0])
+
+    def _place(self) -> Tensor:
+        return torch.rand((self.rows, 2), generator=self._random, device=self.device) * 2 - 1
+
+    def _see(self) -> Tensor:
+        return torch.cat((self._at, self._speed, self._goal - self._at), 1)
+
+    def close(self) -> None:
+        """See `ResidentEnv`."""
+
+
+def make_env(rows: int, device: str, seed: int = 0, limit: int = 200) -> Courier:
+    """Make R couriers; limit: steps of an episode."""
+    return Courier(rows, device, seed, limit)

@@ -1,0 +1,189 @@
+"""Run the tests that lean on torch with several of its releases: make test-torch [ARGS="--short"]
+
+Each release lies in a virtual environment of its own, .venv-torch/RELEASE, which sees the other packages of .venv. It
+is what pip finds: with TORCH_INDEX=https://download.pytorch.org/whl/cpu a small wheel, else half a gigabyte or more
+with kernels for GPUs. The 3 GB of CUDA libraries that such a wheel is linked against are not installed: stubs take
+their place, which gcc makes; they say that there is no GPU.
+
+--short takes no wheel that would have to be downloaded, leaves the release of .venv to `make test`, and runs fewer
+tests. What cannot be had is left out and said. The exit code is 1 if a test fails, or if nothing was run without
+--short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / ".venv-torch"
+RELEASES = ("2.9.*", "2.11.*", "2.13.*", "newest")
+"""The oldest that is supported, two between, and the newest."""
+TESTS = ("tests/algos", "tests/learner")
+SHORT = (
+    "tests/algos/test_torch_names.py",
+    "tests/algos/test_recording.py",
+    "tests/algos/test_fused.py",
+    "tests/learner/test_gpu.py",
+    "tests/learner/test_streams.py",
+    "tests/learner/test_recorded_steps.py",
+)
+MARKS = "not slow and not long and not nodes and not resident"
+STUBBED = r"lib(cu|nv|nccl)"
+"""Libraries of CUDA."""
+
+
+class LeftOutError(Exception):
+    """A release cannot be had; the message says why."""
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """What pip would install. triton: the requirement of it that the wheel has, or nothing."""
+
+    version: str
+    address: str
+    triton: str
+
+
+def found(release: str, index: str) -> Wheel:
+    """Return what pip would install. Nothing is downloaded but its description."""
+    asked = f"torch=={release}" if release else "torch"
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--dry-run",
+        "--ignore-installed",
+        "--no-deps",
+        "--quiet",
+    ]
+    command += ["--only-binary", ":all:", "--report", "-", *(["--index-url", index] if index else []), asked]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    if ran.returncode:
+        raise LeftOutError(f"pip finds no wheel: {(ran.stderr.strip().splitlines() or ['?'])[-1]}")
+    (wheel,) = json.loads(ran.stdout)["install"]
+    about = wheel["metadata"]
+    needs = [need.partition(";")[0].strip() for need in about.get("requires_dist", ())]
+    triton = next((need for need in needs if need.startswith("triton")), "")
+    return Wheel(about["version"], wheel["download_info"]["url"], triton)
+
+
+def python_with(wheel: Wheel) -> Path:
+    """Return the interpreter of an environment with this release, which is made unless it is there."""
+    folder = FOLDER / wheel.version
+    python, ready = folder / "bin/python", folder / "ready"
+    if ready.exists():
+        return python
+    print(f"making {folder.relative_to(ROOT)}", flush=True)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "main.pth").write_text("".join(f"{p}\n" for p in sys.path if p.endswith("site-packages")))
+    pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--ignore-installed"]
+    if subprocess.run([*pip, wheel.address, *filter(None, [wheel.triton])], check=False).returncode:
+        raise LeftOutError("pip could not install it")
+    stub_libraries(site / "torch/lib")
+    shown = [python, "-c", "import torch; print(torch.__version__)"]
+    loaded = subprocess.run(shown, capture_output=True, text=True, check=False)
+    if not loaded.stdout.startswith(wheel.version):
+        raise LeftOutError(f"it cannot be loaded: {(loaded.stderr.strip().splitlines() or ['?'])[-1]}")
+    ready.touch()
+    return python
+
+
+def stub_libraries(folder: Path) -> None:
+    """Make the CUDA libraries that those of a folder need: every function is there and returns cudaErrorNoDevice."""
+
+    def said(*command: str | Path) -> str:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    needed, undefined, defined, library_of = set[str](), set[str](), set[str](), dict[str, str]()
+    libraries = sorted(folder.glob("lib*.so"))
+    for library in libraries:
+        needed |= set(re.findall(r"NEEDED.*\[(.*)\]", said("readelf", "--dynamic", library)))
+    gone = sorted(n for n in needed - {path.name for path in folder.iterdir()} if re.match(STUBBED, n))
+    if not gone:
+        return
+    if not shutil.which("gcc"):
+        raise LeftOutError("its wheel needs CUDA's libraries, and there is no gcc to make stubs of them")
+    for library in libraries:
+        of = ""
+        for line in said("readelf", "--version-info", "--wide", library).splitlines():
+            if file := re.search(r"File: (\S+)", line):
+                of = file[1]
+            elif of and (version := re.search(r"Name: (\S+)", line)):
+                library_of[version[1]] = of
+        for line in said("nm", "--dynamic", library).splitlines():
+            kind, name = line.split()[-2:]
+            (undefined if kind == "U" else defined).add(name)
+    functions: dict[str, dict[str, list[str]]] = {name: {} for name in gone}
+    for symbol in undefined - defined:
+        name, _, version = symbol.partition("@")
+        of = library_of.get(version, gone[0] if re.match("nccl|cu|nv", name) else "")
+        if of in functions:
+            functions[of].setdefault(version, []).append(name)
+    source, script = folder / "stub.c", folder / "stub.map"
+    for library_name, versions in functions.items():
+        names = [name for own in versions.values() for name in own]
+        source.write_text(
+            "".join(f"long {name}(void) {{ return 100; }}\n" for name in names) or "int nothing;\n"
+        )
+        script.write_text(
+            "".join(f"{v} {{ global: {'; '.join(own)}; }};\n" for v, own in versions.items() if v)
+        )
+        options = ["-w", "-shared", "-fPIC", f"-Wl,-soname,{library_name}"]
+        options += [f"-Wl,--version-script={script}"] if script.stat().st_size else []
+        subprocess.run(["gcc", *options, "-o", folder / library_name, source], check=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Test each release; print what was right; return the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--short", action="store_true", help="what is on the disk, few tests: for CI")
+    parser.add_argument("--releases", default=" ".join(RELEASES), help="separated by blanks")
+    given = parser.parse_args(arguments)
+    lines, codes = [], dict[str, int]()
+    for release in given.releases.split():
+        try:
+            version, python = environment(release, short=given.short)
+        except LeftOutError as why:
+            lines.append(f"torch {release}: left out: {why}")
+            continue
+        if version not in codes:
+            codes[version] = tested(python, SHORT if given.short else TESTS)
+            lines.append(f"torch {version}: {'FAILED' if codes[version] else 'passed'}")
+    print("\n".join(["", *lines]))
+    return int(any(codes.values()) or not (codes or given.short))
+
+
+def environment(release: str, *, short: bool) -> tuple[str, Path]:
+    """Return the version and the interpreter of a release. short: raise LeftOutError if it would be downloaded."""
+    wheel = found("" if release == "newest" else release, os.environ.get("TORCH_INDEX", ""))
+    if short and wheel.version == metadata.version("torch"):
+        raise LeftOutError("it is that of .venv, which `make test` uses")
+    if short and not wheel.address.startswith("file:") and not (FOLDER / wheel.version / "ready").exists():
+        raise LeftOutError("it would be downloaded; without --short it is")
+    return wheel.version, python_with(wheel)
+
+
+def tested(python: Path, tests: Sequence[str]) -> int:
+    """Run tests; return pytest's exit code."""
+    command = [python, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-m", MARKS, *tests]
+    environ = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""isaaclab/ with a stand-in of Isaac Lab's shape: it starts, maps terms, and is refused in one line without it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pbt_rl.envs import registry
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.envs.registry import DEFAULTS
+
+STANDIN = Path(__file__).parent.parent / "isaaclab_standin"
+ROOT = STANDIN.parent.parent
+
+
+def told(program):
+    """Run a program that prints JSON, in a process with the stand-in: an engine of one simulator a process."""
+    path = os.pathsep.join((str(ROOT), str(STANDIN)))
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_without_isaac_lab_it_is_one_line():
+    with pytest.raises(
+        EnvSetupError, match=r"needs the package isaaclab, .*: install Isaac Lab as"
+    ) as caught:
+        registry.probe("isaaclab/Isaac-Point-v0", DEFAULTS)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_simulator_is_started_first_and_terms_become_shaping():
+    found = told("""
+import json, torch
+from pbt_rl.envs import registry
+from pbt_rl.envs.registry import DEFAULTS, EnvOptions
+options = EnvOptions(keywords={"objective": "near"})
+env = registry.make_resident("isaaclab/Isaac-Point-v0", 4, 3, "cpu", options)
+env.attach(torch.tensor([[2.0, -0.1], [4.0, 0.0]]))
+at = env.reset()["obs"][:, 0].clone()
+step = env.step(torch.ones(4, 1))
+from isaaclab.app import started
+spec = env.spec
+print(json.dumps({
+    "names": registry.FAMILIES["isaaclab"].load().names(), "started": started, "shaping": spec.shaping,
+    "critic": spec.critic, "obs": {name: one.shape for name, one in spec.obs.items()}, "at": at.tolist(),
+    "reward": step.reward.tolist(), "objective": step.objective.tolist()}))
+""")
+    assert found["names"] == ["Isaac-Point-v0"]
+    assert found["started"] == [{"headless": True, "device": "cpu", "enable_cameras": False}]
+    assert found["shaping"] == {"near": 2.0, "effort": -0.1}
+    assert (found["critic"], found["obs"]) == (["critic"], {"obs": [1], "critic": [2]})
+    away = [abs(at + 0.1) for at in found["at"]]
+    weighted = [2 * -away[0] - 0.1, 2 * -away[1] - 0.1, 4 * -away[2], 4 * -away[3]]
+    assert found["reward"] == pytest.approx([0.5 * x for x in weighted], abs=1e-5)
+    assert found["objective"] == pytest.approx([0.5 * -x for x in away], abs=1e-5)
+
+
+def test_an_unknown_task_names_those_that_there_are():
+    text = told("""
+import json
+from pbt_rl.envs import registry
+try:
+    registry.make_resident("isaaclab/Isaac-Nothing-v0", 4, 3, "cpu", registry.DEFAULTS)
+except registry.EnvSetupError as error:
+    print(json.dumps(str(error)))
+""")
+    assert text == "isaaclab/Isaac-Nothing-v0 is not a task of Isaac Lab: there are Isaac-Point-v0"
+
+
+@pytest.mark.long
+def test_a_population_trains_and_its_best_member_is_played(tmp_path):
+    """The whole way: described in a copy, one simulator in the learner, one in the command that evaluates."""
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(STANDIN))),
+        "OMP_NUM_THREADS": "1",
+    }
+
+    def command(*arguments):
+        words = [sys.executable, "-m", "pbt_rl", *arguments]
+        done = subprocess.run(
+            words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    command(
+        *("train", "--env=isaaclab/Isaac-Point-v0", "--num-policies=2", "--rows=16", "--name=x"),
+        *(
+            "--train-for-frames=2000",
+            "--pbt.start-frames=500",
+            "--pbt.period-frames=500",
+            "--pbt.replace-gap=0",
+        ),
+        *(
+            "--env-option=objective=near",
+            "--pbt.tune",
+            "learning_rate",
+            "shaping.near=0.1:10",
+            "--no-figures",
+        ),
+        *("--mode=serial", "--pbt.min-episodes=1", "--model.hidden=16", "--model.layers=1"),
+    )
+    events = map(json.loads, (tmp_path / "runs/x/journal.jsonl").read_text().splitlines())
+    applied = [event for event in events if event["event"] == "applied"]
+    assert applied
+    assert all(event["donor_unchanged"] and event["in_environment"]["near"] != 2 for event in applied)
+    assert "objective over 3 episodes: mean -" in command("eval", "runs/x", "--episodes", "3", "--trust")
