@@ -33,6 +33,7 @@ from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.time_limit import time_limit
 
+DECIMALS = 3
 ENVIRONMENTS = 2
 """Environments of the unit: with two, state that they share in the process shows. Each has a row per seat."""
 
@@ -136,6 +137,8 @@ class Played:
     ledger: Ledger | None
     seconds: float = 0.0
     digests: list[bytes] = field(default_factory=list)
+    rounded: list[bytes] = field(default_factory=list)
+    """The same of numbers rounded to `DECIMALS`, which a simulator's rounding errors do not change."""
     rewards_TR: list[NDArray[np.float32]] = field(default_factory=list)
     last_is_next: list[bool] = field(default_factory=list)
     """Per truncation: whether its observation is the first one of the next episode."""
@@ -241,6 +244,9 @@ def _note(played: Played, out: StepArrays, ends: dict[int, bytes]) -> None:
     of_rows = [b"".join(array[row].tobytes() for array in out.obs.values()) for row in range(len(out.first))]
     flags = b"".join(a.tobytes() for a in (out.reward, out.terminated, out.truncated, out.first))
     played.digests.append(hashlib.blake2b(b"".join(of_rows) + flags, digest_size=8).digest())
+    numbers = (*out.obs.values(), out.reward)
+    rounded = b"".join((a.round(DECIMALS) + 0.0 if a.dtype.kind == "f" else a).tobytes() for a in numbers)
+    played.rounded.append(hashlib.blake2b(rounded, digest_size=8).digest())
     played.rewards_TR.append(out.reward.copy())
     if ACTION_MASK in out.obs:
         mask_RD = out.obs[ACTION_MASK]

@@ -223,6 +223,8 @@ def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> b
         same = [a == b for a, b in zip(again.digests, main.digests, strict=False)]
         where = f"step {same.index(False) + 1}" if False in same else f"step {len(again.digests) + 1}"
         reason = registry.unreproducible(dry_run.env_id, dry_run.options)
+        if False in same and again.rounded[same.index(False)] == main.rounded[same.index(False)]:
+            reason = reason or "by less than 0.001, as rounding errors of a simulator do"
         if reason:
             report.notes.append(f"not deterministic under a seed, {where} differs: {reason}")
             return False

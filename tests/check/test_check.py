@@ -116,6 +116,13 @@ class GlobalRandom(Right):
         return super().step(action if random.random() < 0.9 else 1 - action)
 
 
+class RoundingErrors(Right):
+    """Sums of a simulator that differ from process to process."""
+
+    def see(self):
+        return super().see() + np.float32(random.SystemRandom().uniform(0.5e-6, 1e-6))
+
+
 class SlowReset(Right):
     def reset(self, **kwargs):
         time.sleep(0.025)
@@ -264,6 +271,7 @@ def test_a_mistake_is_found_alone(found, kind, said):
         (Endless, "no episode ended in 100 steps of a row"),
         (ZeroDefault, "shaping cost begins at 0 and stays there"),
         (AllAllowed, "the action mask never forbade anything"),
+        (RoundingErrors, "not deterministic under a seed, step 1 differs: by less than 0.001"),
     ],
 )
 def test_possibly_intended_findings_are_notes(found, kind, said):
