@@ -262,7 +262,8 @@ class GymUnit:
     def _write_obs(self, row: int, obs: Any, info: Any, out: StepArrays) -> None:
         for leaf in self._leaves:
             if fits_as_it_is(leaf, obs):
-                out.obs[leaf.name][row] = obs
+                with np.errstate(over="ignore"):  # `check_finite` says it
+                    out.obs[leaf.name][row] = obs
             else:
                 out.obs[leaf.name][row] = read_leaf(leaf, info if leaf.in_info else obs, self.spec.env_id)
 
