@@ -158,8 +158,9 @@ class GymUnit:
 
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
-        for row in beating(self._pulse, range(self.rows)):
-            self._begin(row, None if self._seeds is None else self._seeds[row], out)
+        with np.errstate(over="ignore"):
+            for row in beating(self._pulse, range(self.rows)):
+                self._begin(row, None if self._seeds is None else self._seeds[row], out)
         self._seeds = None
         self._write(out)
 
@@ -262,8 +263,7 @@ class GymUnit:
     def _write_obs(self, row: int, obs: Any, info: Any, out: StepArrays) -> None:
         for leaf in self._leaves:
             if fits_as_it_is(leaf, obs):
-                with np.errstate(over="ignore"):  # `check_finite` says it
-                    out.obs[leaf.name][row] = obs
+                out.obs[leaf.name][row] = obs
             else:
                 out.obs[leaf.name][row] = read_leaf(leaf, info if leaf.in_info else obs, self.spec.env_id)
 

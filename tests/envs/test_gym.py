@@ -364,8 +364,10 @@ def test_the_wrappers_that_are_advised_leave_the_part_out(kind):
 
 @pytest.mark.filterwarnings("error")
 def test_numbers_beyond_float32_are_an_error_and_no_warning():
-    space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
-    unit, out = unit_of(Scripted([(np.array([0.5, 1e300]), 0.0, False, False, {})], observation_space=space))
+    space, large = spaces.Box(-np.inf, np.inf, (2,), np.float64), np.array([0.5, 1e300])
+    with pytest.raises(EnvSetupError, match=r"got NaN or infinity .a float32 holds up to"):
+        unit_of(Scripted(start=large, observation_space=space))
+    unit, out = unit_of(Scripted([(large, 0.0, False, False, {})], observation_space=space))
     with pytest.raises(EnvSetupError, match=r"got NaN or infinity .a float32 holds up to"):
         step(unit, out)
 
