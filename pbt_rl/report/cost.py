@@ -146,4 +146,4 @@ def draw_front(axes: Axes, points: Sequence[tuple[float, float]], label: str = "
         x, y = zip(*[*front, (max(cost for cost, _ in points), front[-1][1])], strict=True)
         axes.step(x, y, where="post", color=INK, linewidth=1.6, linestyle="--", label=label)
     axes.set_xlim(left=0)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=6, borderaxespad=0)

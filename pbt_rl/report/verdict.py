@@ -106,10 +106,11 @@ def notes(history: History) -> list[str]:
     noise = history.noise
     if noise is None or history.is_search or not noise.comparisons:
         return []
-    return [*_luck(noise), *_periods(noise)]
+    unit = "seconds" if history.options.pbt.ready == "timed" else "frames"
+    return [*_luck(noise, f"--pbt.period-{unit}"), *_periods(noise, unit)]
 
 
-def _luck(noise: Noise) -> list[str]:
+def _luck(noise: Noise, period: str) -> list[str]:
     if not noise.replacements:
         return []
     said = (
@@ -118,17 +119,17 @@ def _luck(noise: Noise) -> list[str]:
     )
     if noise.replacements >= ENOUGH_REPLACEMENTS and 2 * noise.within > noise.replacements:
         said += (
-            ": luck may have made most of them. Longer periods (--pbt.period-frames), a wider gap (--pbt.replace-gap) "
+            f": luck may have made most of them. Longer periods ({period}), a wider gap (--pbt.replace-gap) "
             "or --pbt.exploit t-test make fewer"
         )
     return [said + "."]
 
 
-def _periods(noise: Noise) -> list[str]:
+def _periods(noise: Noise, unit: str) -> list[str]:
     if noise.comparisons < FEW_COMPARISONS:
-        why = "few for a schedule to form: shorter periods (--pbt.period-frames, --pbt.start-frames) make 20 to 50"
+        why = f"few for a schedule to form: shorter periods (--pbt.period-{unit}, --pbt.start-{unit}) make 20 to 50"
     elif noise.comparisons > MANY_COMPARISONS and 2 * noise.within > noise.replacements > 0:
-        why = "many, and most replacements were within the noise: longer periods (--pbt.period-frames) judge better"
+        why = f"many, and most replacements were within the noise: longer periods (--pbt.period-{unit}) judge better"
     else:
         return []
     return [f"{counted(noise.comparisons, 'comparison was', 'comparisons were')} held, {why}."]

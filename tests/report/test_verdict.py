@@ -16,7 +16,7 @@ from pbt_rl.report.cost import costs, of_runs, of_scores, pareto, run_costs
 from pbt_rl.report.figures import drawn_curves
 from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES, draw
-from pbt_rl.report.read import read_run
+from pbt_rl.report.read import PbtOptions, RunOptions, read_run
 from pbt_rl.report.verdict import control_box, notes, scores
 from pbt_rl.run.resolved import build_controller, value_table
 from tests.helpers.journals import simulated, write
@@ -151,6 +151,7 @@ def test_a_run_without_controls_has_no_box(tmp_path):
 def test_the_notes_name_the_option_to_change():
     class Run:
         is_search = False
+        options = RunOptions()
         noise = Noise(comparisons=6, replacements=8, within=6)
 
     luck, periods = notes(Run)
@@ -158,6 +159,8 @@ def test_the_notes_name_the_option_to_change():
     assert "--pbt.exploit t-test" in luck
     assert periods.startswith("6 comparisons were held")
     assert "--pbt.period-frames" in periods
+    Run.options = RunOptions(pbt=PbtOptions("timed"))
+    assert all("--pbt.period-seconds" in note for note in notes(Run))
     Run.noise = Noise(comparisons=30, replacements=8, within=1)
     assert [note.count("--") for note in notes(Run)] == [0]
 
