@@ -113,6 +113,12 @@ def _measured(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
     seconds = given.get("train_for_seconds") or hours * 3600
     entry = controller_entry(config.controller)
     require(
+        not given.get("nodes"),
+        "hours",
+        f"{hours:g}",
+        "it measures this machine: leave out --nodes, or give --train-for-seconds instead",
+    )
+    require(
         entry.compares and config.pbt.enabled,
         "hours",
         f"{hours:g}",
