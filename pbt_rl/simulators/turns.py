@@ -10,7 +10,7 @@ Axes: P policies (slots), b rows of a policy, R = P * b, T steps, S recurrent st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -66,7 +66,7 @@ class Turns:
         """Note the observations, [R, ...] each, and return the simulator's actions, [R, A]."""
         self._give(self._seen, {OBS + name: obs[name] for name in self._layouts})
         self._pack.take_published()
-        self._run(self._acting)
+        self._run(self._acting, self._act)
         assert self._action is not None
         return self._action
 
@@ -80,7 +80,7 @@ class Turns:
         if self._recorder is not None and self._gave and self._gave.keys() != given.keys():
             self._stop_recording(NotRecordedError("a step gives what another one does not"))
         self._give(self._gave, given)
-        self._run(self._taking)
+        self._run(self._taking, self._take)
         self._t += 1
 
     def end(self, obs: Mapping[str, Tensor]) -> None:
@@ -156,9 +156,8 @@ class Turns:
         for name, x in given.items():
             places[name].copy_(x)
 
-    def _run(self, recording: Recording) -> None:
+    def _run(self, recording: Recording, program: Callable[[], None]) -> None:
         served = self._pack.packing != "loop" or not any(self._pack.idle)
-        program = self._act if recording is self._acting else self._take
         if self._recorder is None or not served:  # slots that are left out now may be served later
             program()
         else:
@@ -174,4 +173,3 @@ class Turns:
         assert self.replays is not None
         self.replays.fail("turns", error)
         self._recorder = None
-        self._seen, self._gave = dict(self._seen), dict(self._gave)
