@@ -11,6 +11,7 @@ members learn, and the speed of a trial is not that of the run:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 PERIODS = 40
@@ -85,23 +86,31 @@ def _safe(seconds: float, measured: Measured) -> float:
     return max(capacity(seconds, measured, much), min(usual, capacity(seconds, measured, some)))
 
 
-def chosen(seconds: float, measured: Measured, wanted: int, members: int | None = None) -> Choice:
-    """Choose. wanted: environments of a member if nothing limits them. members: as the user gives them, with controls.
+def chosen(
+    seconds: float,
+    measured: Measured,
+    wanted: int,
+    members: int | None = None,
+    everyone: Callable[[int], int] = lambda count: count,
+) -> Choice:
+    """Choose. wanted: environments of a member if nothing limits them. members: as the user gives them.
 
-    Raises TooShortError if not even two members with two environments each can be compared.
+    everyone: members of the population -> all that train beside them, themselves included. Raises TooShortError if not
+    even two members with two environments each can be compared.
     """
     least_each = min(LEAST_ENVIRONMENTS, wanted)
-    least = (members or MEMBERS[-1]) * least_each
+    least = everyone(members or MEMBERS[-1]) * least_each
     most = capacity(seconds, measured, measured.longest_steps)
     if most < least or seconds < LEAST_SECONDS:
         raise TooShortError(max(LEAST_SECONDS, seconds * least / most))
     safe = _safe(seconds, measured)
-    count = members or _members(seconds, measured, wanted, safe, most)
+    population = members or _members(seconds, measured, wanted, (safe, most), everyone)
+    count = everyone(population)
     environments = min(wanted, int(most / count), max(least_each, int(safe / count)))
     period = seconds / PERIODS
     ended = measured.steps_per_second * period / count / max(1.0, measured.episode_steps)
     return Choice(
-        members=count,
+        members=population,
         environments=environments,
         period_seconds=_rounded(period),
         start_seconds=_rounded(BURN_IN * seconds),
@@ -110,20 +119,27 @@ def chosen(seconds: float, measured: Measured, wanted: int, members: int | None 
     )
 
 
-def _members(seconds: float, measured: Measured, wanted: int, safe: float, most: float) -> int:
+def _members(
+    seconds: float,
+    measured: Measured,
+    wanted: int,
+    room: tuple[float, float],
+    everyone: Callable[[int], int],
+) -> int:
     """Return the largest population of which each member has enough steps and environments.
 
-    safe, most: environments of all members, with episodes that become longer and with those that were measured.
+    room: environments of all members, with episodes that become longer, and with those that were measured.
     """
-    steps = STEPS_OF_IMAGES if measured.images else STEPS_OF_NUMBERS
-    for count in MEMBERS:
-        if count > USUAL_MEMBERS:
+    steps, (safe, most) = STEPS_OF_IMAGES if measured.images else STEPS_OF_NUMBERS, room
+    for population in MEMBERS:
+        count = everyone(population)
+        if population > USUAL_MEMBERS:
             trained = measured.steps_per_second * seconds / count
             fits = trained >= steps and count * min(wanted, ENOUGH_ENVIRONMENTS) <= safe
         else:
             fits = count * min(wanted, LEAST_ENVIRONMENTS) <= most
         if fits:
-            return count
+            return population
     raise AssertionError("two members fit")
 
 

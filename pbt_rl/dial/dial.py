@@ -63,6 +63,8 @@ CHOSEN = (
     "pbt.min_episodes",
     "pbt.objective_episodes",
 )
+BATCHES = 3
+"""Of a period, if rollouts are made longer."""
 FRAMES_ROOM, SCHEDULE_ROOM = 100.0, 4.0
 """The limit on frames, over those that the trial's speed makes: the time ends the run, also on a machine that was busy
 during the trial. The second for a learning rate that falls to 0 at that limit, and so hardly falls here."""
@@ -72,6 +74,8 @@ def dialled(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     """Return the options that follow, without those that the user has given. Raises ConfigError or EnvSetupError."""
     names = [name for name in CHOSEN if name not in given]
     config = _config(values)
+    if not names:  # a file has it all
+        return {}
     found = _of_run(config, names)
     if found is None:
         found = _measured(config, given)
@@ -137,6 +141,10 @@ BESIDE: Mapping[str, Any] = {"control": 0.0, "init_from": ()}
 """Options of other extras, as a trial has them."""
 
 
+def _without(config: Config, *names: str) -> dict[str, Any]:
+    return {name: BESIDE[name] for name in names if hasattr(config, name)}
+
+
 def _for_trial(config: Config) -> Config:
     return replace(
         config,
@@ -145,7 +153,7 @@ def _for_trial(config: Config) -> Config:
         stop_at_objective=None,
         slots=0,
         pbt=replace(config.pbt, enabled=False, ready="synchronous", start_values=(), evaluate_episodes=0),
-        **{name: off for name, off in BESIDE.items() if hasattr(config, name)},
+        **_without(config, *BESIDE),
     )
 
 
@@ -188,19 +196,20 @@ def _pack(config: Config, spec: EnvSpec) -> PackPlan:
 def _options(
     config: Config, given: Mapping[str, Any], spec: EnvSpec, measured: Measured, seconds: float
 ) -> dict[str, Any]:
-    own = given.get("num_policies")
-    members = None if own is None else config.members
     wanted = _wanted(config, spec)
+
+    def everyone(population: int) -> int:
+        return replace(config, num_policies=population, **_without(config, "init_from")).members
+
     try:
-        choice = chosen(seconds, measured, wanted, members)
+        choice = chosen(seconds, measured, wanted, given.get("num_policies"), everyone)
     except TooShortError as error:
         raise ConfigError(
             f"--hours {seconds / 3600:g} cannot be used: at {measured.steps_per_second:,.0f} steps/s, with episodes of "
             f"up to {measured.longest_steps:,.0f} steps, {PERIODS} periods are too short to compare members: give at "
             f"least --hours {_up(error.seconds / 3600)}"
         ) from None
-    count = own or choice.members
-    each = measured.steps_per_second / (members or choice.members) * spec.frame_skip
+    each = measured.steps_per_second / everyone(choice.members) * spec.frame_skip
     room = SCHEDULE_ROOM if config.learner.lr_schedule == "linear" else FRAMES_ROOM
     _say(
         f"measured {measured.steps_per_second:,.0f} steps/s of all members; episodes of "
@@ -208,7 +217,7 @@ def _options(
         + (f", {measured.limit_steps:,} at most" if measured.limit_steps else "")
     )
     return {
-        "num_policies": count,
+        "num_policies": choice.members,
         "train_for_seconds": float(seconds),
         "train_for_frames": max(1, round(room * each * seconds)),
         "pbt.ready": "timed",
@@ -218,12 +227,17 @@ def _options(
         "pbt.start_frames": round(each * choice.start_seconds),
         "pbt.min_episodes": choice.min_episodes,
         "pbt.objective_episodes": choice.window,
-        **_layout(replace(config, num_policies=count), given, spec, choice),
+        **_layout(replace(config, num_policies=choice.members), given, spec, choice, measured),
     }
 
 
-def _layout(config: Config, given: Mapping[str, Any], spec: EnvSpec, choice: Choice) -> dict[str, Any]:
-    """Return the options that give each member fewer environments, with longer rollouts for as large a batch."""
+def _layout(
+    config: Config, given: Mapping[str, Any], spec: EnvSpec, choice: Choice, measured: Measured
+) -> dict[str, Any]:
+    """Return the options that give each member fewer environments, with longer rollouts for as large a batch.
+
+    Of such batches a period holds some, as in the sync modes members are compared after a batch.
+    """
     pack = _pack(config, spec)
     planned = pack.envs_per_policy if spec.resident else pack.environments_of_member
     if choice.environments >= planned or spec.seats > 1 or given.keys() & {"envs_per_unit", "actors", "rows"}:
@@ -240,7 +254,8 @@ def _layout(config: Config, given: Mapping[str, Any], spec: EnvSpec, choice: Cho
         envs = max(1, choice.environments // (actors * per_actor))
         rows, packs = actors * per_actor * envs, -(-config.members // len(pack.members))
         found = {"actors": actors * packs, "envs_per_unit": envs}
-    longer = min(LONGEST_ROLLOUT, config.learner.batch // rows)
+    in_time = measured.steps_per_second * choice.period_seconds / BATCHES / (config.members * rows)
+    longer = min(LONGEST_ROLLOUT, config.learner.batch // rows, int(in_time))
     if config.algo == "appo" and longer > config.learner.rollout:
         found |= {"learner.rollout": longer, "hypers.unroll": longer}
     return found

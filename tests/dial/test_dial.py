@@ -11,6 +11,7 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.dial import dial
 from pbt_rl.dial.measure import Episodes, Trial, tried_run
 from pbt_rl.errors import ConfigError
+from pbt_rl.given.files import written
 from pbt_rl.pbt.events import Round
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import journal_events
@@ -61,6 +62,22 @@ def test_what_the_user_gives_stays(trials, tmp_path):
     assert (config.num_policies, config.pbt.min_episodes, config.envs_per_unit) == (6, 3, 2)
     assert (config.train_for_frames, config.pbt.ready, config.learner.rollout) == (5000, "synchronous", 32)
     assert config.pbt.period_frames == 7200  # 12,000 / 6 frames/s for 3.6 s
+    assert len(trials) == 1
+
+
+def test_controls_take_their_share_of_the_environments(trials, tmp_path):
+    plain, controlled = planned(tmp_path), planned(tmp_path, "--control 4")
+    assert controlled.num_policies == plain.num_policies
+    alone, both = (resolve(config).plan.environments for config in (plain, controlled))
+    assert both <= alone * 1.1
+
+
+def test_a_file_that_holds_what_was_chosen_is_not_measured_again(trials, tmp_path):
+    config = planned(tmp_path)
+    file = tmp_path / "half.json"
+    file.write_text(written(to_json(config), "json"))
+    again, _ = parse_train(["--config", str(file)])
+    assert again == config
     assert len(trials) == 1
 
 
