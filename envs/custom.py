@@ -248,6 +248,10 @@ def _check_keywords(env_id: str, factory: Callable[..., object], keywords: Mappi
 
 
 def _not_usable(env_id: str, env: object) -> str:
+    if isinstance(env, type):
+        return (
+            f"{env_id} returned the class {env.__qualname__}, not an environment: return {env.__qualname__}()"
+        )
     given = f"{type(env).__module__}.{type(env).__qualname__}"
     if looks_old(env):
         return (
