@@ -233,6 +233,10 @@ def check_keywords(env_id: str, factory: Callable[..., object], keywords: Mappin
 
 
 def _not_usable(env_id: str, env: object) -> str:
+    if isinstance(env, type):
+        return (
+            f"{env_id} returned the class {env.__qualname__}, not an environment: return {env.__qualname__}()"
+        )
     given = f"{type(env).__module__}.{type(env).__qualname__}"
     for remedy in offered(__package__ or "", "REMEDY"):
         if text := remedy(env):

@@ -135,7 +135,7 @@ def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tup
         parts = (_leaves(part, (*path, str(key)), env_id) for key, part in inner)
         return tuple(leaf for part in parts for leaf in part)
     if isinstance(space, spaces.Box | spaces.MultiBinary):
-        return (_array_leaf(space, name, path),)
+        return (_array_leaf(space, name, path, env_id),)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return (_choices_leaf(space, name, path, env_id),)
     if isinstance(space, spaces.Text) or space.dtype == np.str_:
@@ -156,8 +156,12 @@ def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tup
     )
 
 
-def _array_leaf(space: spaces.Box | spaces.MultiBinary, name: str, path: tuple[str, ...]) -> Leaf:
+def _array_leaf(
+    space: spaces.Box | spaces.MultiBinary, name: str, path: tuple[str, ...], env_id: str
+) -> Leaf:
     shape, what = tuple(int(size) for size in space.shape), what_is(space)
+    if 0 in shape:
+        raise EnvSetupError(f"{env_id}: observation {name!r} has no numbers, shape {shape}: leave it out")
     if isinstance(what, Numbers):
         given = f"divided by {1 / what.scale:g}" if what.scale != 1 else ""
         return Leaf(

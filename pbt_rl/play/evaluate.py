@@ -330,8 +330,8 @@ class BestFilm:
         if self._film is not None:
             film, self._film = self._film, None
             film.close()
-            if self._path != self._kept:
-                self._path.unlink(missing_ok=True)
+            if self._path != self._kept or not self._path.stat().st_size:
+                self._path.unlink()
 
 
 def play(

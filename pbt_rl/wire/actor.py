@@ -32,6 +32,7 @@ from pbt_rl.envs.base import (
     cpu_clock,
     random_actions,
 )
+from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.registry import EnvOptions, make_unit
 from pbt_rl.procs.child import begin_child, send_failure
 from pbt_rl.wire.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
@@ -326,8 +327,9 @@ def main() -> None:
         sys.exit(0)
     except EnvSetupError as error:
         send_failure(connection, str(error), user_error=True)
-    except Exception:  # noqa: BLE001 - whatever an environment raises is shown by the parent
-        send_failure(connection, traceback.format_exc(), user_error=False)
+    except Exception as error:  # noqa: BLE001 - whatever an environment raises is shown by the parent
+        traceback.print_exc()  # the log has our frames, too
+        send_failure(connection, environment_traceback(error), user_error=False)
     sys.exit(1)
 
 

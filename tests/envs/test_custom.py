@@ -44,6 +44,10 @@ def changing(sizes=[]):
     sizes.append(len(sizes) + 2)
     return Identity(sizes[-1])
 
+def a_class():
+    return Group
+
+
 def nothing():
     return None
 
@@ -153,6 +157,7 @@ def test_shaping_is_found_below_wrappers():
             "custom_of_a_test:ParallelEnv",
             "returned custom_of_a_test.ParallelEnv, not an environment: .* a PettingZoo ParallelEnv",
         ),
+        ("custom_of_a_test:a_class", r"returned the class Group, not an environment: return Group\(\)"),
         ("custom_of_a_test:fixed_vector", "3 rows, but 1 are needed: give it the parameter num_envs"),
         ("nowhere", "'nowhere' names no environment.*module:factory for your own"),
     ],

@@ -372,6 +372,13 @@ def test_numbers_beyond_float32_are_an_error_and_no_warning():
         step(unit, out)
 
 
+def test_an_observation_without_numbers_is_refused():
+    with pytest.raises(
+        EnvSetupError, match=r"x: observation 'a' has no numbers, shape \(0, 3\): leave it out"
+    ):
+        obs_leaves(spaces.Dict(a=spaces.Box(-1, 1, (0, 3)), b=VECTOR), "x")
+
+
 def test_names_that_flatten_to_the_same_are_refused():
     space = spaces.Dict({"a": spaces.Dict({"b": VECTOR}), "a.b": VECTOR})
     with pytest.raises(EnvSetupError, match="all different"):

@@ -452,6 +452,8 @@ def test_the_film_is_of_the_best_episode(tmp_path):
     film.close()
     assert kept.read_text() == "0 5 "
     assert list(tmp_path.iterdir()) == [kept], "nothing is left of the others, nor of one that has not ended"
+    module.BestFilm(SimpleNamespace(Film=Film), tmp_path / "none.mp4", Camera()).close()
+    assert list(tmp_path.iterdir()) == [kept], "an environment that cannot be drawn leaves no file"
 
 
 def test_the_film_ends_with_the_first_episode():
