@@ -217,7 +217,10 @@ def write_stats(out: StepArrays, row: int, stats: Any) -> str:
         if slot == MOST_STATS:
             wrong = f"it has {len(stats)} names, {MOST_STATS} at most"
             break
-        if not encoded or number is None:
+        if not encoded:
+            wrong = f"{_shown(name)} is no name"
+            continue
+        if number is None:
             wrong = f"{_shown(name)} is {_shown(value)}, no finite number"
             continue
         if len(encoded) == STAT_NAME_BYTES and encoded != name.encode(errors="replace"):

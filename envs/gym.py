@@ -158,8 +158,9 @@ class GymUnit:
 
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
-        for row in beating(self._pulse, range(self.rows)):
-            self._begin(row, None if self._seeds is None else self._seeds[row], out)
+        with np.errstate(over="ignore"):
+            for row in beating(self._pulse, range(self.rows)):
+                self._begin(row, None if self._seeds is None else self._seeds[row], out)
         self._seeds = None
         self._write(out)
 

@@ -59,6 +59,9 @@ class Leaf:
     sizes: tuple[int, ...] = ()
 
 
+NOT_FINITE = "NaN or infinity (a float32 holds up to 3.4e38)"
+
+
 def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
     """Arrays of an observation space; one that is no Dict and no Tuple becomes one array named "obs".
 
@@ -231,7 +234,7 @@ def fits_as_it_is(leaf: Leaf, obs: Any) -> bool:
 def check_finite(leaf: Leaf, rows: NDArray[Any], env_id: str) -> None:
     """Raise EnvSetupError if a float leaf of any row [R, ...] is not finite."""
     if not np.isfinite(rows).all():
-        raise EnvSetupError(_breach(leaf, env_id, "finite numbers", "NaN or infinity"))
+        raise EnvSetupError(_breach(leaf, env_id, "finite numbers", NOT_FINITE))
 
 
 def _delivered(leaf: Leaf, array: NDArray[Any], rows: tuple[int, ...], env_id: str) -> NDArray[Any]:
@@ -248,7 +251,7 @@ def _delivered(leaf: Leaf, array: NDArray[Any], rows: tuple[int, ...], env_id: s
         with np.errstate(over="ignore"):
             numbers = array.astype(np.float32, copy=False)
         if not np.isfinite(numbers).all():
-            raise EnvSetupError(_breach(leaf, env_id, "finite numbers", "NaN or infinity"))
+            raise EnvSetupError(_breach(leaf, env_id, "finite numbers", NOT_FINITE))
         if leaf.scale != 1:
             numbers = numbers * np.float32(leaf.scale)
         return numbers.reshape(*rows, *leaf.spec.shape)
@@ -277,7 +280,7 @@ def _stretched(
         stretched: NDArray[np.uint8] = _table(levels)[array]
         return stretched
     if not np.isfinite(array).all():
-        raise EnvSetupError(_breach(leaf, env_id, "finite numbers", "NaN or infinity"))
+        raise EnvSetupError(_breach(leaf, env_id, "finite numbers", NOT_FINITE))
     return _shades(array, levels)
 
 

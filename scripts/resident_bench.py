@@ -33,6 +33,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pbt_rl.algos import optim
+from pbt_rl.algos.layers import tanh
 from pbt_rl.algos.normalizers import Normalizers
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs import registry
@@ -220,10 +221,10 @@ def _networks(policies: int, rows: int) -> Callable[[], object]:
         for net in layers:
             x = obs
             for w, bias in net[:-1]:
-                x = torch.addmm(bias, x, w).tanh_()
+                x = tanh(torch.addmm(bias, x, w))
             torch.addmm(net[-1][1], x, net[-1][0])
 
-    return step
+    return torch.no_grad()(step)
 
 
 def of_alone(rows: int, wait: Callable[[], object], doing: str, clock: Clock) -> Callable[[int], str]:
@@ -289,6 +290,7 @@ def _as_on_a_device(stack: ExitStack) -> None:
         "pbt_rl.simulators.rounds.nowhere": lambda _: False,
         "pbt_rl.simulators.finals.nowhere": lambda _: False,
         "pbt_rl.algos.optim.adam": _adam_of_tensors,
+        "pbt_rl.algos.layers.tanh": torch.tanh,
     }
     for place, stand_in in places.items():
         stack.enter_context(patch(place, stand_in))

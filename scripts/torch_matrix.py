@@ -89,11 +89,11 @@ def python_with(wheel: Wheel) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "main.pth").write_text("".join(f"{p}\n" for p in sys.path if p.endswith("site-packages")))
-    pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--ignore-installed"]
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--ignore-installed"]
     if subprocess.run([*pip, wheel.address, *filter(None, [wheel.triton])], check=False).returncode:
         raise LeftOutError("pip could not install it")
     stub_libraries(site / "torch/lib")
-    shown = [python, "-c", "import torch; print(torch.__version__)"]
+    shown = [str(python), "-c", "import torch; print(torch.__version__)"]
     loaded = subprocess.run(shown, capture_output=True, text=True, check=False)
     if not loaded.stdout.startswith(wheel.version):
         raise LeftOutError(f"it cannot be loaded: {(loaded.stderr.strip().splitlines() or ['?'])[-1]}")
@@ -107,6 +107,8 @@ def stub_libraries(folder: Path) -> None:
     def said(*command: str | Path) -> str:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
+    if not shutil.which("readelf"):
+        return  # what is missing is said when it is loaded
     needed, undefined, defined, library_of = set[str](), set[str](), set[str](), dict[str, str]()
     libraries = sorted(folder.glob("lib*.so"))
     for library in libraries:
@@ -180,7 +182,7 @@ def environment(release: str, *, short: bool) -> tuple[str, Path]:
 
 def tested(python: Path, tests: Sequence[str]) -> int:
     """Run tests; return pytest's exit code."""
-    command = [python, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-m", MARKS, *tests]
+    command = [str(python), "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-m", MARKS, *tests]
     environ = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode
 

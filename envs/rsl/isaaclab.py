@@ -5,18 +5,21 @@ One process runs one simulator, which its launcher starts before anything else o
 
 from __future__ import annotations
 
-from functools import cache
 from importlib import import_module
 from typing import Any
 
 from ..base import EnvSetupError
 from .tasks import robots, task_names
 
+_started: list[Any] = []
+"""The launcher, once it runs."""
 
-@cache
-def _start(device: str, *, cameras: bool) -> Any:
-    """Start the simulator, once a process, and return its launcher."""
-    return import_module("isaaclab.app").AppLauncher(headless=True, device=device, enable_cameras=cameras)
+
+def _start(device: str, *, cameras: bool) -> None:
+    """Start the simulator, once a process."""
+    if not _started:
+        launcher = import_module("isaaclab.app").AppLauncher
+        _started.append(launcher(headless=True, device=device, enable_cameras=cameras))
 
 
 def make_vec_env(name: str, rows: int, seed: int, device: str, render_mode: str | None) -> Any:

@@ -29,10 +29,7 @@ def task_names(package: str, pattern: str) -> Callable[[], tuple[str, ...]]:
 
     @cache
     def names() -> tuple[str, ...]:
-        try:
-            found = find_spec(package)
-        except ModuleNotFoundError:  # a part of a package that is not there
-            found = None
+        found = find_spec(package)
         places = (found.submodule_search_locations or ()) if found else ()
         files = (file for place in places for file in Path(place).rglob("__init__.py"))
         ids = (name for file in files for name in re.findall(pattern, file.read_text(errors="replace")))

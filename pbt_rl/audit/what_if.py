@@ -15,6 +15,7 @@ from typing import Any
 from pbt_rl.audit.recorded import Recorded
 from pbt_rl.cli.parse import over, typed
 from pbt_rl.config import Config
+from pbt_rl.display.terminal import counted
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.options import changed, table
 from pbt_rl.pbt.controllers import PbtController, innermost
@@ -81,7 +82,7 @@ def decide_again(
     each of the two.
     """
     found, lineage = WhatIf(), Lineage()
-    due: tuple[float, float] | None = None
+    last, due = PopulationReport(0, ()), (0.0, 0.0)
     if not times_known:
         found.first = "from the start: these rules may compare at times of which no scores are recorded"
     for event in events:
@@ -95,22 +96,22 @@ def decide_again(
                 if other.initial(len(values)) != list(values) and not found.first:
                     found.first = "at the start: these rules draw other values"
                 fresh = tuple(MemberReport(m, 0, (), 0, 0) for m in range(len(values)))
-                start = PopulationReport(0, fresh, 0.0)
-                due = _due(own, start), _due(other, start)
+                last = PopulationReport(0, fresh, 0.0)
+                due = _due(own, last), _due(other, last)
             case Resume(_, _, config, changes) if changes:
                 own, other = resumed[0](config, save_state(own)), resumed[1](config, save_state(other))
-                due = None
+                due = _due(own, last), _due(other, last)
             case Round(frames=frames, decisions=decisions):
                 assert report is not None
                 now, unit = (
                     (frames, "frames") if report.seconds is None else (report.seconds, "s of training")
                 )
-                if not found.first and due is not None and due[1] < min(due[0], now):
+                if not found.first and due[1] < min(due[0], now):
                     found.first = f"at {due[1]:,} {unit}: compared there, of which no scores are recorded"
                 own.observe(report)
                 _compare(found, frames, list(decisions), other.observe(report))
                 found.noise.note(event)
-                due = _due(own, report), _due(other, report)
+                last, due = report, (_due(own, report), _due(other, report))
     return found
 
 
@@ -229,7 +230,8 @@ def described(found: WhatIf, run: Path, words: Sequence[str]) -> list[str]:
     ):
         shown = [o for o in found.others if o.exact == exact]
         if shown:
-            lines.append(f"{label}: {len(shown)} verdicts would have been others")
+            one = "another" if len(shown) == 1 else "others"
+            lines.append(f"{label}: {counted(len(shown), 'verdict')} would have been {one}")
             lines += [
                 f"  {o.frames:,} frames, member {o.member}: {o.recorded} -> {o.decided}"
                 for o in shown[:MOST_LINES]

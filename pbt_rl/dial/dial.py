@@ -63,8 +63,9 @@ CHOSEN = (
     "pbt.min_episodes",
     "pbt.objective_episodes",
 )
-FRAMES_ROOM = 2.0
-"""The limit on frames, over those that the trial's speed makes: a schedule of the learning rate ends there."""
+FRAMES_ROOM, SCHEDULE_ROOM = 100.0, 4.0
+"""The limit on frames, over those that the trial's speed makes: the time ends the run, also on a machine that was busy
+during the trial. The second for a learning rate that falls to 0 at that limit, and so hardly falls here."""
 
 
 def dialled(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,6 +112,12 @@ def _measured(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
     assert hours is not None
     seconds = given.get("train_for_seconds") or hours * 3600
     entry = controller_entry(config.controller)
+    require(
+        not given.get("nodes"),
+        "hours",
+        f"{hours:g}",
+        "it measures this machine: leave out --nodes, or give --train-for-seconds instead",
+    )
     require(
         entry.compares and config.pbt.enabled,
         "hours",
@@ -194,6 +201,7 @@ def _options(
         ) from None
     count = own or choice.members
     each = measured.steps_per_second / (members or choice.members) * spec.frame_skip
+    room = SCHEDULE_ROOM if config.learner.lr_schedule == "linear" else FRAMES_ROOM
     _say(
         f"measured {measured.steps_per_second:,.0f} steps/s of all members; episodes of "
         f"{measured.episode_steps:,.0f} steps"
@@ -202,7 +210,7 @@ def _options(
     return {
         "num_policies": count,
         "train_for_seconds": float(seconds),
-        "train_for_frames": max(1, round(FRAMES_ROOM * each * seconds)),
+        "train_for_frames": max(1, round(room * each * seconds)),
         "pbt.ready": "timed",
         "pbt.period_seconds": choice.period_seconds,
         "pbt.start_seconds": choice.start_seconds,

@@ -57,6 +57,7 @@ PROTOCOL = "protocol.json"
 GIVEN_HERE = (*GIVEN_BY_THE_SWEEP, "train-for-seconds", "stop-at-objective")
 INSTEAD = {
     "control": "the arm random is its control group",
+    "hours": "arms are compared at equal frames: give --train-for-frames",
     "controller": "each arm has its own; give another one as --arm NAME, such as --arm mf-pbt",
 }
 """Options that arms have already, and why they cannot be given."""

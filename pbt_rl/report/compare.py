@@ -38,7 +38,7 @@ def write_comparison(folders: Sequence[Path], out: Path) -> list[Path]:
     found = groups(runs)
     with mpl.rc_context(STYLE):
         figure = curves(found)
-        cost = of_runs([(g.label, COLOURS[i % len(COLOURS)], g.runs) for i, g in enumerate(found)])
+        cost = of_runs([(COLOURS[i % len(COLOURS)], g.runs) for i, g in enumerate(found)])
     image, cost_image = (None if one is None else png(one) for one in (figure, cost))
     contents = {
         "comparison.html": comparison_page(found, image, cost_image).encode(),
@@ -121,8 +121,8 @@ def comparison_page(found: Sequence[Group], image: bytes | None, cost: bytes | N
 the runs of a group, as far as all of them came, and around it the range of its runs.</p>
 {shown}
 <h2>Score and cost</h2>
-<p class="caption">A line per run: the objective of its best member, over the processor time that the whole run
-had taken by then. The front: what no run had reached at that cost.</p>
+<p class="caption">A line per run, coloured as above: the objective of its best member, over the processor time that the
+whole run had taken by then. The front: what no run had reached at that cost.</p>
 {paid}
 <h2>Groups</h2>
 <p class="caption">Means over the runs ± sample deviation. Objectives are means over windows of training episodes.</p>

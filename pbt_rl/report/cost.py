@@ -83,32 +83,28 @@ def figure(history: History) -> Drawn:
     return drawn
 
 
-def of_runs(groups: Sequence[tuple[str, str, Sequence[History]]]) -> Figure | None:
+def of_runs(groups: Sequence[tuple[str, Sequence[History]]]) -> Figure | None:
     """Draw the best member's objective of each run over the run's cost, and the front over all of them.
 
-    groups: (label, colour, runs) each. None if no run has any cost.
+    groups: (colour, runs) each. None if no run has any cost.
     """
     paths = [
-        (label, colour, kind, points)
-        for label, colour, runs in groups
+        (colour, kind, points)
+        for colour, runs in groups
         for run in runs
         for kind in KINDS
         if (points := run_costs(run, kind))
     ]
-    kinds = [kind for kind in KINDS if any(path[2] == kind for path in paths)]
+    kinds = [kind for kind in KINDS if any(path[1] == kind for path in paths)]
     if not kinds:
         return None
     drawn = new_figure(3.6)
     for axes, kind in zip(_panels(drawn, kinds), kinds, strict=True):
-        labelled = set[str]()
-        for label, colour, of, points in paths:
-            if of != kind:
-                continue
-            axes.plot(*zip(*points, strict=True), color=colour, linewidth=0.9, alpha=0.6)
-            shown = "_" if label in labelled else plain(label)
-            axes.scatter(*points[-1], s=26, color=colour, zorder=3, label=shown)
-            labelled.add(label)
-        draw_front(axes, [point for _, _, of, points in paths if of == kind for point in points])
+        for colour, of, points in paths:
+            if of == kind:
+                axes.plot(*zip(*points, strict=True), color=colour, linewidth=0.9, alpha=0.6)
+                axes.scatter(*points[-1], s=26, color=colour, zorder=3)
+        draw_front(axes, [point for _, of, points in paths if of == kind for point in points])
         axes.set_xlabel(f"{kind} seconds of the run")
         axes.set_ylabel("objective of the best member")
     return drawn
@@ -150,4 +146,4 @@ def draw_front(axes: Axes, points: Sequence[tuple[float, float]], label: str = "
         x, y = zip(*[*front, (max(cost for cost, _ in points), front[-1][1])], strict=True)
         axes.step(x, y, where="post", color=INK, linewidth=1.6, linestyle="--", label=label)
     axes.set_xlim(left=0)
-    axes.legend(loc="lower right")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=6, borderaxespad=0)

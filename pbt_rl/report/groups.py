@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
@@ -19,6 +20,10 @@ NO_DIFFERENCE = frozenset(
     }
 )  # fmt: skip
 """Options by which runs of one group may differ."""
+DRAWS = "pbt.start_values"
+"""An experiment writes what a seed has drawn there."""
+NOT_TIMED = {"train_for_frames", "pbt.period_frames", "pbt.start_frames"}
+"""If members are compared by time: estimates, from a speed that was measured."""
 MOST_OPTIONS = 4
 """Named in the label of a group."""
 
@@ -57,10 +62,10 @@ def mean_and_deviation(numbers: Sequence[float]) -> str:
 def groups(runs: Sequence[History]) -> list[Group]:
     """Put the runs into groups, in the order in which the first of each was given."""
     options = [dict(_flat(run.config)) for run in runs]
-    keys = [
-        json.dumps({k: v for k, v in one.items() if k not in NO_DIFFERENCE}, sort_keys=True)
-        for one in options
-    ]
+    keys = _keys(options, NO_DIFFERENCE | {DRAWS})
+    by_seed = {(key, one.get("seed")): one.get(DRAWS) for key, one in zip(keys, options, strict=True)}
+    if any(by_seed[key, o.get("seed")] != o.get(DRAWS) for key, o in zip(keys, options, strict=True)):
+        keys = _keys(options, NO_DIFFERENCE)  # not drawn by the seed, but given by people
     found: dict[str, list[int]] = {}
     for number, key in enumerate(keys):
         found.setdefault(key, []).append(number)
@@ -72,6 +77,21 @@ def groups(runs: Sequence[History]) -> list[Group]:
         label = ", ".join(f"{n} {_shown(one.get(n))}" for n in differing[:MOST_OPTIONS])
         made.append(Group(label or runs[numbers[0]].name, tuple(runs[i] for i in numbers)))
     return _distinct(made)
+
+
+def _keys(options: Sequence[Mapping[str, Any]], left_out: AbstractSet[str]) -> list[str]:
+    """Return for each run a text that is the same for runs of one group."""
+    return [
+        json.dumps(
+            {k: v for k, v in one.items() if k not in left_out | (NOT_TIMED if _timed(one) else set())},
+            sort_keys=True,
+        )
+        for one in options
+    ]
+
+
+def _timed(one: Mapping[str, Any]) -> bool:
+    return one.get("pbt.ready") == "timed"
 
 
 def _distinct(made: Sequence[Group]) -> list[Group]:

@@ -32,7 +32,8 @@ h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin: 2.4
 .none { background: #f6f7f9; border-radius: .4rem; padding: .6rem .9rem; }
 img { max-width: 100%; height: auto; display: block; }
 @media (max-width: 40rem) { img { max-width: none; width: 44rem; } body { margin: 1rem auto; }
-  ul.none { padding-left: 2rem; } }
+  }
+ul.none { padding-left: 2rem; }
 dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: .8rem; margin: 1.2rem 0; }
 dl div { background: #f6f7f9; border-radius: .4rem; padding: .5rem .8rem; } dt { font-size: .78rem; color: #5b6675; }
 dd { margin: 0; font-size: 1.12rem; font-weight: 600; }

@@ -130,6 +130,13 @@ class SearchOptions:
 
 
 @dataclass(frozen=True)
+class PbtOptions:
+    """Of the options of PBT, those that a report reads."""
+
+    ready: str = ""
+
+
+@dataclass(frozen=True)
 class RunOptions:
     """The options that a report reads. A run of `tune.run` has few of them."""
 
@@ -140,6 +147,7 @@ class RunOptions:
     train_for_frames: Whole | None = None
     train_for_seconds: float | None = None
     search: SearchOptions = SearchOptions()
+    pbt: PbtOptions = PbtOptions()
     api: str | None = None
     """Of a run of `tune.run`, which counts steps and evaluations."""
     choices: Mapping[str, Sequence[str]] = field(default_factory=dict)

@@ -107,11 +107,14 @@ def notes(history: History) -> list[str]:
     if noise is None or history.is_search or not noise.comparisons:
         return []
     in_python = history.options.api is not None
-    return [*_luck(noise, in_python=in_python), *_periods(noise, in_python=in_python)]
+    unit = "seconds" if history.options.pbt.ready == "timed" else "frames"
+    period = "period=" if in_python else f"--pbt.period-{unit}"
+    shorter = period if in_python else f"{period}, --pbt.start-{unit}"
+    return [*_luck(noise, period, in_python=in_python), *_periods(noise, period, shorter)]
 
 
-def _luck(noise: Noise, *, in_python: bool) -> list[str]:
-    """in_python: a run of `tune.run`, whose options are arguments."""
+def _luck(noise: Noise, period: str, *, in_python: bool) -> list[str]:
+    """period: the option. in_python: of a run of `tune.run`, whose options are arguments."""
     if not noise.replacements:
         return []
     said = (
@@ -120,21 +123,20 @@ def _luck(noise: Noise, *, in_python: bool) -> list[str]:
     )
     if noise.replacements >= ENOUGH_REPLACEMENTS and 2 * noise.within > noise.replacements:
         fewer = (
-            "Longer periods (period=) make"
+            f"Longer periods ({period}) make"
             if in_python
-            else "Longer periods (--pbt.period-frames), a wider gap (--pbt.replace-gap) or --pbt.exploit t-test make"
+            else f"Longer periods ({period}), a wider gap (--pbt.replace-gap) or --pbt.exploit t-test make"
         )
         said += f": luck may have made most of them. {fewer} fewer"
     return [said + "."]
 
 
-def _periods(noise: Noise, *, in_python: bool) -> list[str]:
-    shorter = "period=" if in_python else "--pbt.period-frames, --pbt.start-frames"
+def _periods(noise: Noise, period: str, shorter: str) -> list[str]:
+    """period, shorter: the options for longer and for shorter periods."""
     if noise.comparisons < FEW_COMPARISONS:
         why = f"few for a schedule to form: shorter periods ({shorter}) make 20 to 50"
     elif noise.comparisons > MANY_COMPARISONS and 2 * noise.within > noise.replacements > 0:
-        longer = "period=" if in_python else "--pbt.period-frames"
-        why = f"many, and most replacements were within the noise: longer periods ({longer}) judge better"
+        why = f"many, and most replacements were within the noise: longer periods ({period}) judge better"
     else:
         return []
     return [f"{counted(noise.comparisons, 'comparison was', 'comparisons were')} held, {why}."]

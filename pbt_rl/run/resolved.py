@@ -169,7 +169,11 @@ def value_table(
     an audit imports nothing that a run names. Raises ConfigError for a name in --shaping that is not the environment's.
     """
     every = hyper_table(config.hypers)
-    read = config.algorithm.reads(use_vtrace=config.uses_vtrace) if recorded is None else recorded
+    read = (
+        config.algorithm.reads(use_vtrace=config.uses_vtrace)
+        if recorded is None
+        else {*recorded, "learning_rate"}
+    )
     table = {name: spec for name, spec in every.items() if name in read}
     if "unroll" in table:
         rollout, unroll = float(config.learner.rollout), table["unroll"]

@@ -30,7 +30,7 @@ from pbt_rl.population.stopping import Stop
 from pbt_rl.tune.progress import Progress, Screen
 from pbt_rl.tune.result import Result
 from pbt_rl.tune.saving import JOURNAL, RunState, alone
-from pbt_rl.tune.space import FRACTION, Rules, Space, choices_of, needs, space_controller, table_of
+from pbt_rl.tune.space import FRACTION, Rules, Space, choices_of, needs, space_controller, table_of, whole
 from pbt_rl.tune.training import Training
 from pbt_rl.tune.workers import LocalPool, Member, ProcessPool
 
@@ -97,16 +97,16 @@ def run(
     A member whose code raises is *broken*: it is reported as such, with NaN for its objective, its steps pass without
     work, and a decision that brings new weights repairs it. Raises RunFailed if all are broken, or if a worker died.
     """
-    needs(steps > 0 and float(steps).is_integer(), "steps", steps, "give a whole number, 1 or more")
-    steps = int(steps)
-    needs(evaluate_every > 0, "evaluate_every", evaluate_every, "give 1 or more")
-    needs(window > 0, "window", window, "give 1 or more")
-    needs(workers >= 0, "workers", workers, "give 0 or more")
+    steps = whole("steps", steps, 1)
+    evaluate_every = whole("evaluate_every", evaluate_every, 1)
+    window, workers = whole("window", window, 1), whole("workers", workers, 0)
+    slots, seed = whole("slots", slots, 0), whole("seed", seed, 0)
     needs(folder is None or journal is None, "journal", str(journal), "leave it out: the folder has one")
     path = None if journal is None else Path(journal)
     written = path is not None and path.exists() and path.stat().st_size > 0
     remedy = "it exists, and no run goes on from it: remove it, or give folder= for runs that go on"
     needs(not written, "journal", str(journal), remedy)
+    needs(isinstance(factors, Sequence), "factors", factors, "give positive numbers, such as (1.2, 0.8)")
     rules = Rules(period, quantile, tuple(factors), explore)
     is_space = isinstance(controller, Mapping)
     needs(
@@ -235,9 +235,7 @@ def _factory(
     members: Callable[[int], Member] | Sequence[Member], num_members: int | None, workers: int
 ) -> tuple[Callable[[int], Member], int]:
     if callable(members):
-        count = MEMBERS if num_members is None else num_members
-        needs(count > 0, "num_members", num_members, "give 1 or more")
-        return members, count
+        return members, MEMBERS if num_members is None else whole("num_members", num_members, 1)
     is_list = isinstance(members, Sequence)
     needs(is_list, "members", members, "give a factory (index -> member), or a list of members")
     needs(workers <= 1, "workers", workers, "give a factory: members cannot move to other processes")

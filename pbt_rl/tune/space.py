@@ -9,8 +9,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from inspect import signature
+from numbers import Real
 from random import Random
-from typing import Any
+from typing import Any, TypeGuard
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.controllers import PbtController
@@ -71,10 +72,11 @@ class Rules:
     explore: Callable[..., Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
-        whole = self.period is None or (self.period >= 1 and float(self.period).is_integer())
-        needs(whole, "period", self.period, "give a whole number of steps, 1 or more")
-        needs(0 <= self.quantile <= 0.5, "quantile", self.quantile, "give 0 to 0.5")
-        good = len(self.factors) > 0 and all(factor > 0 for factor in self.factors)
+        if self.period is not None:
+            whole("period", self.period, 1)
+        shares = is_number(self.quantile) and 0 <= self.quantile <= 0.5
+        needs(shares, "quantile", self.quantile, "give 0 to 0.5")
+        good = len(self.factors) > 0 and all(is_number(factor) and factor > 0 for factor in self.factors)
         needs(good, "factors", self.factors, "give positive numbers, such as (1.2, 0.8)")
         needs(self.explore is None or callable(self.explore), "explore", self.explore, "give a function")
 
@@ -97,6 +99,18 @@ def space_controller(table: Mapping[str, HyperSpec], steps: int, seed: int, rule
 def choices_of(table: Mapping[str, HyperSpec] | None) -> dict[str, list[str]]:
     """Return what the indices of choices mean, as texts for the record."""
     return {name: [*map(meaning, spec.choices)] for name, spec in (table or {}).items() if spec.choices}
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether an argument is a finite number, of Python or of numpy."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(float(value))
+
+
+def whole(name: str, value: object, least: int) -> int:
+    """Return an argument that is a whole number, such as 5 or 1e6. Raises ConfigError."""
+    if is_number(value) and value >= least and float(value).is_integer():
+        return int(value)
+    raise ConfigError(f"{name}={value!r:.200} cannot be used: give a whole number, {least} or more")
 
 
 def needs(condition: bool, name: str, value: object, remedy: str) -> None:

@@ -82,6 +82,7 @@ def test_a_run_that_is_there_keeps_what_was_chosen(trials, tmp_path):
         ("--hours 0", "above 0"),
         ("--hours 1 --controller asha", "give --train-for-seconds instead"),
         ("--hours 1 --pbt.no-enabled", "give --train-for-seconds instead"),
+        pytest.param("--hours 1 --nodes ray", "leave out --nodes", marks=pytest.mark.extra("pbt_rl/nodes")),
     ],
 )
 def test_one_line_for_a_budget_that_is_of_no_use(trials, tmp_path, words, remedy):

@@ -337,6 +337,41 @@ def test_other_observation_spaces_are_refused(space):
         obs_leaves(space, "x")
 
 
+@pytest.mark.parametrize("kind", [spaces.Dict, spaces.Tuple])
+def test_the_wrappers_that_are_advised_leave_the_part_out(kind):
+    class Parts(gymnasium.Env):
+        action_space = spaces.Discrete(2)
+
+    def given(*parts):
+        return kind(dict(zip("ab", parts, strict=False))) if kind is spaces.Dict else kind(parts)
+
+    env, key = Parts(), "a" if kind is spaces.Dict else 0
+    env.observation_space = given(VECTOR, spaces.Sequence(VECTOR))
+    with pytest.raises(
+        EnvSetupError, match=r"leave it out .gymnasium.wrappers.FilterObservation\(env, KEYS\)"
+    ):
+        obs_leaves(env.observation_space, "x")
+    kept = gymnasium.wrappers.FilterObservation(env, [key]).observation_space
+    assert [leaf.name for leaf in obs_leaves(kept, "x")] == [str(key)]
+    env.observation_space = spaces.Dict(deep=given(VECTOR, spaces.Sequence(VECTOR)))
+    with pytest.raises(EnvSetupError, match=r"TransformObservation\(env, F, SPACE\)"):
+        obs_leaves(env.observation_space, "x")
+    kept = gymnasium.wrappers.TransformObservation(
+        env, lambda obs: obs["deep"]["a"], VECTOR
+    ).observation_space
+    assert [leaf.name for leaf in obs_leaves(kept, "x")] == ["obs"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_beyond_float32_are_an_error_and_no_warning():
+    space, large = spaces.Box(-np.inf, np.inf, (2,), np.float64), np.array([0.5, 1e300])
+    with pytest.raises(EnvSetupError, match=r"got NaN or infinity .a float32 holds up to"):
+        unit_of(Scripted(start=large, observation_space=space))
+    unit, out = unit_of(Scripted([(large, 0.0, False, False, {})], observation_space=space))
+    with pytest.raises(EnvSetupError, match=r"got NaN or infinity .a float32 holds up to"):
+        step(unit, out)
+
+
 def test_names_that_flatten_to_the_same_are_refused():
     space = spaces.Dict({"a": spaces.Dict({"b": VECTOR}), "a.b": VECTOR})
     with pytest.raises(EnvSetupError, match="all different"):

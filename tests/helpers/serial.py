@@ -37,7 +37,16 @@ SMALL = {
     "pbt.replace-gap": 0,
 }
 """Of a run on images that replaces members within seconds."""
-TIMES = ("time", "milliseconds", "decision_to_applied_milliseconds", "milliseconds_until", "busy_threads")
+TIMES = (
+    "time",
+    "milliseconds",
+    "decision_to_applied_milliseconds",
+    "milliseconds_until",
+    "busy_threads",
+    "seconds",
+    "seconds_left",
+    "frames_per_second",
+)
 BY_THE_CLOCK = ("progress", "checkpoint")
 
 

@@ -253,6 +253,7 @@ def test_with_weights_alone_values_are_neither_copied_nor_explored(exploit):
     assert copied > 2
 
 
+@pytest.mark.extra("pbt_rl/pbt/published")
 def test_a_comparison_that_cannot_be_judged_yet_stays_due():
     controller = build(replace(PBT, exploit="quantile", period_frames=100), TABLE, seed=0)
     values = controller.initial(6)
@@ -298,6 +299,7 @@ def test_every_option_gives_a_controller_that_decides_and_resumes(options):
     assert Replace in kinds
 
 
+@pytest.mark.extra("pbt_rl/pbt/published", "pbt_rl/pbt/mf_pbt")
 def test_options_that_do_not_fit_the_population():
     with pytest.raises(ConfigError, match=r"--pbt.exploit backtrack .* at least 5 members"):
         build(replace(PBT, exploit="backtrack"), TABLE, 0, num_members=4)
@@ -341,7 +343,10 @@ def test_the_surviving_root_ancestors_never_grow_and_greed_ends_with_one(exploit
     assert roots[-1] == 1
 
 
-@pytest.mark.parametrize("exploit", ["top-middle-bottom", "backtrack"])
+@pytest.mark.parametrize(
+    "exploit",
+    ["top-middle-bottom", pytest.param("backtrack", marks=pytest.mark.extra("pbt_rl/pbt/published"))],
+)
 def test_ten_thousand_members(exploit):
     controller = build(replace(PBT, exploit=exploit, min_episodes=1), TABLE, seed=0, num_members=10_000)
     rng = Random(0)

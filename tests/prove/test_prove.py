@@ -73,6 +73,7 @@ def test_periods_that_are_given_win():
             ["--control", "4"],
             "--control cannot be used with pbt-rl prove: the arm random is its control group",
         ),
+        (["--hours", "1"], "--hours cannot be used with pbt-rl prove: arms are compared at equal frames"),
         (["--controller=random"], "--controller cannot be used with pbt-rl prove: each arm has its own"),
         (["--games"], "--games needs a value"),
         (["--name", "a/b"], "--name a/b cannot be used"),

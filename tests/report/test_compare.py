@@ -2,6 +2,7 @@
 
 import csv
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -45,6 +46,18 @@ def test_seeds_form_a_group_that_is_named_by_what_differs(folders):
         ("pbt.mutation_rate 1.0", ["<c>"]),
     ]
     assert [g.label for g in groups([read_run(folders[2])])] == ["<c>"]
+
+
+def test_draws_of_a_seed_make_no_group_of_their_own_but_given_starts_do(folders):
+    runs = [read_run(folder) for folder in folders[:2]]
+
+    def starting(run, value):
+        config = {**run.config, "pbt": {**run.config["pbt"], "start_values": [f"learning_rate={value}"]}}
+        return replace(run, config=config)
+
+    drawn = [starting(runs[0], 1e-3), starting(runs[1], 1e-4)]
+    assert len(groups(drawn)) == 1
+    assert len(groups([*drawn, starting(runs[0], 1e-2)])) == 3
 
 
 def test_the_page_and_the_tables(folders, tmp_path):

@@ -12,11 +12,11 @@ from pbt_rl.config import Config
 from pbt_rl.pbt.history.noise import Noise
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.report.best_of import expected_best
-from pbt_rl.report.cost import costs, pareto
+from pbt_rl.report.cost import costs, of_runs, of_scores, pareto, run_costs
 from pbt_rl.report.figures import drawn_curves
 from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES, draw
-from pbt_rl.report.read import read_run
+from pbt_rl.report.read import PbtOptions, RunOptions, read_run
 from pbt_rl.report.verdict import control_box, notes, scores
 from pbt_rl.run.resolved import build_controller, value_table
 from tests.helpers.journals import simulated, write
@@ -151,6 +151,7 @@ def test_a_run_without_controls_has_no_box(tmp_path):
 def test_the_notes_name_the_option_to_change():
     class Run:
         is_search = False
+        options = RunOptions()
         noise = Noise(comparisons=6, replacements=8, within=6)
 
     luck, periods = notes(Run)
@@ -158,6 +159,8 @@ def test_the_notes_name_the_option_to_change():
     assert "--pbt.exploit t-test" in luck
     assert periods.startswith("6 comparisons were held")
     assert "--pbt.period-frames" in periods
+    Run.options = RunOptions(pbt=PbtOptions("timed"))
+    assert all("--pbt.period-seconds" in note for note in notes(Run))
     Run.noise = Noise(comparisons=30, replacements=8, within=1)
     assert [note.count("--") for note in notes(Run)] == [0]
 
@@ -182,3 +185,27 @@ def test_costs_are_shares_of_the_processor_time(tmp_path):
     picture = next(p for p in PICTURES if p.name == "cost")
     assert draw(picture, history)[:4] == b"\x89PNG"
     assert json.dumps(draw(picture, controlled(tmp_path / "none"))).startswith('"No processor time')
+
+
+def test_the_time_of_gpus_is_a_cost_of_its_own(tmp_path):
+    history = controlled(tmp_path, busy={"learning": 1.5, "learning on the GPU": 0.25, "waiting": 7.0})
+    assert (history.cpu_seconds, history.gpu_seconds) == pytest.approx((30.0, 5.0))
+    assert sum(points[-1][0] for points in costs(history, "GPU").values()) == pytest.approx(5.0)
+    figure = of_runs([("#000000", [history]), ("#ffffff", [controlled(tmp_path / "none")])])
+    assert [axes.get_xlabel() for axes in figure.axes] == ["CPU seconds of the run", "GPU seconds of the run"]
+
+
+def test_a_run_costs_what_all_of_its_members_do(tmp_path):
+    history = controlled(tmp_path, busy={"learning": 2.0})
+    points = run_costs(history, "CPU")
+    assert points[-1][0] == pytest.approx(history.cpu_seconds)
+    assert points[-1][1] == max(p[-1].drawn for p in drawn_curves(history).values())
+    assert of_runs([("#000000", [controlled(tmp_path / "none")])]) is None
+
+
+def test_the_scores_of_arms_have_a_front_over_their_means():
+    arms = [("a", "#000000", {"CPU": [(1.0, 1.0), (3.0, 3.0)]}), ("b", "#ffffff", {"CPU": [(4.0, 1.0)]})]
+    (axes,) = of_scores(arms).axes
+    front = next(line for line in axes.lines if line.get_label() == "Pareto front of the means")
+    assert front.get_xydata().tolist() == [[2.0, 2.0], [4.0, 2.0]]
+    assert of_scores([("a", "#000000", {})]) is None

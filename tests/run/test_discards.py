@@ -57,7 +57,10 @@ def test_the_remedy_is_for_the_cause(run):
 def test_it_is_said_once(run):
     said = []
     recorder = Recorder.__new__(Recorder)
-    recorder._resolved, recorder._warnings, recorder._evaluation = run, [], None
+    recorder._resolved, recorder._remarks, recorder._evaluation = run, [], None
+    recorder._open, recorder._said_discarded, recorder._slow = True, False, set()
+    written = []
+    recorder._journal = SimpleNamespace(write=lambda event, _, **content: written.append((event, content)))
     recorder._population, recorder._said_late = SimpleNamespace(least_frames=0), True
     recorder._callbacks = SimpleNamespace(report=lambda view: view)
     recorder._terminal = SimpleNamespace(event=said.append, update=lambda _: None)
@@ -65,4 +68,5 @@ def test_it_is_said_once(run):
     for discarded in (0, 100, 150):
         recorder.show(shown(run, discarded=discarded))
     assert len(said) == 1
-    assert recorder._warnings == said
+    assert recorder._remarks == said
+    assert written == [("remark", {"text": said[0]})]

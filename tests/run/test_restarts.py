@@ -37,7 +37,7 @@ class World:
     def restart_actor(self, actor):
         self.restarted.append(actor)
 
-    def note(self, text):
+    def remark(self, text):
         self.notes.append(text)
 
     def actor_restarted(self, failed, cause):

@@ -430,6 +430,9 @@ def test_asha_whose_rungs_do_not_fit_is_refused():
     [
         ({"steps": 0}, "steps=0"),
         ({"steps": 1.5}, "steps=1.5 .* whole number"),
+        ({"steps": "5"}, "steps='5' .* whole number"),
+        ({"window": None}, "window=None .* whole number"),
+        ({"seed": "x"}, "seed='x' .* whole number"),
         ({"steps": float("inf")}, "steps=inf .* whole number"),
         ({"num_members": 0}, "num_members=0"),
         ({"evaluate_every": 0}, "evaluate_every"),

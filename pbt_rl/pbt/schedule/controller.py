@@ -10,7 +10,7 @@ from pbt_rl.errors import require
 from pbt_rl.pbt.decisions import Decision, Mutate, PopulationReport, StateKey
 from pbt_rl.pbt.events import Event
 from pbt_rl.pbt.history.lineage import Lineage
-from pbt_rl.pbt.hypers import HyperSpec, Values
+from pbt_rl.pbt.hypers import SHAPING, HyperSpec, Values
 
 Steps = Sequence[tuple[int, Values]]
 """(from this many frames of the member on, values); the first is at 0, the frames rise."""
@@ -67,23 +67,29 @@ def build_schedule(
     """Return the controller that follows a recorded run. Nothing in it is random.
 
     events: of the run's journal. run: its name, for messages. member: see `recorded_steps`. hold_final: hold the last
-    values from the start. Values that the recorded run did not have keep their defaults; all are held to what
-    is legal. Raises ConfigError.
+    values from the start. Values that the recorded run did not have keep their defaults, and hypers that this one does
+    not read are left out if they never change; all are held to what is legal. Raises ConfigError.
     """
     steps = recorded_steps(events, member)
-    if hold_final:
-        steps = [(0, steps[-1][1])]
-    unknown = sorted(steps[0][1].keys() - table.keys())
+    first = steps[0][1]
+    strange = not first.keys() & table.keys()
+    unknown = sorted(
+        name
+        for name in first.keys() - table.keys()
+        if strange or name.startswith(SHAPING) or any(values[name] != first[name] for _, values in steps)
+    )
     require(
         not unknown,
         "schedule.run",
         run,
         f"it has values that this run does not have ({', '.join(unknown)}): give a run of the same environment",
     )
+    if hold_final:
+        steps = [(0, steps[-1][1])]
     rest = {name: spec.default for name, spec in table.items()}
     return Schedule(
         [
-            (frames, rest | {name: table[name].clamp_legal(value) for name, value in values.items()})
+            (frames, rest | {n: table[n].clamp_legal(value) for n, value in values.items() if n in table})
             for frames, values in steps
         ]
     )

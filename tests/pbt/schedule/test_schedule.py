@@ -192,6 +192,18 @@ def test_runs_that_cannot_be_used(tmp_path):
         follow(tmp_path / "other", member="0")
 
 
+def test_hypers_that_are_not_read_here_are_left_out_if_they_never_change(tmp_path):
+    for name, alpha in (("constant", 0.99), ("tuned", 0.9)):
+        (tmp_path / name).mkdir()
+        with Journal(tmp_path / name / "journal.jsonl") as journal:
+            journal.initial([{"rate": 0.1, "rmsprop_alpha": 0.99}])
+            later = Mutate(0, {"rate": 0.2, "rmsprop_alpha": alpha}, "")
+            journal.round(report(100, [member(0, (1.0,), frames=100)]), [later])
+    assert follow(tmp_path / "constant", member="0").initial(1) == [{"rate": 0.1, "gamma": 0.99}]
+    with pytest.raises(ConfigError, match=r"values that this run does not have .rmsprop_alpha"):
+        follow(tmp_path / "tuned", member="0")
+
+
 def test_its_options_are_typed():
     arguments = "--schedule.run x --schedule.hold-final --controller schedule"
     config, _ = parse_train(["--env", "toy/identity", *arguments.split()])
