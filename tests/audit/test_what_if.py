@@ -26,21 +26,23 @@ TRAIN = (
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """The folder of real serial runs: `own`, and one with a wider gap; both with two controls."""
+    """The folder of real serial runs with two controls: `own`, and shorter ones under other rules."""
     folder = tmp_path_factory.mktemp("runs")
     others = {
         "own": "",
-        "gap": "--pbt.replace-gap 0.25",
-        "t-test": "--pbt.exploit t-test",
-        "share": "--pbt.replace-fraction 0.2",
-        "period": "--pbt.period-frames 1000 --pbt.start-frames 500",
+        "gap": "--pbt.replace-gap 0.25 --train-for-frames 2500",
+        "t-test": "--pbt.exploit t-test --train-for-frames 2500",
+        "share": "--pbt.replace-fraction 0.1 --train-for-frames 2500",
+        "period": "--pbt.period-frames 1000 --pbt.start-frames 500 --train-for-frames 2500",
     }
     command = [sys.executable, "-m", "pbt_rl.cli", "train"]
     started = [
-        subprocess.Popen([*command, *f"{TRAIN} --out {folder} --name {name} {more}".split()])
+        subprocess.Popen(
+            [*command, *f"{TRAIN} --out {folder} --name {name} {more}".split()], stdout=subprocess.DEVNULL
+        )
         for name, more in others.items()
     ]
-    assert {run.wait(100) for run in started} == {0}
+    assert {run.wait(200) for run in started} == {0}
     return folder
 
 
@@ -69,7 +71,7 @@ def test_under_its_own_rule_a_run_comes_out_bit_for_bit(runs, capsys):
 OTHERS = {
     "gap": ["pbt.replace-gap=0.25"],
     "t-test": ["pbt.exploit=t-test"],
-    "share": ["pbt.replace-fraction=0.2"],
+    "share": ["pbt.replace-fraction=0.1"],
     "period": ["pbt.period-frames=1000", "pbt.start-frames=500"],
 }
 
