@@ -59,8 +59,6 @@ def trained(experiment: Experiment, arm: str, seed: int, out: Path, until: float
         "--pbt.no-enabled",
         "--devices",
         "cpu",
-        "--actors",
-        "1",
     ]
     command += ["--train-for-frames", f"{experiment.frames}", "--save-every-frames", f"{experiment.step}"]
     command += [

@@ -41,7 +41,7 @@ def _treasure(title: str, parameters: str, frames: int) -> Experiment:
             ),
             *("--learner.rollout", "20", "--hypers.unroll", "20", "--model.encoder", "a3c"),
             *("--model.hidden", "64", "--model.core", "lstm", "--model.core-size", "64"),
-            "--model.last-action-reward",
+            *("--model.last-action-reward", "--actors", "1"),
         ),
         arms={"unreal": ("--algo", "unreal"), "a3c": ("--algo", "a3c")},
     )
@@ -52,7 +52,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "CartPole, one policy, the defaults of each algorithm",
         frames=100_000,
         seeds=5,
-        options=("--env", "gym/CartPole-v1"),
+        options=("--env", "gym/CartPole-v1", "--actors", "1"),
         arms={
             "a3c": ("--algo", "a3c"),
             "appo": ("--algo", "appo"),
@@ -69,6 +69,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         frames=300_000,
         seeds=3,
         options=(
+            *("--actors", "1"),
             *("--env", "toy/memory?delay=63&size=2", "--units-per-actor", "1", "--envs-per-unit", "32"),
             *("--learner.rollout", "132", "--hypers.unroll", "132", "--learner.batch", "4224"),
             *("--learner.epochs", "4", "--learner.lr-schedule", "linear", "--hypers.learning-rate", "1e-3"),

@@ -238,6 +238,7 @@ def does_pbt_help() -> list[str]:
         ("cartpole", "CartPole, at most 500"),
         ("unroll", "a memory, at most 1"),
         ("atari", "Breakout, 100,000 frames a member"),
+        ("courier_weights", "a courier, weights of reward terms, deliveries"),
     ):
         scores = read_scores(read_rows(ROWS / f"{name}.csv"))
         ours, theirs = ({seed: picked(of) for seed, of in scores[arm].items()} for arm in ("pbt", BASELINE))
