@@ -204,12 +204,15 @@ def _rate(history: History) -> float | None:
 
 
 def _seconds_left(history: History) -> float | None:
-    """Return about the time until all members have had their budget, of a run that records no such time."""
-    budget, rate, last = history.options.train_for_frames, _rate(history), history.moments[-1:]
-    if not budget or not rate or not last:
-        return None
-    frames = {p.member: p.frames for p in last[0].points}
-    return sum(max(0, budget - frames.get(m, 0)) for m in last[0].remaining) / rate
+    """Return about the time until a budget is spent, of a run that has not recorded it (yet)."""
+    options, rate, left = history.options, _rate(history), []
+    if options.train_for_seconds:
+        left.append(max(0.0, options.train_for_seconds - history.seconds))
+    if options.train_for_frames and rate and history.moments:
+        last = history.moments[-1]
+        frames = {p.member: p.frames for p in last.points}
+        left.append(sum(max(0, options.train_for_frames - frames.get(m, 0)) for m in last.remaining) / rate)
+    return min(left, default=None)
 
 
 def _total(points: Iterable[Point]) -> int:

@@ -38,7 +38,7 @@ class Noise:
         for decision in event.decisions:
             if not isinstance(decision, Replace) or decision.donor_generation is not None:
                 continue
-            if decision.donor == decision.member or decision.donor not in windows:
+            if decision.donor == decision.member or not {decision.donor, decision.member} <= windows.keys():
                 continue
             self.replacements += 1
             pair = windows[decision.member], windows[decision.donor]
