@@ -16,6 +16,7 @@ import torch
 from pbt_rl.algos.rollout import Rollout
 from pbt_rl.cli.train import parse_train
 from pbt_rl.learner.learner import Learner
+from pbt_rl.learner.sampler import Sampler
 from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
@@ -63,6 +64,7 @@ class Stand:
         self.pool = self._memory.pool
         self._ours, theirs = Pipe()
         self.learner = Learner(self._memory.learners[0], theirs)
+        assert isinstance(self.learner.sampler, Sampler)
         self.sampler, self.trainer = self.learner.sampler, self.learner.trainer
         self.pack, self.shared = self.learner.pack, self.learner.shared
         self.boxes = [box for record in self._memory.actors for box in record.boxes]

@@ -115,7 +115,7 @@ def installed(package: Package, folder: Path) -> str:
 
 def tried(package: Package, folder: Path, seconds: float) -> dict[str, str]:
     """Check, train, evaluate and film; return what each step said."""
-    found = {}
+    found: dict[str, str] = {}
     pbt_rl = [str(interpreter(folder)), "-m", "pbt_rl"]
     shutil.rmtree(folder / "runs", ignore_errors=True)
     began = time.monotonic()

@@ -20,6 +20,7 @@ from pbt_rl.pbt.events import Round
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import journal_events
 from pbt_rl.record.saved import read_config
+from pbt_rl.simulators.options import SimulatorOptions
 
 ENVIRONMENTS = {
     "cartpole": "gym/CartPole-v1",
@@ -87,7 +88,11 @@ def row(env: str, folder: RunFolder) -> str:
     audit = subprocess.run(
         [sys.executable, "-m", "pbt_rl", "audit", folder.path], check=False, stdout=sys.stderr
     )
-    each = config.actors * config.units_per_actor * config.envs_per_unit or config.rows or "as planned"
+    each = (
+        config.actors * config.units_per_actor * config.envs_per_unit
+        or config.group(SimulatorOptions).rows
+        or "as planned"
+    )
     cells = (
         f"`{env}`",
         config.num_policies,
