@@ -10,7 +10,7 @@ Axes: G policies of a group, T steps, B rows of a policy, N = T * B samples of o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -186,11 +186,12 @@ class Algorithm:
         return None
 
     def reads(self, *, use_vtrace: bool) -> set[str]:
-        """Return the names of all hypers that change what is learned."""
+        """Return the names of all hypers that change what is learned, and of those that it declares itself."""
         auxiliary = () if self.auxiliary is None else self.auxiliary.hypers
         unused = () if use_vtrace or self.fixed_advantage is no_fixed_advantage else OF_VTRACE
         of_targets = {*self.target_hypers}.difference(unused)
-        return of_targets.union(OF_ALL_OPTIMIZERS, self.optimizer.hypers, self.loss_hypers, auxiliary)
+        own = () if self.hypers is None else [one.name for one in fields(self.hypers)]
+        return of_targets.union(OF_ALL_OPTIMIZERS, self.optimizer.hypers, self.loss_hypers, auxiliary, own)
 
     @property
     def measures_kl(self) -> bool:

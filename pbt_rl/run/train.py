@@ -150,7 +150,8 @@ def train_on(
             spare.discard()
         run = replace(resolved, config=claim.config)
         if continued is not None:
-            run = replace(run, table=value_table(run.config, run.spec.shaping, continued.value_names))
+            declared = run.config.with_declared_hypers()
+            run = replace(run, table=value_table(declared, run.spec.shaping, continued.value_names))
         supervisor = Supervisor(run, claim, continued, first, callbacks, fleet)
         if supervisor.over is None:
             code = supervisor.run()

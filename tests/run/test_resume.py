@@ -163,7 +163,7 @@ def test_the_folder_one_is_in_can_be_named(tmp_path, monkeypatch):
     folder.mkdir()
     RunFolder(folder).write_config(Config(env="toy/identity", name="x"))
     resumed = []
-    monkeypatch.setattr("pbt_rl.run.train.train", lambda config: resumed.append(config) or 0)
+    monkeypatch.setattr("pbt_rl.run.train.train", lambda config, **_: resumed.append(config) or 0)
     monkeypatch.chdir(folder)
     assert resume_command.run(["."]) == 0
     assert [(config.name, config.out) for config in resumed] == [("x", tmp_path)]
