@@ -177,7 +177,7 @@ class Simulation:
 
     def _turn(self, now: float, _: int) -> None:
         """The sampler takes what is ready; a full rollout needs a buffer to go on in."""
-        taken = []
+        taken: list[int] = []
         waiting, self.ready = self.starved + self.ready, []
         self.starved = []
         for unit in waiting:
@@ -291,7 +291,8 @@ def main() -> None:
     parser.add_argument("--ahead", action="store_true")
     arguments = parser.parse_args()
     if arguments.plan:
-        shape = Shape(arguments.cores, *map(int, arguments.plan.split(",")))
+        actors, units, rows = map(int, arguments.plan.split(","))
+        shape = Shape(arguments.cores, actors, units, rows)
         print(f"{simulate(shape).share:.2f}")
         return
     words = [f"--learner.batch={arguments.batch}"] if arguments.batch else []
