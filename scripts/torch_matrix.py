@@ -123,8 +123,8 @@ def stub_libraries(folder: Path) -> None:
         for line in said("readelf", "--version-info", "--wide", library).splitlines():
             if file := re.search(r"File: (\S+)", line):
                 of = file[1]
-            elif of and (name_of := re.search(r"Name: (\S+)", line)):
-                library_of[name_of[1]] = of
+            elif of and (needs := re.search(r"Name: (\S+)", line)):
+                library_of[needs[1]] = of
         for line in said("nm", "--dynamic", library).splitlines():
             kind, name = line.split()[-2:]
             (undefined if kind == "U" else defined).add(name)

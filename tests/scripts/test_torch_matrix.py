@@ -38,21 +38,22 @@ WHEELS = {
 }
 
 
-def answers(monkeypatch, codes):
-    """main() with made-up wheels; codes: of pytest by version."""
+def answers(monkeypatch, folder, codes):
+    """main() with made-up wheels and no environments; codes: of pytest by version."""
 
     def found(release, _index):
         if release not in WHEELS:
             raise LeftOutError("pip finds no wheel: none here")
         return WHEELS[release]
 
+    monkeypatch.setattr(torch_matrix, "FOLDER", folder)
     monkeypatch.setattr(torch_matrix, "found", found)
     monkeypatch.setattr(torch_matrix, "python_with", lambda wheel: wheel.version)
     monkeypatch.setattr(torch_matrix, "tested", lambda version, _tests: codes[version])
 
 
-def test_the_short_form_downloads_nothing_and_says_what_is_left_out(monkeypatch, capsys):
-    answers(monkeypatch, {"2.14.1": 0})
+def test_the_short_form_downloads_nothing_and_says_what_is_left_out(monkeypatch, capsys, tmp_path):
+    answers(monkeypatch, tmp_path, {"2.14.1": 0})
     assert main(["--short", "--releases", "2.9.* 2.11.* 2.14.*"]) == 0
     out = capsys.readouterr().out
     assert "torch 2.9.*: left out: it would be downloaded" in out
@@ -60,8 +61,8 @@ def test_the_short_form_downloads_nothing_and_says_what_is_left_out(monkeypatch,
     assert "torch 2.14.1: passed" in out
 
 
-def test_a_failure_and_nothing_at_all_are_exit_code_1(monkeypatch, capsys):
-    answers(monkeypatch, {"2.9.1": 1, "2.14.1": 0})
+def test_a_failure_and_nothing_at_all_are_exit_code_1(monkeypatch, capsys, tmp_path):
+    answers(monkeypatch, tmp_path, {"2.9.1": 1, "2.14.1": 0})
     assert main(["--releases", "2.9.* 2.14.*"]) == 1
     assert "torch 2.9.1: FAILED" in capsys.readouterr().out
     assert main(["--releases", "2.11.*"]) == 1
