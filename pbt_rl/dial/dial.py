@@ -54,6 +54,7 @@ CHOSEN = (
     "actors",
     "rows",
     "learner.rollout",
+    "learner.minibatches",
     "hypers.unroll",
     "pbt.ready",
     "pbt.period_seconds",
@@ -258,6 +259,11 @@ def _layout(
     longer = min(LONGEST_ROLLOUT, config.learner.batch // rows, int(in_time))
     if config.algo == "appo" and longer > config.learner.rollout:
         found |= {"learner.rollout": longer, "hypers.unroll": longer}
+    batch_rows = min(
+        rows, max(1, config.learner.batch // found.get("learner.rollout", config.learner.rollout))
+    )
+    if config.learner.minibatches > batch_rows:  # of whole rollouts
+        found["learner.minibatches"] = batch_rows
     return found
 
 

@@ -65,6 +65,17 @@ def test_what_the_user_gives_stays(trials, tmp_path):
     assert len(trials) == 1
 
 
+def test_few_environments_are_in_fewer_minibatches(monkeypatch, tmp_path):
+    members = [{"frames": 1000, "episodes": 40}] * 4
+    monkeypatch.setattr(
+        dial, "tried_run", lambda c, _: Trial(c, {"frames_per_second": 400.0, "members": members})
+    )
+    monkeypatch.setattr(dial, "played", lambda *_: Episodes((20, 60, 25), 100, None))
+    config = planned(tmp_path, "--learner.batch 1024 --learner.rollout 64")
+    (pack,) = resolve(config).plan.packs
+    assert config.learner.minibatches <= pack.batch_rows <= 2
+
+
 def test_controls_take_their_share_of_the_environments(trials, tmp_path):
     plain, controlled = planned(tmp_path), planned(tmp_path, "--control 4")
     assert controlled.num_policies == plain.num_policies
