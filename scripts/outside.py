@@ -140,8 +140,10 @@ def interpreter(folder: Path) -> Path:
 
 
 def last_words(said: str) -> str:
-    """Return the end of what a command printed, as one line."""
-    return " ".join([line for line in said.splitlines() if line.strip()][-LAST_LINES:])[-300:]
+    """Return the error line of what a command printed, or its end, as one line."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("pbt-rl:")]
+    return ours[-1][:160] if ours else " ".join(lines[-LAST_LINES:])[-300:]
 
 
 def training(package: Package, seconds: float) -> list[str]:
@@ -209,6 +211,7 @@ def _filmed(_said: str) -> dict[str, str]:
     return {"film": "yes"}
 
 
+NO_FILM = {"cannot render": "no: it renders nothing", "cannot be drawn": "no: there was no OpenGL"}
 SAYS = {"check": _checked, "train": _trained, "eval": _played, "film": _filmed}
 
 
@@ -237,7 +240,10 @@ def write_table(folder: Path) -> None:
             mistake[1] if (mistake := re.search(r"MISTAKE: ([^;]*)", found["check"])) else found["check"],
             *([refused, "", ""] if refused else [shortened(found["sees"]), found["frames"], found["rate"]]),
             found.get("eval", ""),
-            "no: it renders nothing" if "cannot render" in found.get("film", "") else found.get("film", ""),
+            next(
+                (text for said, text in NO_FILM.items() if said in found.get("film", "")),
+                found.get("film", ""),
+            ),
         ]
         lines.append("| " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |")
     said = f"{', '.join(sorted(seconds))} s of training of four members each, by `scripts/outside.py`:"
