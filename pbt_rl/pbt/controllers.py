@@ -198,7 +198,7 @@ class Around:
 def innermost(controller: Controller, report: PopulationReport) -> tuple[Controller, PopulationReport]:
     """Return the controller that decides, inside those around it, and what it is shown of a report."""
     while isinstance(controller, Around):
-        controller, report = controller.controller, controller.seen(report)
+        report, controller = controller.seen(report), controller.controller
     return controller, report
 
 
