@@ -198,8 +198,7 @@ class Around:
 def innermost(controller: Controller, report: PopulationReport) -> tuple[Controller, PopulationReport]:
     """Return the controller that decides, inside those around it, and what it is shown of a report."""
     while isinstance(controller, Around):
-        report = controller.seen(report)
-        controller = controller.controller
+        report, controller = controller.seen(report), controller.controller
     return controller, report
 
 
