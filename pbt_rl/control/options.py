@@ -19,7 +19,7 @@ def number_of_controls(control: float, population: int) -> int:
 class ControlOptions:
     """Members that no controller sees."""
 
-    control: float = option(0.0, at_least=0, at_most=100_000, zero="none")
+    control: float = option(0.0, at_least=0, at_most=100_000, zero="none", common=True)
     """A control group, to see whether the population does better than its draws left alone: so many more members, or
     below 1 that share of --num-policies (rounded up). Control i begins as member i does and trains on as many frames;
     it is never compared, changed or copied. All members play the final games, and `report` compares both groups."""

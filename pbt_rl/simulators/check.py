@@ -146,6 +146,8 @@ def _play(env: ResidentEnv, weights_PK: Tensor, steps: int, played: Played) -> N
             step = env.step(action)
         checks.step(step)
         checks.values(step.obs)
+        checks.rewards(step.reward)
+        checks.ends(step.terminated, step.truncated)
         wrong = [text for text, so in zip(checks.KINDS, checks.wrong.any(0).tolist(), strict=True) if so]
         if wrong:
             raise EnvSetupError(wrong[0])

@@ -11,5 +11,7 @@ from pbt_rl.options import option
 class SimulatorOptions:
     """Rows that the learner steps itself."""
 
-    rows: int = option(0, at_least=0, zero="--learner.batch / --learner.rollout", may_change=True)
+    rows: int = option(
+        0, at_least=0, zero="--learner.batch / --learner.rollout", may_change=True, common=True
+    )
     """Rows of each policy in a simulator on the device (see docs/own-simulator.md); a batch is their rollout."""

@@ -251,7 +251,7 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=(PB2,),
     ),
     *_of(
-        "pbt_rl/pbt/exploit.py",
+        "pbt_rl/pbt/published/orion.py",
         ("backtrack: any better elite", "if worse_than >= int(self.quantile * total):", "if worse_than:"),
         tests=(SELECTION,),
     ),

@@ -89,7 +89,7 @@ def test_the_commands_of_the_pages_of_families_are_understood(command, tmp_path,
     monkeypatch.delitem(sys.modules, "orchard", raising=False)
     if "envpool/" in command:  # the one family whose package is not among those of development: it is large
         pytest.importorskip("envpool")
-    for package in ("gymnax", "mjlab", "minigrid"):
+    for package in ("gymnax", "mjlab", "isaaclab", "minigrid"):
         if f"{package}/" in command:
             pytest.importorskip(package)
     config, _ = parse_train(shlex.split(command)[2:])

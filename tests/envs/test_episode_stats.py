@@ -93,7 +93,7 @@ def test_without_statistics_there_are_none_in_poisoned_and_fresh_memory():
         ({"won": float("nan"), "y": 2.0}, {"y": 2.0}, r"'won' is (np\.float64\()?nan"),
         ({"won": None, "y": 2.0}, {"y": 2.0}, "'won' is None|'won' is (np.float64.)?nan"),
         ({"won": np.array([1.0, 2.0]), "y": 2.0}, {"y": 2.0}, "'won' is"),
-        ({7: 1.0, "y": 2.0}, {"y": 2.0}, "7 is 1.0|'7'"),
+        ({7: 1.0, "y": 2.0}, {"y": 2.0}, "7 is (1.0|no name)|'7'"),
     ],
 )
 def test_other_statistics_are_left_out_and_told_once(stats, kept, wrong, mode):

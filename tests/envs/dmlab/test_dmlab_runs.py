@@ -221,6 +221,6 @@ def test_the_familys_recipe(lab):  # noqa: F811
 def test_an_unknown_recipe_is_one_clear_error():
     with pytest.raises(
         ConfigError,
-        match=r"--recipe nix cannot be used: the recipes are dmlab30-pbt, fun-atari, unreal-dmlab$",
+        match=r"--recipe nix cannot be used: the recipes are dmlab30-pbt, (rsl-ppo, )?fun-atari, unreal-dmlab$",
     ):
         parse_train(["--recipe", "nix", "--env", SHORT])
