@@ -32,6 +32,7 @@ def test_lost_rounds_cannot_be_audited(tmp_path):
         audit(recorded(tmp_path, {"progress": 7, "round": 3}))
 
 
+@pytest.mark.long
 def test_events_are_not_kept_as_a_journal_of_weeks_has_gigabytes(tmp_path, monkeypatch, capsys):
     run = recorded(tmp_path, {"progress": 7}, limit_frames=30_000)
     events = []

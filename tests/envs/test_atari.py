@@ -200,6 +200,7 @@ def test_a_cut_game_is_truncated_and_not_terminated():
     assert (history["length"][ends, 0] == 9).all(), "of ten steps the first was FIRE"
 
 
+@pytest.mark.long
 def test_balls_are_launched_in_any_of_four_frames():
     """Which decides how they fly: no-ops in steps of four frames would launch all of them alike."""
 

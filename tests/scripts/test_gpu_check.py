@@ -230,6 +230,7 @@ def test_a_stage_that_dies_is_a_result(monkeypatch):
     json.dumps(found)
 
 
+@pytest.mark.long
 def test_a_stage_that_takes_too_long_costs_itself_alone(monkeypatch, capsys, tmp_path):
     kept = tmp_path / "found.json"
     words = ["--device=cpu", "--env=toy/identity", "--only=facts,turn", "--minutes=3", f"--json={kept}"]
