@@ -146,8 +146,8 @@ class EnvSpec:
     tasks: tuple[str, ...] = ()
     task_cap: float | None = None
     critic: tuple[str, ...] = field(default=(), compare=False)
-    """Not compared: a unit does not know what the user adds."""
-    notes: tuple[str, ...] = ()
+    """Not compared: a unit does not know what the user adds. Nor are notes, which are words."""
+    notes: tuple[str, ...] = field(default=(), compare=False)
     resident: bool = False
 
 

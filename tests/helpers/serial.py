@@ -47,7 +47,7 @@ TIMES = (
     "seconds_left",
     "frames_per_second",
 )
-BY_THE_CLOCK = ("progress", "checkpoint")
+BY_THE_CLOCK = ("progress", "checkpoint", "remark")
 
 
 def run(out, name, options, **more):
