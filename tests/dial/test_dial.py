@@ -65,6 +65,20 @@ def test_what_the_user_gives_stays(trials, tmp_path):
     assert len(trials) == 1
 
 
+def test_a_trial_without_a_batch_is_made_again_and_is_longer(monkeypatch, tmp_path):
+    tried = []
+
+    def run(config, seconds):
+        tried.append(seconds)
+        members = [{"frames": 0 if len(tried) == 1 else 4000, "episodes": 0}] * 4
+        return Trial(config, {"frames_per_second": 0.0 if len(tried) == 1 else 800.0, "members": members})
+
+    monkeypatch.setattr(dial, "tried_run", run)
+    monkeypatch.setattr(dial, "played", lambda *_: Episodes((20, 60, 25), 100, None))
+    assert planned(tmp_path).pbt.ready == "timed"
+    assert tried == [pytest.approx(3, abs=1), dial.MOST_TRIAL_SECONDS]
+
+
 def test_few_environments_are_in_fewer_minibatches(monkeypatch, tmp_path):
     members = [{"frames": 1000, "episodes": 40}] * 4
     monkeypatch.setattr(
