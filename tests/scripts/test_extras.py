@@ -20,7 +20,16 @@ from tests.helpers.deletions import (
 )
 
 EXTRAS = extras()
-OF_NO_ROOM = ("tests/docs", "tests/scripts", "scripts/lab", "scripts/bench.py")
+OF_NO_ROOM = (
+    "tests/docs",
+    "tests/scripts",
+    "scripts/lab",
+    "scripts/bench.py",
+    "scripts/resident_bench.py",
+    "scripts/storm.py",
+    "scripts/storm_checks.py",
+    "scripts/storm_counting.py",
+)
 """Not the core's: they are about pages and scripts, which know all extras, or stand on such."""
 
 
