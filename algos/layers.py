@@ -31,7 +31,7 @@ def tanh(x: Tensor) -> Tensor:
     That is most of what a small network takes to act: for 1,024 x 64 numbers torch.tanh takes 167 us, its logistic
     function 30 (torch 2.13, Zen 4). Exported networks have torch's.
     """
-    exported = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+    exported = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call] # torch's
     if x.device.type != "cpu" or x.dtype != torch.float32 or exported:
         return torch.tanh(x)
     if not torch.is_grad_enabled():

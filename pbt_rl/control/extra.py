@@ -18,6 +18,19 @@ def MORE_MEMBERS(config: Config) -> int:
     return number_of_controls(config.group(ControlOptions).control, config.num_policies)
 
 
+def PLAN_NOTES(config: Config) -> list[str]:
+    """Return which members are controls, for the plan of a run."""
+    more, last = MORE_MEMBERS(config), config.members - 1
+    if not more:
+        return []
+    which = (
+        f"member {last} is a control, which begins as the first member does and is"
+        if more == 1
+        else f"members {config.num_policies} to {last} are controls, which begin as the first members do and are"
+    )
+    return [f"note: {which} never changed or copied (--control)"]
+
+
 AROUND = "pbt_rl.control.controller:around"
 """See `run.resolved.build_controller`."""
 CHECKS = "pbt_rl.control.controller:check"

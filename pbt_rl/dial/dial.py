@@ -140,8 +140,8 @@ def _measured(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
     return _options(config, given, spec, _from_trial(spec, episodes, trial), seconds)
 
 
-BESIDE: Mapping[str, Any] = {"control": 0.0, "init_from": ()}
-"""Options of other extras, as a trial has them."""
+BESIDE: Mapping[str, Any] = {"hours": None, "control": 0.0, "init_from": ()}
+"""Options of extras, as a trial has them."""
 
 
 def _without(config: Config, *names: str) -> dict[str, Any]:
@@ -151,7 +151,6 @@ def _without(config: Config, *names: str) -> dict[str, Any]:
 def _for_trial(config: Config) -> Config:
     return replace(
         config,
-        hours=None,  # type: ignore[call-arg]
         train_for_frames=10**15,
         stop_at_objective=None,
         slots=0,

@@ -277,16 +277,6 @@ def _notes(resolved: ResolvedRun) -> list[str]:
         notes += more(config)
     if controller_entry(config.controller).compares and config.pbt.enabled and config.num_policies > 1:
         notes += filter(None, [_comparison_note(config)])
-    if config.controls:
-        last = config.members - 1
-        which = (
-            f"member {last} is a control"
-            if config.controls == 1
-            else f"members {config.num_policies} to {last} are controls"
-        )
-        notes.append(
-            f"note: {which} (--control), which begin as the first members do and are never changed or copied"
-        )
     if config.searches:
         return notes
     for pack in resolved.plan.packs:

@@ -97,7 +97,7 @@ def row(env: str, folder: RunFolder) -> str:
         f"`{env}`",
         config.num_policies,
         each,
-        f"{config.pbt.period_seconds:g} s",  # type: ignore[attr-defined]
+        f"{config.pbt.period_seconds:g} s",  # type: ignore[attr-defined] # of an extra
         len(rounds),
         f"{compared:.1f}",
         "bit for bit" if audit.returncode == 0 else "differs",

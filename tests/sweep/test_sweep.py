@@ -95,6 +95,8 @@ def test_words_of_the_sweep_and_of_its_runs():
         (lambda: _grid(["a=1", "a=2"]), "give all its values at once"),
         (lambda: _grid(["env-option=a='x"]), "--grid env-option=a='x cannot be used: No closing quotation"),
         (lambda: _grid(["seed=1"]), "--seeds for seeds"),
+        (lambda: _grid(["hours=1,2"]), "each of its runs would measure a machine that they share"),
+        (lambda: _parted(["--hours", "1"]), "--hours cannot be used with pbt-rl sweep: each of its runs"),
         (lambda: _parted(["--seeds"]), "--seeds needs values"),
         (lambda: _parted(["--jobs"]), "--jobs needs a value"),
         (lambda: _parted(["--overwrite"]), "--overwrite cannot be used with pbt-rl sweep"),

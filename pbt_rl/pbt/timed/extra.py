@@ -8,6 +8,7 @@ from pbt_rl.pbt.timed.rule import Timed
 
 READY_RULES = {
     "timed": ReadyRule(
+        # mypy does not know the fields of PBT_FIELDS
         lambda pbt: Timed(pbt.period_seconds, pbt.start_seconds, pbt.min_episodes),  # type: ignore[attr-defined]
         ("pbt.period_seconds", "pbt.start_seconds", "pbt.min_episodes"),
         by_time=True,
