@@ -36,7 +36,7 @@ demo: $(READY)
 	@echo "Play the best member:  $(BIN)/pbt-rl eval runs/demo --video demo.mp4"
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not slow and not long and not nodes and not resident" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not long and not nodes and not resident" $(ARGS)
 
 test-long: $(READY)
 	$(BIN)/python -m pytest -m "long and not slow and not nodes and not resident" $(ARGS)

@@ -52,6 +52,16 @@ RIGHT = ("answers", "replays", "math", "races", "recording", "members", "leak", 
 LEAST_SECONDS = 10.0
 """A stage for which less is left is not begun."""
 MOST_SECONDS = {"facts": 40.0, "limit": 60.0, "replays": 120.0, "math": 90.0, "serial": 80.0, "two": 120.0}
+RESERVED_SECONDS = {
+    "answers": 20.0,
+    "replays": 45.0,
+    "math": 30.0,
+    "races": 25.0,
+    "limit": 35.0,
+    "recording": 10.0,
+}
+"""What the stages before leave to one of WORTH, so that a slow one costs itself alone: 1.5 times what it takes on two
+idle cores."""
 STAGE_SECONDS = 75.0
 """Most of any other stage, and of one that trains beside the training itself."""
 SLOW = "GPU_CHECK_SLOW"
@@ -127,7 +137,7 @@ def main() -> int:
     end = time.monotonic() + 60 * (min(4.0, arguments.minutes) if arguments.quick else arguments.minutes)
     for stage in asked:
         began = time.monotonic()
-        seconds = min(_most_seconds(stage, arguments.seconds), end - began)
+        seconds = seconds_of(stage, asked, end - began, arguments.seconds)
         if seconds < LEAST_SECONDS:
             results[stage] = {"no time": True}
         else:
@@ -154,6 +164,17 @@ def planned(policies: str, *, quick: bool) -> tuple[str, ...]:
 
 def _most_seconds(stage: str, training: float) -> float:
     return training + STAGE_SECONDS if stage.startswith(TRAIN) else MOST_SECONDS.get(stage, STAGE_SECONDS)
+
+
+def _reserved_seconds(stage: str, training: float) -> float:
+    return 2 * training if stage.startswith(TRAIN) else RESERVED_SECONDS.get(stage, 0.0)
+
+
+def seconds_of(stage: str, asked: Sequence[str], left: float, training: float) -> float:
+    """Return the most seconds of a stage. left: of all, in seconds. training: of one run of `train`, in seconds."""
+    later = [other for other in asked[asked.index(stage) + 1 :] if other in WORTH]
+    reserved = sum(_reserved_seconds(other, training) for other in later)
+    return min(_most_seconds(stage, training), max(left - reserved, LEAST_SECONDS), left)
 
 
 def in_process(

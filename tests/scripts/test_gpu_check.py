@@ -230,6 +230,19 @@ def test_a_stage_that_dies_is_a_result(monkeypatch):
     json.dumps(found)
 
 
+@pytest.mark.parametrize("slow", ["answers", "replays", "math", "races", "limit", "train8"])
+def test_a_slow_stage_leaves_the_next_ones_their_time(slow):
+    left, given = 240.0, {}
+    stages = check().planned("8", quick=True)
+    for stage in stages:
+        given[stage] = check().seconds_of(stage, stages, left, 30.0)
+        usual = check().RESERVED_SECONDS.get(stage, 45.0 if stage == "train8" else 5.0)
+        left -= given[stage] if stage == slow else usual / 1.5
+    assert all(given[stage] >= check().RESERVED_SECONDS.get(stage, 0.0) for stage in stages)
+    assert given["train8"] >= 60.0
+    assert left >= 0
+
+
 @pytest.mark.long
 def test_a_stage_that_takes_too_long_costs_itself_alone(monkeypatch, capsys, tmp_path):
     kept = tmp_path / "found.json"
