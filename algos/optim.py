@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .fused import adam_kernel
+from pbt_rl.extras import offered
+
 from .jit import finite_kernel
 
 ADAM_EPS = 1e-5
@@ -138,8 +140,15 @@ def adam(
                     np.float32(ADAM_EPS),
                 )
         return
-    step = adam_kernel(param_GN.device, adam_torch, ADAM_EPS) or adam_torch
+    step = _adam_on(param_GN.device)
     step(param_GN, grad_GN, mean_GN, square_GN, scale_G, step_G, beta1_G, beta2_G, root_G)
+
+
+@cache
+def _adam_on(device: torch.device) -> Callable[..., None]:
+    """Return what steps policies on a device: an extra's kernel, if one can be used there."""
+    kernels = (make(device, adam_torch, ADAM_EPS) for make in offered(__package__ or "", "ADAM_KERNEL"))
+    return next(filter(None, kernels), adam_torch)
 
 
 def adam_torch(

@@ -6,6 +6,7 @@ Axes: T steps, R rows of a unit (R = P * b, policy-major), P policies, B = b row
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,41 @@ def shapes_on_device(
         OBS + name: ((layout.history + steps + 1, rows, *layout.kept[1]), layout.kept[0])
         for name, layout in layouts.items()
     }
+
+
+@dataclass(frozen=True)
+class Memory:
+    """All that the units of a sampler have on the device, of one kind in one piece."""
+
+    rollouts: dict[str, Tensor]
+    """Name as in `shapes_on_device` -> [rollouts, ...]."""
+    stacks: dict[str, Tensor]
+    """Name -> [units, R, H, W]."""
+    states: Tensor
+    """[units, R, S] recurrent state before the newest observation."""
+
+    @classmethod
+    def make(
+        cls,
+        layouts: Mapping[str, ObsLayout],
+        steps: int,
+        rows: int,
+        action: tuple[int, torch.dtype],
+        state_size: int,
+        device: torch.device,
+        rollouts: int,
+        units: int,
+    ) -> Memory:
+        """Make it, poisoned but for the states."""
+        shapes = shapes_on_device(layouts, steps, rows, action, state_size)
+        return cls(
+            {name: poisoned((rollouts, *shape), dtype, device) for name, (shape, dtype) in shapes.items()},
+            {
+                name: stack.view(units, rows, *stack.shape[1:])
+                for name, stack in make_stacks(layouts, units * rows, device).items()
+            },
+            torch.zeros(units, rows, state_size, device=device),
+        )
 
 
 class Rollout(Transitions[NDArray[Any]]):

@@ -24,7 +24,7 @@ from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.own import NetworkError
 from pbt_rl.algos.own_loss import check_loss
 from pbt_rl.algos.pack import Pack, Packing
-from pbt_rl.algos.streams import streams_of
+from pbt_rl.algos.serving import Streams
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs.base import ACTION_MASK, LAST, EnvSpec
 from pbt_rl.errors import ConfigError, require
@@ -203,7 +203,7 @@ def minibatch_steps(config: Config, plan: PackPlan) -> int:
 def packings(
     config: Config, device: torch.device, spec: EnvSpec, slots: int, steps: int
 ) -> tuple[Packing, ...]:
-    """Return how a pack may compute its policies; of several the first, unless a trial finds a faster one (trial.py).
+    """Return how a pack may compute its policies; of several the first, unless an acceleration finds a faster one.
 
     steps: see `minibatch_steps`. On a CPU images alone keep the cores busy, while for vectors the calls cost more than
     the arithmetic, unless steps are many. Elsewhere it is measured, but not for a run that has to be the same every
@@ -262,12 +262,13 @@ def build_pack(
     holders: Sequence[int | None] | None = None,
     packing: Packing | None = None,
     net: PolicyNet | None = None,
+    streams: Streams | None = None,
 ) -> Pack:
     """Make the pack of a plan; the weights are drawn by `seed` and the members' ids.
 
     holders: member of each slot; default: the first members. values: of each slot, which nothing reads in a slot
     without a holder. packing: default: the first that comes into question. net: every policy begins with these weights
-    instead, which is faster than drawing them.
+    instead, which is faster than drawing them. streams: see `Pack`.
     """
     device = torch.device(plan.device)
     held = plan.members[: plan.slots] if holders is None else holders
@@ -292,7 +293,7 @@ def build_pack(
         optimizer=config.algorithm.optimizer,
         normalized_obs=normalized_obs(config, spec),
         normalize_returns=config.learner.normalize_returns,
-        streams=streams_of(device, threads=config.mode == "async"),
+        streams=streams,
     )
 
 

@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from pbt_rl.algos import recording
+from pbt_rl.graphs import recording
 from tests.helpers.driven import FRAMES, GAUSSIAN, DrivenLearner
 from tests.helpers.pretend import PretendRecorder, pretend_device
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from pbt_rl.algos import recording
 from pbt_rl.algos.own import NetworkError
+from pbt_rl.graphs import recording
 from tests.helpers.driven import FRAMES, GAUSSIAN, DrivenLearner
 from tests.helpers.pretend import PretendRecorder, pretend_device
 
@@ -171,10 +171,10 @@ def test_slots_without_a_holder_are_left_out_as_before(recorder):
         driven.hand_over(2, leaves=2, enters=None)
         recorded = len(recorder.recorded)
         driven.batches(1)
-        assert not driven.learner.sampler.recorded_turns
+        assert not driven.learner.sampler.recorded.possible
         driven.hand_over(2, leaves=None, enters=2)
         driven.batches(1)
-        assert driven.learner.sampler.recorded_turns
+        assert driven.learner.sampler.recorded.possible
         assert len(recorder.recorded) == recorded
 
 
@@ -194,5 +194,5 @@ def test_what_cannot_be_recorded_goes_call_by_call(device, monkeypatch, error):
     ):
         warnings.simplefilter("always")
         driven.batches(2)
-        assert not driven.learner.sampler.recorded_turns
+        assert not driven.learner.sampler.recorded.possible
     assert any("turns are not recorded" in str(one.message) for one in said)

@@ -10,14 +10,14 @@ import warnings
 import pytest
 import torch
 
-from pbt_rl.algos import fused
+from pbt_rl.algos.fused import kernel as fused
 from pbt_rl.algos.optim import ADAM_EPS, adam_torch
 from tests.helpers.pretend import DEVICE, pretend_device
 from tests.helpers.runs import ROOT
 
 SAME = """
 import torch
-from pbt_rl.algos import fused
+from pbt_rl.algos.fused import kernel as fused
 from pbt_rl.algos.optim import ADAM_EPS, adam_torch
 
 step = fused.make_adam(ADAM_EPS)
@@ -103,4 +103,3 @@ def test_where_it_cannot_be_made_the_plain_program_is_used(monkeypatch, error):
         assert fused.adam_kernel(torch.device("cuda:5"), adam_torch, ADAM_EPS) is None
     assert str(error) in str(said[0].message)
     assert fused.adam_kernel(torch.device("cpu"), adam_torch, ADAM_EPS) is None
-    fused.adam_kernel.cache_clear()

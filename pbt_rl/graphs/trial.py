@@ -16,11 +16,12 @@ from torch import Tensor
 
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack, Packing
-from pbt_rl.algos.recording import RUNS, NotRecordedError, Recording, broken, recorder_of
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
+from pbt_rl.graphs.recording import RUNS, NotRecordedError, Recording, broken, recorder_of
+from pbt_rl.graphs.streams import streams_of
+from pbt_rl.graphs.turns import MOST_UNITS
 from pbt_rl.learner.build import build_net, build_pack, obs_layouts, packings_of
-from pbt_rl.learner.turns import MOST_UNITS
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.plan import PackPlan
 
@@ -60,7 +61,8 @@ def fastest_packing(
     for packing in candidates:
         if packing in without:
             continue
-        pack = build_pack(config, spec, plan, values, config.seed, packing=packing, net=net)
+        streams = streams_of(torch.device(plan.device), threads=config.mode == "async")
+        pack = build_pack(config, spec, plan, values, config.seed, packing=packing, net=net, streams=streams)
         pack.streams.begin()
         try:
             with pack.streams.learning():

@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from pbt_rl.algos import recording
-from pbt_rl.learner import trial
+from pbt_rl.graphs import device, recording, trial
 from pbt_rl.wire.messages import LearnerReady
 from tests.helpers.driven import FRAMES, DrivenLearner
 from tests.helpers.pretend import DEVICE, pretend_device
@@ -184,6 +183,14 @@ def test_a_candidate_is_tried_a_few_times_and_its_best_counts():
     assert len(calls) == recording.RUNS + trial.TRIES
 
 
+class AgainError(Exception):
+    """The process would begin again, with this setup."""
+
+
+def again(setup, _connection_fd):
+    raise AgainError(setup)
+
+
 def test_a_candidate_whose_recording_breaks_ends_the_trial_and_is_left_out_of_the_next(monkeypatch):
     state = {"broken": False}
     tried = []
@@ -197,14 +204,14 @@ def test_a_candidate_whose_recording_breaks_ends_the_trial_and_is_left_out_of_th
 
     monkeypatch.setattr(trial, "_seconds", seconds)
     monkeypatch.setattr(trial, "broken", lambda: state["broken"])
+    monkeypatch.setattr(device, "begin_again", again)
     with pretend_device():
-        with pytest.raises(trial.BrokenTrialError) as raised:
+        with pytest.raises(AgainError) as raised:
             DrivenLearner(device=str(DEVICE), obs=FRAMES, packing="auto")
-        assert raised.value.packing == "bmm"
+        (setup,) = raised.value.args
+        assert setup.without == ("bmm",)
         state["broken"] = False
-        with DrivenLearner(
-            device=str(DEVICE), obs=FRAMES, packing="auto", without=(raised.value.packing,)
-        ) as driven:
+        with DrivenLearner(device=str(DEVICE), obs=FRAMES, packing="auto", without=setup.without) as driven:
             assert driven.learner.pack.packing in ("loop", "vmap")
             assert "bmm breaks what is recorded" in ready_note(driven)
 
@@ -212,14 +219,13 @@ def test_a_candidate_whose_recording_breaks_ends_the_trial_and_is_left_out_of_th
 AGAIN = """
 import os
 import sys
-from pbt_rl.learner.setup import BeginAgain, begin_again
-from pbt_rl.learner.setup import LearnerSetup
+from pbt_rl.graphs.again import begin_again
 from multiprocessing.connection import Connection
 
 first = Connection(int(sys.argv[1]))
 said = first.recv()
-if isinstance(said, BeginAgain):
-    Connection(said.connection_fd).send((os.getpid(), said.setup))
+if said.connection_fd >= 0:
+    Connection(said.connection_fd).send((os.getpid(), said))
 else:
     begin_again(said, first.fileno())
 """

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pbt_rl.algos import recording
 from pbt_rl.algos.own import NetworkError
+from pbt_rl.graphs import recording
 from tests.helpers.pretend import DEVICE, pretend_device
 
 GPU = torch.device("cpu:1")

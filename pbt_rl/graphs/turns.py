@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,53 +22,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pbt_rl.algos.distributions import Distribution
-from pbt_rl.algos.fields import poisoned
 from pbt_rl.algos.observations import ObsLayout, push_frames_torch
 from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.recording import RUNS, NotRecordedError, Recorder, Recording, Replays
-from pbt_rl.algos.rollout import OBS, Rollout, make_stacks, shapes_on_device
-from pbt_rl.learner.gpu import host_buffer
+from pbt_rl.algos.rollout import OBS, Memory, Rollout
+from pbt_rl.graphs.memory import host_buffer
+from pbt_rl.graphs.recording import RUNS, NotRecordedError, Recorder, Recording, Replays, recorder_of
+from pbt_rl.learner.sampler import Sampler, ServedUnit
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Units of a turn."""
 MOST_UNITS = SIZES[-1]
 INDICES = 5
 """Numbers that say where a unit's step belongs: see `Place`."""
-
-
-@dataclass(frozen=True)
-class Memory:
-    """All that the units of a sampler have on the device."""
-
-    rollouts: dict[str, Tensor]
-    """Name as in `shapes_on_device` -> [rollouts, ...]."""
-    stacks: dict[str, Tensor]
-    """Name -> [units, R, H, W]."""
-    states: Tensor
-    """[units, R, S] recurrent state before the newest observation."""
-
-    @classmethod
-    def make(
-        cls,
-        layouts: Mapping[str, ObsLayout],
-        steps: int,
-        rows: int,
-        action: tuple[int, torch.dtype],
-        state_size: int,
-        device: torch.device,
-        rollouts: int,
-        units: int,
-    ) -> Memory:
-        """Make it, poisoned but for the states."""
-        shapes = shapes_on_device(layouts, steps, rows, action, state_size)
-        return cls(
-            {name: poisoned((rollouts, *shape), dtype, device) for name, (shape, dtype) in shapes.items()},
-            {
-                name: stack.view(units, rows, *stack.shape[1:])
-                for name, stack in make_stacks(layouts, units * rows, device).items()
-            },
-            torch.zeros(units, rows, state_size, device=device),
-        )
 
 
 @dataclass(frozen=True)
@@ -247,3 +213,62 @@ class RecordedTurns:
         envs = rows // policies
         x_PMb = x_PB.reshape(policies, columns // envs, envs, *shape)
         return x_PMb.transpose(0, 1).reshape(columns // envs, rows, *shape)
+
+
+class RecordedSampler(Sampler):
+    """Serves units by recorded turns, where turns can be recorded."""
+
+    SPARE = 1
+
+    def __init__(self, pack: Pack, *arguments: Any, **more: Any) -> None:
+        super().__init__(pack, *arguments, **more)
+        recorder = recorder_of(pack.device)
+        assert recorder is not None, "nothing is recorded on this device"
+        parts = (pack, self.distribution, self.generator, self._layouts, self.memory)
+        self.recorded = RecordedTurns(*parts, recorder)
+
+    @property
+    def replays(self) -> Replays:
+        """Count of turns."""
+        return self.recorded.replays
+
+    def record_turns(self) -> None:
+        """Record turns of every size; what a run reads stays as it is."""
+        with self._pack.streams.acting():
+            self.recorded.record(len(self.units))
+
+    def take_turns(self, ready: list[ServedUnit]) -> None:
+        """See `Sampler`: as many units at once as a recorded turn has."""
+        if not self.recorded.possible or not all(unit.taken for unit in ready):
+            super().take_turns(ready)
+            if ready:
+                self.replays.count(replayed=False)
+            return
+        for begin in range(0, len(ready), MOST_UNITS):
+            units = ready[begin : begin + MOST_UNITS]
+            for unit in units:
+                self._arrive(unit)
+            self._act_recorded(units)
+
+    def _act_recorded(self, units: list[ServedUnit]) -> None:
+        """Do the same as `_act` by recorded calls, which also take the observations in."""
+        streams, updates = self._pack.streams, self._shared.pack.updates.copy()
+        places = [
+            Place(
+                unit.number,
+                unit.rollout,
+                unit.t,
+                self._next_rollout(unit) if unit.t == self._steps else None,
+                unit.box.step.obs,
+                unit.box.step.first,
+            )
+            for unit in units
+        ]
+        for unit, place, action_RA in zip(units, places, self.recorded.serve(places), strict=True):
+            if place.following is not None:
+                place.rollout.ready = streams.mark()
+                self._shared.full.append(place.rollout)
+                unit.rollouts += 1
+                self._go_on_in(unit, place.following)
+            unit.rollout.updates[unit.t] = updates
+            self._answer(unit, action_RA)

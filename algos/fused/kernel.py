@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -26,7 +25,6 @@ AdamKernel = Callable[..., None]
 """Takes what `adam_torch` takes, and the number that is added to the root."""
 
 
-@cache
 def adam_kernel(device: torch.device, plain: AdamKernel, eps: float) -> AdamKernel | None:
     """Return the kernel for a device; None where it cannot be used. plain: what it must equal.
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .own import NetworkError
+from pbt_rl.algos.own import NetworkError
 
 Replay = Callable[[], None]
 """Carries a recorded program out."""
@@ -280,3 +280,8 @@ def recorder_of(device: torch.device) -> Recorder | None:
     """Return what records on this device; None where calls cost little or cannot be recorded."""
     make = RECORDERS.get(device.type)
     return None if make is None else make(device)
+
+
+def records(device: torch.device) -> bool:
+    """Whether anything is recorded on this device."""
+    return device.type in RECORDERS

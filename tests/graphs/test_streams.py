@@ -147,8 +147,8 @@ def test_a_publication_is_taken_when_it_is_whole_and_an_exchange_at_the_next_tur
     assert not order.found
 
 
-OF_LOCKED_MEMORY = ("algos/rollout.py", "learner/turns.py", "algos/observations.py")
-"""They upload from mailboxes and buffers that are page-locked once (learner/gpu.py)."""
+OF_LOCKED_MEMORY = ("algos/rollout.py", "graphs/turns.py", "algos/observations.py")
+"""They upload from mailboxes and buffers that are page-locked once (graphs/memory.py)."""
 
 
 @pytest.mark.parametrize(

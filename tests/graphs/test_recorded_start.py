@@ -6,8 +6,8 @@ import time
 import pytest
 import torch
 
-from pbt_rl.algos import recording
-from pbt_rl.learner.learner import Learner
+from pbt_rl.graphs import recording
+from pbt_rl.graphs.device import CudaAcceleration
 from pbt_rl.wire.messages import LearnerReady, LearnerReport
 from tests.helpers.driven import FRAMES, DrivenLearner
 from tests.helpers.pretend import PretendRecorder, pretend_device
@@ -76,17 +76,15 @@ def test_nothing_is_recorded_once_there_are_two_threads(kind, device, recorder):
         live(driven, device)
         assert len(recorder.recorded) == recorded
         assert not device.faults
-        turns, steps = driven.learner.sampler.replays, driven.learner.trainer.replays
-        assert steps.replayed == steps.runs > 0
-        assert turns.runs - turns.replayed <= len(driven.actors), (
-            "a unit's first step alone goes call by call"
-        )
+        turns, steps = (driven.learner.acceleration.replayed()[name] for name in ("turns", "steps"))
+        assert steps.replayed == steps.of > 0
+        assert turns.of - turns.replayed <= len(driven.actors), "a unit's first step alone goes call by call"
 
 
 def test_a_recording_in_the_midst_of_a_run_meets_first_calls_of_the_other_thread(
     device, recorder, monkeypatch
 ):
-    monkeypatch.setattr(Learner, "_record", lambda self: self.pack.streams.begin())
+    monkeypatch.setattr(CudaAcceleration, "record", lambda *_: "")
     with DrivenLearner(device="pretend:0", epochs=2, packing="vmap") as driven:
         recorder.seconds = 0.3
         live(driven, device)
