@@ -257,6 +257,8 @@ class Kind:
     """(id, environment) -> spec of a row. Raises EnvSetupError."""
     make_unit: Callable[[str, Callable[[], Any], int, int, ShapingSource], Unit]
     """(id, what makes one environment, rows, seed, shaping) -> unit."""
+    all_rows: bool = False
+    """Whether one of them is all rows of a unit, as many as its `num_envs`; else one of them or one table of them."""
 
 
 def kinds() -> tuple[Kind, ...]:

@@ -11,7 +11,7 @@ from pbt_rl.envs import custom, registry
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, keywords, make_unit, probe, recipe
 from pbt_rl.envs.shaping import frames_per_step
-from pbt_rl.envs.vector import VectorUnit
+from pbt_rl.envs.vectors.unit import VectorUnit
 
 MODULE = """
 import gymnasium

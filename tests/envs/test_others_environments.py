@@ -14,7 +14,7 @@ from pbt_rl.envs.packages import named_by
 from pbt_rl.envs.registry import keywords
 from pbt_rl.envs.shaping import default_shaping, find_interface, frames_per_step
 from pbt_rl.envs.values import metadata_of, wrapped
-from pbt_rl.envs.vector import VectorUnit
+from pbt_rl.envs.vectors.unit import VectorUnit
 
 BOX = spaces.Box(0, 1, (2,), np.float32)
 

@@ -11,7 +11,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from pbt_rl.envs.base import EnvSetupError, private_step_arrays
 from pbt_rl.envs.gym import GymUnit
-from pbt_rl.envs.vector import VectorUnit, describe_vector
+from pbt_rl.envs.vectors.unit import VectorUnit, describe_vector
 
 counting = pytest.importorskip("pbt_rl.envs.toys.counting")
 Counting, counting_errors = counting.Counting, counting.counting_errors

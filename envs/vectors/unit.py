@@ -24,8 +24,8 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from .actions import action_spec, rows_decoder
-from .base import (
+from ..actions import action_spec, rows_decoder
+from ..base import (
     ACTION_MASK,
     LARGEST_REWARD,
     MASK_UNREAD,
@@ -39,10 +39,10 @@ from .base import (
     training_info,
     write_stats,
 )
-from .critic import declared, with_critic
-from .episodes import EpisodeBook, differs, recorded_return, write_reset
-from .pulse import all_at_once, pulse_of
-from .shaping import (
+from ..critic import declared, with_critic
+from ..episodes import EpisodeBook, differs, recorded_return, write_reset
+from ..pulse import all_at_once, pulse_of
+from ..shaping import (
     default_shaping,
     find_interface,
     find_training_info,
@@ -51,8 +51,8 @@ from .shaping import (
     shaping_notes,
     unflatten,
 )
-from .spaces import Leaf, leaves_of, read_leaf, read_rows
-from .values import attribute, metadata_of, number_of, wrapped
+from ..spaces import Leaf, leaves_of, read_leaf, read_rows
+from ..values import attribute, metadata_of, number_of, wrapped
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 

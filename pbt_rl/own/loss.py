@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .algorithm import LossInputs, UpdateSettings
-from .own import place_of
+from pbt_rl.algos.algorithm import LossInputs, UpdateSettings
+from pbt_rl.own.parts import place_of
 
 POLICIES, SAMPLES = 2, 16
 INVALID = 4
