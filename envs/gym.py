@@ -18,7 +18,6 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from . import packages
 from . import time_limit as time_limits
 from .actions import action_spec, actions_decoder
 from .base import (
@@ -37,7 +36,8 @@ from .base import (
 )
 from .critic import declared, with_critic
 from .episodes import EpisodeBook, differs, recorded_return
-from .family import EnvOptions, atari_game, keywords_backend
+from .family import EnvOptions, keywords_backend
+from .family import names as other_names
 from .film import Picture
 from .gym_recipes import recipe
 from .pulse import ROW, beating, pulse_of
@@ -331,20 +331,25 @@ def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> Ma
     def make() -> gymnasium.Env[Any, Any]:
         try:
             # Our own checks cost less than the checker's, and they raise where it warns.
-            return packages.make(gym_id, disable_env_checker=True, **keywords)
+            others = other_names()
+            name = gym_id if others is None else others.registered(gym_id)
+            env: gymnasium.Env[Any, Any] = gymnasium.make(name, disable_env_checker=True, **keywords)
         except (gymnasium.error.Error, ImportError) as error:
             raise EnvSetupError(_cannot_make(gym_id, error)) from error
         except TypeError as error:
             if not keywords:
                 raise
             raise EnvSetupError(_cannot_make(gym_id, error)) from error
+        return env
 
     return make
 
 
 def _cannot_make(gym_id: str, error: Exception) -> str:
     close = [] if gym_id in gymnasium.registry else difflib.get_close_matches(gym_id, names())
-    close = [f"gym/{name}" for name in close] or [game for game in [atari_game(gym_id)] if game]
+    others = other_names()
+    game = "" if others is None else others.atari_game(gym_id)
+    close = [f"gym/{name}" for name in close] or [game] * bool(game)
     hint = f" Did you mean {', '.join(close)}?" if close else ""
     if not close and gym_id not in gymnasium.registry and ":" not in gym_id:
         hint = f" If a module of your own registers it, write gym/MODULE:{gym_id}."

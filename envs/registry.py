@@ -17,10 +17,9 @@ from pbt_rl.extras import discover
 from .atari import AtariOptions
 from .base import LAST, EnvSetupError, EnvSpec, FamilyOptions, ShapingSource, Unit
 from .critic import with_critic
-from .family import Backend, EnvOptions, Family, RawEnv, load_backend, meant
+from .family import Backend, EnvOptions, Family, RawEnv, load_backend, names
 from .film import Camera
 from .last import LastUnit, with_last
-from .packages import named_by
 from .values import typed
 
 __all__ = [
@@ -191,7 +190,8 @@ def family_of(env_id: str) -> Family | None:
         return FAMILIES[key]
     close = sorted(difflib.get_close_matches(key, FAMILIES), key=lambda family: FAMILIES[family].on_device)
     near = f"did you mean {close[0]}/{name or 'NAME'}?" if close else ""
-    hint = near or meant(env_id, FAMILIES)
+    others = names()
+    hint = near or ("" if others is None else others.meant(env_id, FAMILIES))
     if not hint:
         known = ", ".join(f"{family}/NAME" for family in FAMILIES)
         hint = f"write {known} (family/name), or module:factory for your own."
@@ -218,9 +218,11 @@ def _full(env_id: str) -> str:
     """Return `family/name` for an id that may be short, or begin with the package that registers it."""
     full = SHORT_NAMES.get(env_id, env_id)
     head = full.partition("/")[0]
-    if head in FAMILIES or ":" in full or head in plugins() or find_spec("gymnasium") is None:
+    others = names()
+    known = head in FAMILIES or ":" in full or head in plugins() or find_spec("gymnasium") is None
+    if known or others is None:
         return full
-    found = named_by(full)
+    found = others.named_by(full)
     return f"gym/{found}" if found else full
 
 

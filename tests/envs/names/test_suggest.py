@@ -1,7 +1,7 @@
 import pytest
 
 from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.envs.family import meant
+from pbt_rl.envs.names import meant
 from pbt_rl.envs.registry import FAMILIES, family_of
 
 MEANT = {

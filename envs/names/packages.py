@@ -12,12 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..extras import offered
-
-if TYPE_CHECKING:
-    import gymnasium
+from pbt_rl.extras import offered
 
 
 def _register_minatar() -> None:
@@ -50,7 +47,7 @@ def packages() -> Mapping[str, Package]:
     """Return the packages that are known, those of extras too."""
     return {
         **OWN,
-        **{name: one for more in offered(__package__ or "", "PACKAGES") for name, one in more.items()},
+        **{name: one for more in offered("pbt_rl.envs", "PACKAGES") for name, one in more.items()},
     }
 
 
@@ -117,9 +114,3 @@ def _found(name: str, package: str, new: set[str]) -> str:
     ends = [one for one in known_ids if one.lower() in {f"{p}{name}".lower() for p in prefixes}]
     ends = ends or [one for one in new if one.rpartition("/")[2] == name]
     return ends[0] if len(ends) == 1 else (f"{package}:{name}" if package else name)
-
-
-def make(gym_id: str, **keywords: Any) -> gymnasium.Env[Any, Any]:
-    """Make an environment by id; what it registers first is found by its package."""
-    found: gymnasium.Env[Any, Any] = _gymnasium().make(registered(gym_id), **keywords)
-    return found
