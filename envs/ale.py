@@ -52,7 +52,6 @@ from .base import (
 )
 from .episodes import EpisodeBook, write_reset
 from .family import Backend
-from .film import Camera, Picture
 from .pulse import all_at_once, pulse_of
 
 ENGINE_ROWS = 16
@@ -207,7 +206,7 @@ def probe(game: str, options: AtariOptions) -> EnvSpec:
     )
 
 
-def _engine(game: str, rows: int, options: AtariOptions, **picture: Any) -> Any:
+def engine(game: str, rows: int, options: AtariOptions, **picture: Any) -> Any:
     """Make the emulators of some rows; `picture` says how frames look. With the same seeds they play alike."""
     from ale_py.vector_env import AtariVectorEnv  # noqa: PLC0415 - families are imported when used
 
@@ -295,7 +294,7 @@ class AtariUnit:
         """What was given to the engine in the last step."""
 
     def _make(self, game: str, rows: int, options: AtariOptions) -> Any:
-        return _engine(game, rows, options)
+        return engine(game, rows, options)
 
     @property
     def grows(self) -> bool:
@@ -368,45 +367,6 @@ def _unknown_game(game: str, known: tuple[str, ...]) -> str:
     return f"atari/{game} is not an Atari game{hint} `pbt-rl envs` lists all {len(known)} games"
 
 
-# -- films ---------------------------------------------------------------------------------------------------
-
-
-class ColourTwin:
-    """The same Atari game as a unit's first a second time, in colour: whatever is pressed there is pressed here.
-
-    Both draw alike, as they have the same seed.
-    """
-
-    def __init__(self, game: str, options: AtariOptions, unit: AtariUnit) -> None:
-        self._unit = unit
-        self._seed: NDArray[np.int64] | None = unit.seed_R[:1]
-        height, width = SCREEN
-        self.frames_per_second = FRAMES_PER_SECOND / options.frame_skip
-        self._engine: Any = _engine(game, 1, options, img_height=height, img_width=width, grayscale=False)
-
-    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
-        """See Camera."""
-        if action_A is None:
-            frames, _ = self._engine.reset(seed=self._seed)
-            self._seed = None
-        else:
-            frames = self._engine.step(self._unit.pressed_R[:1])[0]
-        picture: Picture = frames[0, 0].copy()
-        return picture
-
-    def close(self) -> None:
-        """Release the engine."""
-        self._engine = None
-
-
-def film(
-    game: str, rows: int, seed: int, options: AtariOptions, shaping: ShapingSource
-) -> tuple[AtariUnit, Camera]:
-    """Make a unit with a camera on its row 0."""
-    unit = AtariUnit(game, rows, seed, options, shaping)
-    return unit, ColourTwin(game, options, unit)
-
-
 BACKEND = Backend(
     names=names,
     probe=lambda name, options: probe(name, options.of(AtariOptions)),
@@ -417,5 +377,4 @@ BACKEND = Backend(
     begins="the first emulators are made",
     for_evaluation=lambda options: options.with_family(raw_scores(options.of(AtariOptions))),
     played=lambda name, options: played(name, options.of(AtariOptions)),
-    film=lambda name, rows, seed, options, shaping: film(name, rows, seed, options.of(AtariOptions), shaping),
 )

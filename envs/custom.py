@@ -24,17 +24,12 @@ from ..extras import offered
 from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
 from .family import Backend, EnvOptions, Kind, backend_of_factory, keywords_backend, kinds
-from .film import Camera
-from .gym import GymUnit, RenderCamera, describe
+from .gym import GymUnit, describe
 from .gym_recipes import recipe
 from .pulse import all_at_once, pulse_of
 from .time_limit import making, time_limit
 
 GROUP = "pbt_rl.envs"
-REMEDY = (
-    ": its factory must return an environment whose render() gives a picture; with a parameter render_mode it is asked "
-    'for "rgb_array"'
-)
 CustomEnv = gymnasium.Env[Any, Any]
 """Or an object that one of `kinds()` is for."""
 
@@ -52,7 +47,7 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
         arguments.setdefault("num_envs", rows)
     check_keywords(env_id, factory, arguments)
     env: object = factory(**arguments)
-    kind = _kind_of(env)
+    kind = kind_of(env)
     if kind is None and not isinstance(env, gymnasium.Env):
         raise EnvSetupError(_not_usable(env_id, env))
     made: Any = env
@@ -68,13 +63,13 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
 def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
     """Make one environment, describe it and close it."""
     with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
-        other = _of_an_extra(env_id)
+        other = of_an_extra(env_id)
         if other is None:
             env = make(env_id, 1, keywords)
     if other is not None:
         return other.probe(env_id, EnvOptions(keywords=keywords))
     try:
-        kind = _kind_of(env)
+        kind = kind_of(env)
         return describe(env_id, env) if kind is None else kind.describe(env_id, env)
     finally:
         env.close()
@@ -82,59 +77,39 @@ def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
 
 def make_unit(env_id: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]) -> Unit:
     """Make R environments, or as many of another kind as R rows fill."""
-    other = _of_an_extra(env_id)
+    other = of_an_extra(env_id)
     if other is not None:
         return other.make_unit(env_id, rows, seed, EnvOptions(keywords=keywords), shaping)
     with all_at_once(pulse_of(shaping), rows):
         env = make(env_id, rows, keywords)
-    return _unit_of(env, env_id, rows, seed, shaping, keywords)
+    return unit_of(env, env_id, rows, seed, shaping, keywords)
 
 
-def _of_an_extra(env_id: str) -> Backend | None:
+def of_an_extra(env_id: str) -> Backend | None:
     """Return what makes the environment, if an extra knows the factory by its parameters."""
     return backend_of_factory(functools.partial(takes, find_factory(env_id)))
 
 
 def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
     """Make rows of tensors, which an extra does."""
-    other = _of_an_extra(env_id)
+    other = of_an_extra(env_id)
     assert other is not None
     assert other.make_resident is not None
     return other.make_resident(env_id, rows, seed, device, options)
 
 
-def film(
-    env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
-) -> tuple[Unit, Camera] | None:
-    """Make a unit with a camera on its row 0, whose factory is told to draw if it can be told.
-
-    Whether `render()` gives pictures shows when the first one is taken. None for an extra's factories without any.
-    """
-    other = _of_an_extra(env_id)
-    if other is not None:
-        return None if other.film is None else other.film(env_id, rows, seed, options, shaping)
-    keywords = dict(options.keywords)
-    if takes(find_factory(env_id), "render_mode"):
-        keywords.setdefault("render_mode", "rgb_array")
-    with all_at_once(pulse_of(shaping), rows):
-        env = make(env_id, rows, keywords)
-    unit = _unit_of(env, env_id, rows, seed, shaping, options.keywords)
-    kind = _kind_of(env)
-    return unit, RenderCamera(env, row=0 if kind is not None and kind.all_rows else None, remedy=REMEDY)
-
-
-def _unit_of(
+def unit_of(
     env: CustomEnv, env_id: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]
 ) -> Unit:
     """Return the unit of a factory's first environment; further ones are made as they are needed."""
-    kind = _kind_of(env)
+    kind = kind_of(env)
     if kind is not None:
         given = chain([env], iter(lambda: make(env_id, 1, keywords), None))
         return kind.make_unit(env_id, lambda: next(given), rows, seed, shaping)
     return GymUnit(env_id, one_by_one(env_id, env, keywords), rows, seed, shaping)
 
 
-def _kind_of(env: object) -> Kind | None:
+def kind_of(env: object) -> Kind | None:
     """Return what an environment that is none of Gymnasium's can be played by, if there is something."""
     if isinstance(env, gymnasium.Env):
         return None
@@ -249,7 +224,6 @@ BACKEND = keywords_backend(
     probe,
     make_unit,
     lambda spec: recipe(spec) | ({"mode": "sync"} if spec.resident else {}),
-    make=lambda name, options: None if _of_an_extra(name) else make(name, 1, options.keywords),
-    film=film,
+    make=lambda name, options: None if of_an_extra(name) else make(name, 1, options.keywords),
     make_resident=make_resident,
 )

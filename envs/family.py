@@ -68,6 +68,8 @@ def _reproducible(_name: str) -> str:
     return ""
 
 
+Filming = Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera] | None]
+"""Does as `Backend.make_unit`, with a camera on row 0; None if there are no pictures."""
 MADE = "environments are made"
 
 
@@ -91,8 +93,8 @@ class Backend:
     """Makes one environment as its author wrote it; None if there is only an engine of many."""
     for_evaluation: Callable[[EnvOptions], EnvOptions] = _as_trained
     """Options of a run -> options of its evaluation."""
-    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera] | None] | None = None
-    """Does as `make_unit`, with a camera on row 0; None if there are no pictures."""
+    film: Filming | None = None
+    """Films its environments, if it says so itself (else see `registry.film`)."""
     shown: Callable[[str, EnvOptions], str] = _same_name
     """(name, options) -> name of what is played under these options, for people."""
     played: Callable[[str, EnvOptions], str] = _nothing_between
@@ -158,7 +160,6 @@ def keywords_backend(
     make_unit: Callable[[str, int, int, ShapingSource, Mapping[str, Any]], Unit],
     recipe: Callable[[EnvSpec], dict[str, object]],
     make: Callable[[str, EnvOptions], RawEnv | None] | None = None,
-    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera] | None] | None = None,
     make_resident: Callable[[str, int, int, str, EnvOptions], Any] | None = None,
 ) -> Backend:
     """Make the backend of a family whose only options are those of --env-option, and whose code is not ours.
@@ -174,7 +175,6 @@ def keywords_backend(
         ),
         recipe=lambda name, options: recipe(first.for_recipe(name, options.keywords)),
         make=make,
-        film=film,
         make_resident=make_resident,
     )
 

@@ -4,8 +4,10 @@ import torch
 from torch import distributions as reference
 
 from pbt_rl.algos import normals
-from pbt_rl.algos.distributions import Categorical, Distribution, Hybrid, make_distribution
-from pbt_rl.algos.normals import DiagonalGaussian, TanhGaussian
+from pbt_rl.algos.distributions import Categorical, Distribution, make_distribution
+from pbt_rl.algos.more_actions.hybrid import Hybrid
+from pbt_rl.algos.more_actions.tanh import TanhGaussian
+from pbt_rl.algos.normals import DiagonalGaussian
 
 TANH = TanhGaussian((-1.0, 0.0), (1.0, 5.0))
 CASES = [Categorical((5,)), Categorical((3, 2, 4)), DiagonalGaussian(3), TANH]

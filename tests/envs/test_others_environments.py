@@ -9,7 +9,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, untrained_actions
-from pbt_rl.envs.gym import GymUnit, RenderCamera, describe
+from pbt_rl.envs.film import RenderCamera
+from pbt_rl.envs.gym import GymUnit, describe
 from pbt_rl.envs.names.packages import named_by
 from pbt_rl.envs.registry import keywords
 from pbt_rl.envs.shaping import default_shaping, find_interface, frames_per_step
