@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pbt_rl.algos import streams
+from pbt_rl.algos.serving import Streams
 from tests.helpers.driven import FRAMES, GAUSSIAN, DrivenLearner
 from tests.helpers.order import PretendStreams, watch
 from tests.helpers.pretend import DEVICE, pretend_device
@@ -82,17 +83,17 @@ def test_without_marks_values_and_weights_are_found_to_be_used_too_early():
         live(driven, order)
     found = "\n".join(order.found)
     assert "read of what is being written: learning at algos/batch.py" in found, "the last value of a rollout"
-    assert "write over what is being read: learning at algos/serving.py" in found, (
+    assert "write over what is being read: learning at graphs/streams.py" in found, (
         "weights that are being taken"
     )
-    assert "read of what is being written: acting at algos/serving.py" in found, (
+    assert "read of what is being written: acting at graphs/streams.py" in found, (
         "weights that are being staged"
     )
 
 
 def test_with_locks_alone_weights_are_found_to_be_overwritten_while_a_forward_reads_them():
     with (
-        mock.patch.object(PretendStreams, "separate", new=False),
+        mock.patch.object(PretendStreams, "serving", Streams.serving),
         learner_on_streams(packing="vmap") as (driven, order),
     ):
         live(driven, order)
