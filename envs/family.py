@@ -60,10 +60,6 @@ def _same_name(name: str, _options: EnvOptions) -> str:
     return name
 
 
-def _nothing_between(_name: str, _options: EnvOptions) -> str:
-    return ""
-
-
 def _reproducible(_name: str) -> str:
     return ""
 
@@ -97,8 +93,6 @@ class Backend:
     """Films its environments, if it says so itself (else see `registry.film`)."""
     shown: Callable[[str, EnvOptions], str] = _same_name
     """(name, options) -> name of what is played under these options, for people."""
-    played: Callable[[str, EnvOptions], str] = _nothing_between
-    """(name, options) -> what lies between the engine and a policy, for those who play it elsewhere; "" if nothing."""
     make_resident: Callable[[str, int, int, str, EnvOptions], Any] | None = None
     """(name, rows, seed, device, options) -> `ResidentEnv`, for specs that are `resident`."""
     unreproducible: Callable[[str], str] = _reproducible

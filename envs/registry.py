@@ -125,14 +125,6 @@ def shown_name(env_id: str, options: EnvOptions) -> str:
     return env_id if shown == name else f"{env_id.partition('/')[0]}/{shown}"
 
 
-def played(env_id: str, options: EnvOptions) -> str:
-    """Return what lies between its engine and a policy, as Markdown for those who play it elsewhere; "" if nothing."""
-    backend, name = _find(env_id, options)
-    keywords = ", ".join(f"`{name}={value!r}`" for name, value in options.keywords.items())
-    parts = [f"It is made with {keywords}." if keywords else "", backend.played(name, options)]
-    return "\n\n".join(filter(None, parts))
-
-
 def unreproducible(env_id: str, options: EnvOptions) -> str:
     """Return why equal seeds give other steps, if that lies in the engine; "" if they give the same."""
     backend, name = _find(env_id, options)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from pbt_rl.envs.ale import ENGINE_ROWS, WHOLE_ROWS, AtariUnit, dealt
+from pbt_rl.envs.ale import AtariUnit
 from pbt_rl.envs.atari import AtariOptions
-from pbt_rl.envs.base import Grows, may_grow, private_step_arrays
+from pbt_rl.envs.base import Grows, private_step_arrays
+from pbt_rl.envs.growing.unit import ENGINE_ROWS, WHOLE_ROWS, dealt, may_grow, unit_that_grows
 from pbt_rl.envs.pulse import AT_ONCE
 
 ROWS = 70
@@ -69,7 +70,8 @@ def made(monkeypatch):
             return Counting(unit._pulse, part)
 
         monkeypatch.setattr(AtariUnit, "_make", engine)
-        unit = AtariUnit("pong", rows, 3, AtariOptions(fire_reset=False), source)
+        arguments = ("pong", rows, 3, AtariOptions(fire_reset=False), source)
+        unit = unit_that_grows(*arguments) or AtariUnit(*arguments)
         out = private_step_arrays(unit.spec, rows)
         unit.reset(out)
         return unit, out, sizes
@@ -200,6 +202,6 @@ def test_a_unit_that_is_not_stepped_before_it_is_whole_begins_with_no_emulator(m
 def test_small_units_and_those_of_other_runs_are_whole(made):
     for source, rows in ((Source(), WHOLE_ROWS), (_Whole(), ROWS)):
         unit, _, sizes = made(source, rows=rows)
-        assert not unit.grows
+        assert not isinstance(unit, Grows)
         assert sizes == [rows]
     assert not may_grow(lambda _row: (0, {}))
