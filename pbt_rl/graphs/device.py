@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from mmap import mmap
 from typing import Any, Protocol, runtime_checkable
@@ -101,7 +101,7 @@ class CudaAcceleration(Acceleration):
             if one.why_not
         )
 
-    def replayed(self) -> Mapping[str, Replayed]:
+    def replayed(self) -> dict[str, Replayed]:
         """See `Acceleration`."""
         return {name: Replayed(one.replayed, one.runs, one.why_not) for name, one in self._replays.items()}
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,7 @@ class Acceleration:
         """Prepare turns and steps while there is one thread; what a run reads stays. Return what failed, in words."""
         return ""
 
-    def replayed(self) -> Mapping[str, Replayed]:
+    def replayed(self) -> dict[str, Replayed]:
         """Return how often turns and steps were replayed: `turns`, `steps`."""
         return {}
 
