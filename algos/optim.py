@@ -161,7 +161,8 @@ def adam_torch(
 
 def _rmsprop(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> None:
     """Step every policy by RMSProp, in place, without momentum (Mnih et al. 2016, section 4, Eq. S2-S3)."""
-    state = (g.param_GN, g.grad_GN, *moments)
+    (square_GN,) = moments
+    state = (g.param_GN, g.grad_GN, square_GN)
     of_policy_G = (g.scale_G, g.learning_rate_G, hypers["rmsprop_alpha"])
     if g.param_GN.device.type != "cpu":
         rmsprop_torch(*state, *of_policy_G)
