@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .fields import FIELDS, OUTCOMES, Span, Transitions, poison, poisoned
+from .fields import FIELDS, OUTCOMES, Span, Transitions, poisoned
 from .observations import MAX_STACK, ObsLayout, bytes_of, push_frames
 from .streams import Mark
 
@@ -105,6 +105,7 @@ class Rollout(Transitions[NDArray[Any]]):
     weights_epoch[p]: that of the slot when the rollout began; exchanged weights make the rollout outdated.
     unit: number of the unit that fills it, among those of the pack.
     number: among those of a sampler, whose `memory` they share; it is given and stays.
+    on_device: all memory that it has there.
     ready: set by whoever hands the rollout on; the next one uses it after this mark (streams.py).
 
     The same memory prepared for writing, so that a step costs no look-up of shapes:
@@ -158,26 +159,9 @@ class Rollout(Transitions[NDArray[Any]]):
         self.outcomes = [arrays[name] for name in OUTCOMES]
         unstacked = {name: split(obs) for name, obs in self.obs.items() if layouts[name].stack == 1}
         self.unstacked = [{name: obs[t] for name, obs in unstacked.items()} for t in range(steps + 1)]
-        self._of_device = list(of_device.values())
+        self.on_device = list(of_device.values())
         self._on_host = device.type == "cpu"
         self._obs = {name: native(obs) for name, obs in self.obs.items()}
-
-    def clear(self) -> None:
-        """Write zeros over everything, as if nothing had ever happened."""
-        for name, spec in FIELDS.items():
-            if spec.source == "environment":
-                getattr(self, name)[:] = 0
-        for memory in self._of_device:
-            memory.zero_()
-
-    def poison(self) -> None:
-        """Make it as it was made."""
-        for name, spec in FIELDS.items():
-            if spec.source == "environment":
-                array = getattr(self, name)
-                array[:] = spec.on_host(array.shape)
-        for memory in self._of_device:
-            memory.fill_(poison(memory.dtype))
 
     def write_obs(
         self, t: int, obs: Mapping[str, NDArray[Any]], first: NDArray[np.bool_], stacks: Stacks

@@ -6,13 +6,18 @@ another member in a slot or other weights record nothing anew.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pbt_rl.algos.batch import Samples
+from pbt_rl.algos.fields import FIELDS, FieldSpec, poison
+from pbt_rl.algos.rollout import Rollout
 from pbt_rl.algos.steps import Orders, Program, StepLog, Stepping, Steps
 from pbt_rl.algos.streams import for_upload
 from pbt_rl.graphs.recording import RUNS, NotRecordedError, Recorder, Recording, Replays
@@ -43,8 +48,15 @@ class Staging:
     def take(self, samples: Samples) -> Samples:
         """Copy a batch to its place. Its observations lie there already."""
         if self.samples is None:
-            self.samples = samples.emptied()
-        self.samples.copy_from(samples)
+            tensors = {name: torch.empty_like(x) for name, x in samples.tensors()}
+            replayed = tuple(segments.each(torch.empty_like) for segments in samples.replayed)
+            self.samples = Samples(obs=dict(samples.obs), replayed=replayed, **tensors)
+        for (name, mine), (_, theirs) in zip(self.samples.tensors(), samples.tensors(), strict=True):
+            assert mine.shape == theirs.shape, f"{name}: {mine.shape} and {theirs.shape}"
+            mine.copy_(theirs)
+        for ours, others in zip(self.samples.replayed, samples.replayed, strict=True):
+            for mine, theirs in zip(ours.tensors(), others.tensors(), strict=True):
+                mine.copy_(theirs)
         return self.samples
 
 
@@ -120,7 +132,7 @@ def record_steps(trainer: Trainer, rollouts: list[AnyRollout], replays: Replays)
     chance, before = trainer.generator.get_state(), current.host.copy()
     with trainer.pack.streams.learning():
         for rollout in rollouts:
-            rollout.clear()
+            _clear(rollout)
         current.begin(np.zeros_like(before))
         batch = trainer.batch_of(rollouts, np.zeros((len(before), len(rollouts)), np.bool_))
         if trainer.replay is not None:
@@ -128,6 +140,28 @@ def record_steps(trainer: Trainer, rollouts: list[AnyRollout], replays: Replays)
         trainer.updater.rehearse(batch, trainer.generator, RUNS)
         current.begin(before)
         for rollout in rollouts:
-            rollout.poison()
+            _poison(rollout)
     trainer.generator.set_state(chance)
     replays.begin()
+
+
+def _clear(rollout: AnyRollout) -> None:
+    """Write zeros over everything, as if nothing had ever happened."""
+    for array, _ in _on_host(rollout):
+        array[:] = 0
+    for memory in rollout.on_device:
+        memory.zero_()
+
+
+def _poison(rollout: AnyRollout) -> None:
+    """Make it as it was made."""
+    for array, spec in _on_host(rollout):
+        array[:] = spec.on_host(array.shape)
+    for memory in rollout.on_device:
+        memory.fill_(poison(memory.dtype))
+
+
+def _on_host(rollout: AnyRollout) -> Iterator[tuple[NDArray[Any], FieldSpec]]:
+    for name, spec in FIELDS.items() if isinstance(rollout, Rollout) else ():
+        if spec.source == "environment":
+            yield getattr(rollout, name), spec
