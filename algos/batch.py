@@ -221,26 +221,12 @@ class Samples(Transitions[Tensor]):
             lambda x: x.flatten(1, 2).unsqueeze(1), lambda x: x.repeat(1, steps, *(1,) * (x.dim() - 2))
         )
 
-    def emptied(self) -> Samples:
-        """Return samples of the same shape in memory of their own, to be filled; the observations are the same."""
-        tensors = {name: torch.empty_like(x) for name, x in self._tensors()}
-        replayed = tuple(segments.each(torch.empty_like) for segments in self.replayed)
-        return Samples(obs=dict(self.obs), replayed=replayed, **tensors)
-
-    def copy_from(self, other: Samples) -> None:
-        """Take all but the observations of samples of the same shape."""
-        for (name, mine), (_, theirs) in zip(self._tensors(), other._tensors(), strict=True):
-            assert mine.shape == theirs.shape, f"{name}: {mine.shape} and {theirs.shape}"
-            mine.copy_(theirs)
-        for ours, others in zip(self.replayed, other.replayed, strict=True):
-            for mine, theirs in zip(ours.tensors(), others.tensors(), strict=True):
-                mine.copy_(theirs)
-
-    def _tensors(self) -> list[tuple[str, Tensor]]:
+    def tensors(self) -> list[tuple[str, Tensor]]:
+        """Return all but the observations and what is replayed, by name."""
         return [(name, x) for name, x in vars(self).items() if isinstance(x, Tensor)]
 
     def _each(self, of_steps: Callable[[Tensor], Tensor], of_rows: Callable[[Tensor], Tensor]) -> Samples:
         by_row = {"last_value", *(name for name, spec in FIELDS.items() if spec.span is Span.START)}
-        tensors = {name: of_rows(x) if name in by_row else of_steps(x) for name, x in self._tensors()}
+        tensors = {name: of_rows(x) if name in by_row else of_steps(x) for name, x in self.tensors()}
         obs = {k: of_steps(v) for k, v in self.obs.items()}
         return Samples(obs=obs, replayed=self.replayed, **tensors)

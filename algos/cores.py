@@ -9,15 +9,13 @@ The gate that keeps the state (GRU's update, LSTM's forget gate) begins with a b
 
 from __future__ import annotations
 
-import copy
-import inspect
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from .layers import orthogonal
-from .own import NetworkError, call_own, constant_buffers, described, make_own, weights_dtype
+from .own import own_part
 
 
 class Core(nn.Module):
@@ -117,86 +115,11 @@ class StackedCore(Core):
         return x_TBF, torch.cat(after, -1)
 
 
-class UserCore(Core):
-    """A user's own core, named by `module:factory` (docs/own-network.md).
-
-    factory(features) returns an nn.Module with the attribute `state_size`, the numbers S of its state (0: none), whose
-    forward(x [T, B, F], state [B, S] float32, first [T, B] bool) returns (features [T, B, G], state [B, S]). It zeroes
-    the state where a step is `first`. If its forward has a fourth parameter, `cut`, it gets `cut_TB` and obeys it; else
-    gradients go back to the first step. A dry run checks that it forgets at `first` and that several steps at once give
-    what they give one by one, and finds G.
-    """
-
-    def __init__(self, path: str, size: int) -> None:
-        super().__init__()
-        self._name = f"core {path!r}"
-        self.module = make_own("core", path, size)
-        width = getattr(self.module, "state_size", None)
-        if not isinstance(width, int) or isinstance(width, bool) or width < 0:
-            raise ValueError(
-                f"{self._name} has the state_size {width!r}: set it to the numbers of its state, 0 for none"
-            )
-        self.state_size = width
-        self._cuts = "cut" in inspect.signature(self.module.forward).parameters
-        with constant_buffers(self._name, self.module):
-            self.size = self._try(size)
-
-    def forward(
-        self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """See `GruCore.forward`. Raises NetworkError."""
-        more = (cut_TB,) if self._cuts else ()
-        answer = call_own(self._name, self.module, x_TBF, state_BS, first_TB, *more)
-        shape = (*first_TB.shape, state_BS.shape[-1])
-        usable = isinstance(answer, tuple) and len(answer) == 2 and all(isinstance(x, Tensor) for x in answer)
-        if not (
-            usable
-            and (answer[0].shape[:-1], answer[1].shape) == (shape[:2], shape[1:])
-            and answer[0].is_floating_point()
-        ):
-            raise NetworkError(
-                f"{self._name} returned {described(answer)} for {described((x_TBF, state_BS, first_TB))}: return "
-                f"(float features [{shape[0]}, {shape[1]}, G], state {list(shape[1:])})"
-            )
-        return answer[0].to(weights_dtype(self.module)), answer[1].float()
-
-    @torch.no_grad()
-    def _try(self, size: int) -> int:
-        """Return G, once the core has shown that it does as a core must. Raises ValueError."""
-        random = torch.Generator().manual_seed(0)
-        x = torch.randn(4, 2, size, generator=random)
-        state, other = torch.randn(2, 2, self.state_size, generator=random)
-        first = torch.zeros(4, 2, dtype=torch.bool)
-        first[2] = True
-        self(x, state, first)  # in training, where buffers may change
-        tried = copy.deepcopy(self).eval()
-        out, last = tried(x, state, first)
-        steps = []
-        for t in range(4):
-            one, state = tried(x[t : t + 1], state, first[t : t + 1])
-            steps.append(one)
-        if not _close((out, last), (torch.cat(steps), state)):
-            raise ValueError(
-                f"{self._name} gives other features for 4 steps at once than one by one: a step may depend on the "
-                "state and on steps before it, on no other"
-            )
-        again, last_again = tried(x, other, first)
-        if not _close((out[2:], last), (again[2:], last_again)):
-            raise ValueError(
-                f"{self._name} remembers what was before a step that is `first`: zero the state there, by "
-                "torch.where(first[t].unsqueeze(-1), 0.0, state)"
-            )
-        return int(out.shape[-1])
-
-
-def _close(some: tuple[Tensor, Tensor], others: tuple[Tensor, Tensor]) -> bool:
-    return all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(some, others, strict=True))
-
-
 def make_core(kind: str, size: int, core_size: int, layers: int) -> Core | None:
     """Return the core of this kind on features of this size; None for "none"."""
     if ":" in kind:
-        return UserCore(kind, size)
+        core: Core = own_part("core", kind, size)
+        return core
     if kind == "none":
         return None
     make: Callable[[int, int], Core] = {"gru": GruCore, "lstm": LstmCore}[kind]

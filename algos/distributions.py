@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
+from pbt_rl.extras import load_object, offered
+
 from .jit import has_kernels, kernel
-from .normals import DiagonalGaussian, TanhGaussian
+from .normals import DiagonalGaussian
 
 
 class Distribution(Protocol):
@@ -169,69 +171,6 @@ class Categorical:
         return [log_softmax(logits, -1) for logits in torch.split(params, list(self.nvec), -1)]
 
 
-@dataclass(frozen=True)
-class Hybrid:
-    """Discrete components, then continuous ones; params are those of the one, then those of the other."""
-
-    discrete: Categorical
-    continuous: DiagonalGaussian | TanhGaussian
-
-    @property
-    def param_size(self) -> int:
-        """Sum of both."""
-        return self.discrete.param_size + self.continuous.param_size
-
-    @torch.no_grad()
-    def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Draw indices, then numbers, all float32."""
-        logits, rest = self._params(params)
-        (index, log_prob), (number, density) = (
-            self.discrete.sample(logits, generator),
-            self.continuous.sample(rest, generator),
-        )
-        return torch.cat((index.to(number.dtype), number), -1), log_prob + density
-
-    def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """Add the log density of the numbers to the log probability of the indices."""
-        (logits, rest), (index, number) = self._params(params), self._actions(action)
-        return self.discrete.log_prob(logits, index) + self.continuous.log_prob(rest, number)
-
-    def entropy(self, params: Tensor) -> Tensor:
-        """Add both."""
-        logits, rest = self._params(params)
-        return self.discrete.entropy(logits) + self.continuous.entropy(rest)
-
-    def kl(self, params_old: Tensor, params_new: Tensor) -> Tensor:
-        """Add both."""
-        (logits, rest), (logits_new, rest_new) = self._params(params_old), self._params(params_new)
-        return self.discrete.kl(logits, logits_new) + self.continuous.kl(rest, rest_new)
-
-    def delivered(self, action: NDArray[Any]) -> NDArray[Any]:
-        """Keep the indices, and the numbers within their bounds."""
-        columns = len(self.discrete.nvec)
-        numbers = self.continuous.delivered(action[..., columns:])
-        return np.concatenate((action[..., :columns], numbers), -1)
-
-    def delivered_here(self, action: Tensor) -> Tensor:
-        """Keep the indices, and the numbers within their bounds."""
-        index, number = self._actions(action)
-        return torch.cat((index, self.continuous.delivered_here(number)), -1)
-
-    def greedy(self, params: Tensor) -> Tensor:
-        """Join both, float32."""
-        logits, rest = self._params(params)
-        numbers = self.continuous.greedy(rest)
-        return torch.cat((self.discrete.greedy(logits).to(numbers.dtype), numbers), -1)
-
-    def _params(self, params: Tensor) -> tuple[Tensor, Tensor]:
-        size = self.discrete.param_size
-        return params[..., :size].contiguous(), params[..., size:].contiguous()
-
-    def _actions(self, action: Tensor) -> tuple[Tensor, Tensor]:
-        columns = len(self.discrete.nvec)
-        return action[..., :columns], action[..., columns:]
-
-
 ACTION_MASK = "action_mask"
 """Name of the observation that lists the allowed discrete actions."""
 _IMPOSSIBLE = -1e9
@@ -264,7 +203,7 @@ def make_distribution(
 
     low, high: bounds of the continuous ones, infinite on a side without one; empty: none. units: centre and half width
     to which normals are scaled; empty: they are not. tanh: bend normals into the bounds instead, which else cut them
-    off.
+    off. Raises ValueError for an extra's that is not there.
     """
     assert nvec or n_continuous, "an action has at least one component"
     assert len(low) == len(high)
@@ -278,5 +217,14 @@ def make_distribution(
         centre, half = (), ()  # nothing to scale
     if all(map(math.isinf, (*low, *high))):
         low, high = (), ()  # nothing to cut off
-    continuous = TanhGaussian(low, high) if tanh else DiagonalGaussian(n_continuous, low, high, centre, half)
-    return Hybrid(Categorical(nvec), continuous) if nvec else continuous
+    normals = DiagonalGaussian(n_continuous, low, high, centre, half)
+    continuous = _of_an_extra("tanh", low, high) if tanh else normals
+    return _of_an_extra("hybrid", Categorical(nvec), continuous) if nvec else continuous
+
+
+def _of_an_extra(kind: str, *arguments: Any) -> Distribution:
+    """Return a distribution that an extra names in its `DISTRIBUTIONS`. Raises ValueError if there is none."""
+    for declared in offered(__package__ or "", "DISTRIBUTIONS"):
+        made: Distribution = load_object(declared[kind])(*arguments)
+        return made
+    raise ValueError(f"{kind} actions are an extra's, which is not there")

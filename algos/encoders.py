@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .layers import RELU_GAIN, A3cCnn, ImpalaCnn, Mlp, NatureCnn, WordEncoder, channels_last, orthogonal
+from .layers import RELU_GAIN, A3cCnn, ImpalaCnn, Mlp, NatureCnn, WordEncoder, orthogonal
 from .normalizers import SMALLEST_PICTURE
-from .own import call_own, constant_buffers, described, make_own, weights_dtype
 
 ObsShapes = Mapping[str, tuple[tuple[int, ...], str]]
 """Name of an observation -> shape of one row (frames stacked) and dtype name."""
@@ -74,55 +72,6 @@ class ObsEncoder(Encoder):
         if not self.last:
             return mixed
         return torch.cat((mixed, obs[LAST].reshape(mixed.shape[0], -1).to(mixed.dtype)), -1)
-
-
-class UserEncoder(Encoder):
-    """A user's own encoder, named by `module:factory` (docs/own-network.md).
-
-    factory(obs_shapes) returns an nn.Module that maps name -> [N, ...] to [N, F]. Images arrive scaled to 0..1 in the
-    dtype of its weights, or as they are (uint8) if the module has a true attribute `raw_pixels`; texts as they are
-    (int32); all else as float32. It may hold constant buffers, but none that a forward changes, as batch normalisation
-    does: all policies would share them. F is found by a dry run.
-    """
-
-    def __init__(self, path: str, obs_shapes: ObsShapes) -> None:
-        super().__init__()
-        self._name = f"encoder {path!r}"
-        self.names = tuple(obs_shapes)
-        self.images = frozenset(name for name, spec in obs_shapes.items() if is_image(*spec))
-        self.texts = frozenset(name for name, spec in obs_shapes.items() if is_text(*spec))
-        self.module = make_own("encoder", path, dict(obs_shapes))
-        self.raw_pixels = bool(getattr(self.module, "raw_pixels", False))
-        with constant_buffers(self._name, self.module):
-            self.size = self._try(obs_shapes)
-
-    @torch.no_grad()
-    def _try(self, obs_shapes: ObsShapes) -> int:
-        """Return F, from what the user's module makes of two observations. Raises ValueError."""
-        out = self._features(
-            {n: torch.zeros((2, *shape), dtype=getattr(torch, d)) for n, (shape, d) in obs_shapes.items()}
-        )
-        if not (isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and out.is_floating_point()):
-            raise ValueError(
-                f"{self._name} returned {described(out)} for 2 observations: return a float tensor [2, F]"
-            )
-        return int(out.shape[1])
-
-    def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
-        """Map name -> [N, ...] to [N, F] in the dtype of the weights. Raises NetworkError."""
-        out: Tensor = self._features(obs)
-        return out.to(weights_dtype(self.module))
-
-    def _features(self, obs: Mapping[str, Tensor]) -> Any:
-        dtype = weights_dtype(self.module)
-        ready = {}
-        for name in self.names:
-            if name in self.images:
-                x = obs[name]
-                ready[name] = x if self.raw_pixels else channels_last(x.to(dtype)) / 255
-            else:
-                ready[name] = obs[name] if name in self.texts else obs[name].float()
-        return call_own(self._name, self.module, ready)
 
 
 def is_image(shape: tuple[int, ...], dtype: str) -> bool:

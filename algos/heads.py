@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .layers import orthogonal
-from .own import NetworkError, call_own, constant_buffers, described, make_own
+from .own import own_part
 
 Deviation = Literal["free", "state"]
 LOG_STD_RANGE = (-5.0, 2.0)
@@ -27,7 +27,7 @@ class Heads(nn.Module):
 
     size, critic_size: of the policy's features, and of the critic's. continuous: of the D
     parameters, so many at the end are log deviations. deviation: `free`: they are parameters and depend on nothing;
-    `state`: they are functions of the features too. policy, value: `linear`, or `module:factory` (see `UserHead`).
+    `state`: they are functions of the features too. policy, value: `linear`, or `module:factory` (see own.py).
     """
 
     def __init__(
@@ -70,36 +70,7 @@ class Heads(nn.Module):
 
 
 def _head(part: str, kind: str, size: int, outputs: int, gain: float) -> nn.Module:
-    return (
-        orthogonal(nn.Linear(size, outputs), gain)
-        if kind == "linear"
-        else UserHead(part, kind, size, outputs)
-    )
-
-
-class UserHead(nn.Module):
-    """A user's own head, named by `module:factory` (docs/own-network.md).
-
-    factory(features, outputs) returns an nn.Module that maps [N, features] to [N, outputs], both float32.
-    """
-
-    def __init__(self, part: str, path: str, size: int, outputs: int) -> None:
-        super().__init__()
-        self._name, self._outputs = f"{part} {path!r}", outputs
-        self.module = make_own(part, path, size, outputs)
-        with constant_buffers(self._name, self.module), torch.no_grad():
-            self(torch.zeros(2, size))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Map [..., F] to [..., outputs]. Raises NetworkError."""
-        rows = features.flatten(0, -2)
-        out = call_own(self._name, self.module, rows)
-        if not (
-            isinstance(out, Tensor) and out.shape == (len(rows), self._outputs) and out.is_floating_point()
-        ):
-            raise NetworkError(
-                f"{self._name} returned {described(out)} for {described(rows)}: return a float tensor "
-                f"[{len(rows)}, {self._outputs}]"
-            )
-        shaped: Tensor = out.float().unflatten(0, features.shape[:-1])
-        return shaped
+    if ":" in kind:
+        own: nn.Module = own_part(part, kind, size, outputs)
+        return own
+    return orthogonal(nn.Linear(size, outputs), gain)

@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from .cores import Core, make_core
 from .distributions import ACTION_MASK, mask_logits
-from .encoders import Encoder, ObsEncoder, ObsShapes, UserEncoder
+from .encoders import Encoder, ObsEncoder, ObsShapes
 from .heads import Deviation, Heads
+from .own import own_part
 
 Critic = Literal["shared", "separate"]
 
@@ -65,11 +66,11 @@ def make_model(
 
     param_size: D, the logits, then the means and the log deviations of so many `continuous` components.
     encoder: `auto` (Nature CNN for images, MLP for the rest), `nature`, `impala`
-    and `a3c` (MLP for other observations), `mlp`, or `module:factory` (see `UserEncoder`). An image is uint8 of shape
+    and `a3c` (MLP for other observations), `mlp`, or `module:factory` (see own.py). An image is uint8 of shape
     (C, H, W), a text is int32 of shape (L,) (see `WordEncoder`); other observations are flattened. One named LAST
     joins the features as it is (Espeholt et al. 2018, Figure 3). hidden: F of the encoder without that. layers: hidden
     layers of an MLP, with an activation of ACTIVATIONS. core: `none`, `gru`, `lstm`, of so many layers, or
-    `module:factory` (see `UserCore`).
+    `module:factory`.
     critic: `shared`: policy and value read the same features; `separate`: the value has an encoder and a core of its
     own, of the same kind. critic_only: names of observations that the policy does not see; they make it `separate`.
     deviation, policy_head, value_head: see `Heads`.
@@ -85,7 +86,9 @@ def make_model(
     def make_body(seen: ObsShapes) -> Body:
         own = ":" in encoder
         made: Encoder = (
-            UserEncoder(encoder, seen) if own else ObsEncoder(seen, encoder, hidden, layers, activation)
+            own_part("encoder", encoder, seen)
+            if own
+            else ObsEncoder(seen, encoder, hidden, layers, activation)
         )
         return Body(made, make_core(core, made.size, core_size, core_layers))
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .fused import adam_kernel
+from pbt_rl.extras import offered
+
 from .jit import finite_kernel
 
 ADAM_EPS = 1e-5
@@ -105,41 +107,35 @@ def grad_scale(grad_GN: Tensor, max_norm_G: Tensor) -> tuple[Tensor, Tensor]:
     return norm_G, torch.where(torch.isfinite(norm_G), scale_G, torch.zeros_like(scale_G))
 
 
-def adam(
-    param_GN: Tensor,
-    grad_GN: Tensor,
-    mean_GN: Tensor,
-    square_GN: Tensor,
-    steps_G: Tensor,
-    scale_G: Tensor,
-    learning_rate_G: Tensor,
-    beta1_G: Tensor,
-    beta2_G: Tensor,
-) -> None:
-    """Step every policy by Adam, in place (Kingma & Ba 2015, Algorithm 1, with bias correction).
-
-    steps_G: float64, number of optimiser steps *including* this one. scale_G multiplies the gradient. All [G] hypers
-    are float32. Policies whose scale is 0 are left untouched, moments included.
-    """
+def _adam(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> None:
+    """Step every policy by Adam, in place (Kingma & Ba 2015, Algorithm 1, with bias correction)."""
+    mean_GN, square_GN = moments
+    beta1_G, beta2_G = hypers["adam_beta1"], hypers["adam_beta2"]
     # With a mutated beta the correction 1 - beta^t is that of the present beta: exact for a constant one.
-    correction1_G = 1 - beta1_G.double() ** steps_G
-    correction2_G = 1 - beta2_G.double() ** steps_G
-    step_G = (learning_rate_G.double() / correction1_G).float()
+    correction1_G = 1 - beta1_G.double() ** g.steps_G
+    correction2_G = 1 - beta2_G.double() ** g.steps_G
+    step_G = (g.learning_rate_G.double() / correction1_G).float()
     root_G = correction2_G.rsqrt().float()
-    if param_GN.device.type == "cpu":
-        for i in range(param_GN.shape[0]):
-            if scale_G[i] > 0:
-                _adam_policy(
-                    param_GN[i].numpy(),
-                    grad_GN[i].numpy(),
-                    mean_GN[i].numpy(),
-                    square_GN[i].numpy(),
-                    *(np.float32(x[i]) for x in (scale_G, step_G, beta1_G, beta2_G, root_G)),
-                    np.float32(ADAM_EPS),
-                )
-        return
-    step = adam_kernel(param_GN.device, adam_torch, ADAM_EPS) or adam_torch
-    step(param_GN, grad_GN, mean_GN, square_GN, scale_G, step_G, beta1_G, beta2_G, root_G)
+    of_policy_G = (g.scale_G, step_G, beta1_G, beta2_G, root_G)
+    _adam_on(g.param_GN.device)(g.param_GN, g.grad_GN, mean_GN, square_GN, *of_policy_G)
+
+
+@cache
+def _adam_on(device: torch.device) -> Callable[..., None]:
+    """Return what steps policies on a device: on a GPU an extra's kernel, if one can be used there."""
+    if device.type == "cpu":
+        return _adam_by_kernel
+    kernels = (make(device, adam_torch, ADAM_EPS) for make in offered(__package__ or "", "ADAM_KERNEL"))
+    return next(filter(None, kernels), adam_torch)
+
+
+def _adam_by_kernel(
+    param_GN: Tensor, grad_GN: Tensor, mean_GN: Tensor, square_GN: Tensor, *of_policy_G: Tensor
+) -> None:
+    for i in range(param_GN.shape[0]):
+        if of_policy_G[0][i] > 0:
+            state = (x[i].numpy() for x in (param_GN, grad_GN, mean_GN, square_GN))
+            _adam_policy(*state, *(np.float32(x[i]) for x in of_policy_G), np.float32(ADAM_EPS))
 
 
 def adam_torch(
@@ -163,30 +159,18 @@ def adam_torch(
     param_GN.sub_(torch.where(active_G1, change_GN, torch.zeros_like(change_GN)))
 
 
-def rmsprop(
-    param_GN: Tensor,
-    grad_GN: Tensor,
-    square_GN: Tensor,
-    scale_G: Tensor,
-    learning_rate_G: Tensor,
-    alpha_G: Tensor,
-) -> None:
-    """Step every policy by RMSProp, in place, without momentum (Mnih et al. 2016, section 4, Eq. S2-S3).
-
-    Policies whose scale is 0 are left untouched.
-    """
-    if param_GN.device.type == "cpu":
-        for i in range(param_GN.shape[0]):
-            if scale_G[i] > 0:
-                _rmsprop_policy(
-                    param_GN[i].numpy(),
-                    grad_GN[i].numpy(),
-                    square_GN[i].numpy(),
-                    *(np.float32(x[i]) for x in (scale_G, learning_rate_G, alpha_G)),
-                    np.float32(RMSPROP_EPS),
-                )
+def _rmsprop(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> None:
+    """Step every policy by RMSProp, in place, without momentum (Mnih et al. 2016, section 4, Eq. S2-S3)."""
+    (square_GN,) = moments
+    state = (g.param_GN, g.grad_GN, square_GN)
+    of_policy_G = (g.scale_G, g.learning_rate_G, hypers["rmsprop_alpha"])
+    if g.param_GN.device.type != "cpu":
+        rmsprop_torch(*state, *of_policy_G)
         return
-    rmsprop_torch(param_GN, grad_GN, square_GN, scale_G, learning_rate_G, alpha_G)
+    for i in range(g.param_GN.shape[0]):
+        if g.scale_G[i] > 0:
+            own = (np.float32(x[i]) for x in of_policy_G)
+            _rmsprop_policy(*(x[i].numpy() for x in state), *own, np.float32(RMSPROP_EPS))
 
 
 def rmsprop_torch(
@@ -206,16 +190,5 @@ def rmsprop_torch(
     param_GN.sub_(change_GN)
 
 
-def _adam_step(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> None:
-    mean, square = moments
-    betas = (hypers["adam_beta1"], hypers["adam_beta2"])
-    adam(g.param_GN, g.grad_GN, mean, square, g.steps_G, g.scale_G, g.learning_rate_G, *betas)
-
-
-def _rmsprop_step(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> None:
-    (square,) = moments
-    rmsprop(g.param_GN, g.grad_GN, square, g.scale_G, g.learning_rate_G, hypers["rmsprop_alpha"])
-
-
-ADAM = Optimizer(("mean", "square"), ("adam_beta1", "adam_beta2"), _adam_step)
-RMSPROP = Optimizer(("square",), ("rmsprop_alpha",), _rmsprop_step)
+ADAM = Optimizer(("mean", "square"), ("adam_beta1", "adam_beta2"), _adam)
+RMSPROP = Optimizer(("square",), ("rmsprop_alpha",), _rmsprop)

@@ -21,8 +21,8 @@ from .layout import NetLayout
 from .models import PolicyNet
 from .normalizers import Normalizers, of_normalizers, return_scale
 from .optim import Gradients, Optimizer, grad_scale
-from .serving import Serving, StagedServing
-from .streams import Streams, for_upload
+from .serving import Streams
+from .streams import for_upload
 from .weights import Group, Weights
 
 Packing = Literal["loop", "vmap", "bmm"]
@@ -65,11 +65,7 @@ class Pack:
         self.state = self._empty_state(num_policies, device)
         self.hypers = {k: torch.tensor(v, dtype=torch.float32, device=device) for k, v in hypers.items()}
         self.weights = Weights(self._layout, self.state["param"], compute_dtype, one_by_one=packing == "loop")
-        self._serving = (
-            StagedServing(self.weights, self.state, self.streams)
-            if self.streams.separate
-            else Serving(self.weights, self.state)
-        )
+        self._serving = self.streams.serving(self.weights, self.state)
         self.idle = [False] * num_policies
         self._template = template.to(device)
         if packing == "bmm":

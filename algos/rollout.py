@@ -6,6 +6,7 @@ Axes: T steps, R rows of a unit (R = P * b, policy-major), P policies, B = b row
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .fields import FIELDS, OUTCOMES, Span, Transitions, poison, poisoned
+from .fields import FIELDS, OUTCOMES, Span, Transitions, poisoned
 from .observations import MAX_STACK, ObsLayout, bytes_of, push_frames
 from .streams import Mark
 
@@ -59,6 +60,41 @@ def shapes_on_device(
     }
 
 
+@dataclass(frozen=True)
+class Memory:
+    """All that the units of a sampler have on the device, of one kind in one piece."""
+
+    rollouts: dict[str, Tensor]
+    """Name as in `shapes_on_device` -> [rollouts, ...]."""
+    stacks: dict[str, Tensor]
+    """Name -> [units, R, H, W]."""
+    states: Tensor
+    """[units, R, S] recurrent state before the newest observation."""
+
+    @classmethod
+    def make(
+        cls,
+        layouts: Mapping[str, ObsLayout],
+        steps: int,
+        rows: int,
+        action: tuple[int, torch.dtype],
+        state_size: int,
+        device: torch.device,
+        rollouts: int,
+        units: int,
+    ) -> Memory:
+        """Make it, poisoned but for the states."""
+        shapes = shapes_on_device(layouts, steps, rows, action, state_size)
+        return cls(
+            {name: poisoned((rollouts, *shape), dtype, device) for name, (shape, dtype) in shapes.items()},
+            {
+                name: stack.view(units, rows, *stack.shape[1:])
+                for name, stack in make_stacks(layouts, units * rows, device).items()
+            },
+            torch.zeros(units, rows, state_size, device=device),
+        )
+
+
 class Rollout(Transitions[NDArray[Any]]):
     """Buffers of T steps of a unit, made once and used again and again. Fresh memory is poisoned.
 
@@ -69,6 +105,7 @@ class Rollout(Transitions[NDArray[Any]]):
     weights_epoch[p]: that of the slot when the rollout began; exchanged weights make the rollout outdated.
     unit: number of the unit that fills it, among those of the pack.
     number: among those of a sampler, whose `memory` they share; it is given and stays.
+    on_device: all memory that it has there.
     ready: set by whoever hands the rollout on; the next one uses it after this mark (streams.py).
 
     The same memory prepared for writing, so that a step costs no look-up of shapes:
@@ -122,26 +159,9 @@ class Rollout(Transitions[NDArray[Any]]):
         self.outcomes = [arrays[name] for name in OUTCOMES]
         unstacked = {name: split(obs) for name, obs in self.obs.items() if layouts[name].stack == 1}
         self.unstacked = [{name: obs[t] for name, obs in unstacked.items()} for t in range(steps + 1)]
-        self._of_device = list(of_device.values())
+        self.on_device = list(of_device.values())
         self._on_host = device.type == "cpu"
         self._obs = {name: native(obs) for name, obs in self.obs.items()}
-
-    def clear(self) -> None:
-        """Write zeros over everything, as if nothing had ever happened."""
-        for name, spec in FIELDS.items():
-            if spec.source == "environment":
-                getattr(self, name)[:] = 0
-        for memory in self._of_device:
-            memory.zero_()
-
-    def poison(self) -> None:
-        """Make it as it was made."""
-        for name, spec in FIELDS.items():
-            if spec.source == "environment":
-                array = getattr(self, name)
-                array[:] = spec.on_host(array.shape)
-        for memory in self._of_device:
-            memory.fill_(poison(memory.dtype))
 
     def write_obs(
         self, t: int, obs: Mapping[str, NDArray[Any]], first: NDArray[np.bool_], stacks: Stacks

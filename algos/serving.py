@@ -1,21 +1,19 @@
 """What acting reads of the policies: the weights and normalisers that were published last.
 
-A forward must never see half of a publication, neither layers of two updates nor of two members. Where a call has been
-carried out when it returns, a lock per slot sees to that. Where acting and learning have streams of their own, calls
-have only been asked for, and locks say nothing: there a publication is *staged* by the stream that learns and *taken*
-by the stream that acts, each after the other's mark (streams.py).
+A forward must never see half of a publication, neither layers of two updates nor of two members. A lock per slot sees
+to that: a device with one stream does what it was asked for in this order.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from torch import Tensor
 
 from .normalizers import of_normalizers
-from .streams import Mark, Streams
+from .streams import Mark
 from .weights import Weights
 
 
@@ -53,72 +51,31 @@ class Serving:
                     served[p].copy_(self._state[name][p])
 
 
-class StagedServing(Serving):
-    """For acting and learning on streams of their own.
+class Streams:
+    """One stream for all. What was asked for first is done first, so nothing ever waits."""
 
-    `publish` writes a copy that only learning uses, `take` brings it over, on the device and without waiting: it takes
-    a publication only once that is whole. The host may be many optimiser steps ahead of the device, and a turn that
-    waited for the newest weights would wait for all of those. After an exchange it does: rare, and the slot's next
-    rollout must not begin with the former member's weights.
+    def serving(self, weights: Weights, state: Mapping[str, Tensor]) -> Serving:
+        """Return what brings published weights to acting. state: of the pack, from which they are published."""
+        return Serving(weights, state)
 
-    There are two copies, so that learning does not wait either: what the turn in flight takes is written again only
-    after a later turn has taken the other one, and a turn begins when the one before it has been answered.
-    """
+    def acting(self) -> AbstractContextManager[object]:
+        """Whatever is asked for inside goes to the stream that acts."""
+        return nullcontext()
 
-    def __init__(self, weights: Weights, state: Mapping[str, Tensor], streams: Streams) -> None:
-        super().__init__(weights, state)
-        self._streams = streams
-        self._served = [*weights.served, *self.stats.values()]
-        self._copies = [[served.clone() for served in self._served] for _ in range(2)]
-        """Both in the order of `_sources`."""
-        self._newest = 0
-        """The copy that the last publication is in."""
-        self._lock = threading.Lock()  # of the marks; nobody waits for the device while holding it
-        self._staged: Mark | None = None
-        """Of the last publication, until it is taken."""
-        self._taken: list[Mark | None] = [None, None]
-        self._exchanged = False
+    def learning(self) -> AbstractContextManager[object]:
+        """Whatever is asked for inside goes to the stream that learns."""
+        return nullcontext()
 
-    def take(self) -> None:
-        """See `Serving`."""
-        with self._lock:
-            if self._staged is None or not (self._exchanged or self._staged.query()):
-                return
-            self._streams.after(self._staged)
-            for copy, served in zip(self._copies[self._newest], self._served, strict=True):
-                served.copy_(copy)
-            self._staged, self._exchanged = None, False
-            self._taken[self._newest] = self._streams.mark()
+    def mark(self) -> Mark | None:
+        """Return the point which the present stream has been given work up to; None: all that is asked for is done."""
+        return None
 
-    @contextmanager
-    def held(self, slots: tuple[int, ...]) -> Iterator[None]:  # noqa: ARG002 - only `take` changes any
-        """See `Serving`: what is served changes in `take` alone, on the stream that acts."""
-        yield
+    def after(self, mark: Mark | None) -> None:
+        """Let the present stream go on after a mark."""
 
-    def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:
-        """See `Serving`."""
-        with self._lock:
-            if self._staged is None:
-                self._change_copies()
-            for span in _spans(slots):
-                for copy, source in zip(self._copies[self._newest], self._sources(span), strict=True):
-                    copy[span].copy_(source)
-            self._staged = self._streams.mark()
-            self._exchanged |= exchanged
+    def fetch(self, source: Tensor, into: Tensor) -> None:
+        """Bring a tensor of the present stream to the host, and wait until it is there."""
+        into.copy_(source)
 
-    def _change_copies(self) -> None:
-        """Go on in the other copy, since a turn may be reading this one."""
-        before, self._newest = self._newest, 1 - self._newest
-        self._streams.after(self._taken[self._newest])
-        for copy, source in zip(self._copies[self._newest], self._copies[before], strict=True):
-            copy.copy_(source)
-
-    def _sources(self, span: slice) -> list[Tensor]:
-        return [*self._weights.to_serve(span), *(self._state[name][span] for name in self.stats)]
-
-
-def _spans(slots: tuple[int, ...]) -> list[slice]:
-    """Return ascending slots as ranges: a copy costs the same for many neighbours as for one."""
-    starts = [p for p in slots if p - 1 not in slots]
-    ends = [p + 1 for p in slots if p + 1 not in slots]
-    return [slice(start, end) for start, end in zip(starts, ends, strict=True)]
+    def begin(self) -> None:
+        """Wait for all that was asked for before the streams are used: it was given to none of them."""

@@ -1,12 +1,8 @@
-"""Optimiser steps of a group over one batch, of two kinds with one interface.
+"""Optimiser steps of a group over one batch, call by call (`PlainSteps`), or as an extra carries them out (`Stepping`).
 
-    PlainSteps       every call of a step is made when its turn comes: on a CPU, and where nothing can be recorded
-    RecordedSteps    the calls of a step are recorded once and replayed by a single call from then on (recording.py)
-
-A replay repeats the same calls on the same memory, so whatever changes from one step to the next is data that lies in
-place: samples and the order of their rows are staged, hypers, learning rates and the slots that may learn are tensors,
-statistics go to a row of the log that a counter on the device names. So a new hyper, another member in a slot or other
-weights record nothing anew. Nothing in a step waits for the device.
+What changes from one step to the next is data that lies in place: hypers, learning rates and the slots that may learn
+are tensors, statistics go to a row of the log, which may be named by a counter on the device. So steps can be repeated
+as they were asked for once. Nothing in a step waits for the device.
 
 Axes: G policies of one group, P policies, S steps of a batch, V statistics.
 """
@@ -23,8 +19,6 @@ from torch import Tensor
 
 from .batch import Samples
 from .losses import Stats
-from .recording import NotRecordedError, Recorder, Recording, Replays
-from .streams import for_upload
 
 Program = Callable[[Samples], Stats]
 """One optimiser step on these samples; returns its statistics, [G] each."""
@@ -98,79 +92,12 @@ class PlainSteps:
         self._samples, self._orders = None, ()
 
 
-class Staging:
-    """Samples that lie in one place, batch after batch. Groups of one size share it: they learn one after the other."""
+class Stepping:
+    """How optimiser steps are carried out: call by call. An extra may do it otherwise on a device."""
 
-    def __init__(self) -> None:
-        self.obs: dict[str, Tensor] = {}
-        """Name -> [G, T, B, ...], as stored; made with the first batch."""
-        self.samples: Samples | None = None
+    obs: dict[str, Tensor] | None = None
+    """Where the observations of a group's batch lie, if in one place: name -> [G, T, B, ...], made with the first."""
 
-    def take(self, samples: Samples) -> Samples:
-        """Copy a batch to its place. Its observations lie there already."""
-        if self.samples is None:
-            self.samples = samples.emptied()
-        self.samples.copy_from(samples)
-        return self.samples
-
-
-class RecordedSteps:
-    """Steps that are recorded, those of each number of rows apart from the others."""
-
-    def __init__(
-        self,
-        span: slice,
-        program: Program,
-        log: StepLog,
-        recorder: Recorder,
-        staging: Staging,
-        steps: int,
-        replays: Replays,
-    ) -> None:
-        self._replays = replays
-        self._span, self._program, self._log = span, program, log
-        self._recorder: Recorder | None = recorder
-        self._staging, self._steps = staging, steps
-        self._order_SN = self._step_1 = torch.empty(0)
-        self._sizes: list[int] = []
-        self._recordings: dict[int, Recording] = {}
-
-    def begin(self, samples: Samples, orders: Orders) -> None:
-        """See `Steps`."""
-        device = self._staging.take(samples).valid.device
-        columns = samples.valid.shape[2]
-        self._sizes = [columns if order is None else len(order) for order in orders]
-        if not self._step_1.numel():
-            self._step_1 = torch.zeros(1, dtype=torch.int64, device=device)
-            self._order_SN = torch.zeros((self._steps, columns), dtype=torch.int64, device=device)
-        self._step_1.zero_()
-        if columns not in self._sizes:
-            packed = torch.zeros(self._order_SN.shape, dtype=torch.int64)
-            for row, order in zip(packed, orders, strict=False):
-                assert order is not None
-                row[: len(order)] = order
-            self._order_SN.copy_(for_upload(packed, device), non_blocking=True)
-
-    def run(self, step: int) -> None:
-        """See `Steps`."""
-        size = self._sizes[step]
-        recording = self._recordings.setdefault(size, Recording(lambda: self._one(size)))
-        try:
-            recording.run(self._recorder)
-        except NotRecordedError as error:
-            self._replays.fail("optimiser steps", error)
-            self._recorder = None
-            self._one(size)
-        self._replays.count(replayed=recording.replays)
-
-    def end(self) -> None:
-        """See `Steps`. The staged samples stay: replays read them where they lie."""
-
-    def _one(self, size: int) -> None:
-        """Carry out the step whose number lies on the device, and count it."""
-        samples = self._staging.samples
-        assert samples is not None, "no batch was begun"
-        if size < samples.valid.shape[2]:
-            samples = samples.columns(self._order_SN.index_select(0, self._step_1)[0, :size])
-        self._log.write(self._step_1, self._span, self._program(samples))
-        self._step_1 += 1
+    def steps(self, span: slice, program: Program, log: StepLog, number: int) -> Steps:  # noqa: ARG002 - for those who do otherwise
+        """Return the steps of a group. number: of steps of a batch."""
+        return PlainSteps(span, program, log)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -23,8 +24,7 @@ from .losses import Stats
 from .models import PolicyNet
 from .observations import ObsLayout
 from .pack import Pack
-from .recording import RUNS, Recorder, Replays
-from .steps import PlainSteps, RecordedSteps, Staging, StepLog, Steps
+from .steps import StepLog, Stepping, Steps
 from .streams import for_upload
 from .weights import Group
 
@@ -69,58 +69,44 @@ class StepsTaken:
 class Updater:
     """Learns from batches, policy by policy or all at once as the pack does. Made once for a pack.
 
-    current: slots that may learn. recorder: what records optimiser steps (recording.py); None: they go call by call.
+    current: slots that may learn. stepping: how steps are carried out.
     changing: held while the state of a policy is written. Whoever holds it may edit the population, also from another
     thread in the midst of a step; a slot that is dropped from `current` then is not changed by that step any more.
     """
 
     def __init__(
-        self, pack: Pack, settings: UpdateSettings, current: CurrentSlots, recorder: Recorder | None = None
+        self, pack: Pack, settings: UpdateSettings, current: CurrentSlots, stepping: Stepping | None = None
     ) -> None:
         self._pack, self._settings, self.current = pack, settings, current
+        self._stepping = Stepping() if stepping is None else stepping
         self.changing = threading.RLock()
         steps = settings.epochs * settings.minibatches
         self._factor_P = torch.ones(pack.num_policies, device=pack.device)
         self._log = StepLog(steps, pack.num_policies, pack.device)
-        self._staging = None if recorder is None else Staging()
-        self.replays = None if recorder is None else Replays()
-        """Of optimiser steps; None where nothing is recorded."""
         self._layouts: Mapping[str, ObsLayout] = {}
         self._taken: list[tuple[int, tuple[int, ...]]] = []
-        self._steps = [self._steps_of(group, recorder, steps) for group in pack.groups()]
+        self._steps = [
+            self._stepping.steps(group.span, partial(self._step, group), self._log, steps)
+            for group in pack.groups()
+        ]
 
-    def _steps_of(self, group: Group, recorder: Recorder | None, steps: int) -> Steps:
-        def program(part: Samples) -> Stats:
-            return self._step(group, part)
+    def rehearse(self, batch: Batch, generator: torch.Generator, times: int) -> None:
+        """Take optimiser steps of every size so many times, and change not one bit of any state.
 
-        if recorder is None:
-            return PlainSteps(group.span, program, self._log)
-        assert self._staging is not None
-        assert self.replays is not None
-        return RecordedSteps(group.span, program, self._log, recorder, self._staging, steps, self.replays)
-
-    def record(self, batch: Batch, generator: torch.Generator) -> None:
-        """Take optimiser steps of every size until they are recorded, and change not one bit of any state.
-
-        batch: as those to come, with nothing in it to learn from; `current` has no slot. A recording breaks if another
-        thread calls a library for the first time meanwhile, so it is made before there is one. Nothing is done where
-        nothing is recorded.
+        batch: as those to come, with nothing in it to learn from; `current` has no slot.
         """
-        if self.replays is None:
-            return
         assert not self.current.host.any(), "a slot may learn from what is made up"
         self._factor_P.fill_(1.0)
         self._layouts = batch.layouts
         for group, steps in zip(self._pack.groups(), self._steps, strict=True):
-            samples = _samples(self._pack, batch, group.span, self._settings, self._staging)
+            samples = _samples(self._pack, batch, group.span, self._settings, self._stepping.obs)
             parts = _minibatches(samples.valid.shape[2], self._settings.minibatches, generator)
             orders = [*{None if order is None else len(order): order for order in parts}.values()]
-            for _ in range(RUNS):
+            for _ in range(times):
                 steps.begin(samples, orders)
                 for number in range(len(orders)):
                     steps.run(number)
             steps.end()
-        self.replays.begin()
 
     def update(
         self, batch: Batch, *, generator: torch.Generator, learning_rate_factor: float | Tensor
@@ -141,7 +127,7 @@ class Updater:
         self, group: Group, steps: Steps, batch: Batch, generator: torch.Generator
     ) -> Iterator[tuple[int, ...]]:
         pack, settings, span = self._pack, self._settings, group.span
-        samples = _samples(pack, batch, span, settings, self._staging)
+        samples = _samples(pack, batch, span, settings, self._stepping.obs)
         seen = {name: layout.as_seen(samples.obs[name]) for name, layout in self._layouts.items()}
         with self.changing:
             pack.observe_obs(span, seen, samples.valid & self.current.tensor[span, None, None])
@@ -292,10 +278,10 @@ def _loss(group: Group, inputs: LossInputs, hypers: dict[str, Tensor], settings:
 
 @torch.no_grad()
 def _samples(
-    pack: Pack, batch: Batch, span: slice, settings: UpdateSettings, staging: Staging | None
+    pack: Pack, batch: Batch, span: slice, settings: UpdateSettings, obs: dict[str, Tensor] | None
 ) -> Samples:
     """Cut out a group's part of the batch, with the advantages that hold for all passes over it, if any do."""
-    samples = Samples.of(batch, span, None if staging is None else staging.obs)
+    samples = Samples.of(batch, span, obs)
     if samples.final_value is not None:
         assert settings.algorithm.needs_final_steps is None, settings.algorithm.needs_final_steps
     hypers = pack.hypers_of(span)

@@ -377,21 +377,6 @@ class Grows(Protocol):
         """Between two steps: make some of them."""
 
 
-def may_grow(source: ShapingSource) -> bool:
-    """Whether whoever made a unit with this source of shaping will let it grow; else it has all rows at once."""
-    return bool(getattr(source, "lets_grow", False))
-
-
-def begins_empty(source: ShapingSource) -> bool:
-    """Whether a unit that grows begins without any row, since no step is taken before it is whole."""
-    return bool(getattr(source, "begins_empty", False))
-
-
-def rows_of_a_policy(source: ShapingSource) -> int:
-    """How many neighbouring rows of the unit belong to one policy; 1 if that is not known."""
-    return int(getattr(source, "envs_per_policy", 1))
-
-
 @runtime_checkable
 class _HasProcesses(Protocol):
     def cpu_ns(self) -> int: ...

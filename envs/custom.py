@@ -1,8 +1,8 @@
 """The user's own environments: `module:factory`, or the name of an entry point in the group `pbt_rl.envs`.
 
 The factory is called with the keywords of --env-option. It returns a Gymnasium environment (it is called once per
-row), a Gymnasium vector environment (it must take `num_envs`), or an environment of a kind that an extra adds
-(`Kind`); an extra may also know a factory by its parameters (`Factory`).
+row), or an environment of a kind that an extra adds (`Kind`); an extra may also know a factory by its parameters
+(`Factory`).
 An entry point `NAME` can also be used as `NAME/LEVEL`: LEVEL is the first argument of its factory.
 """
 
@@ -19,25 +19,18 @@ from itertools import chain
 from typing import Any, cast
 
 import gymnasium
-from gymnasium.vector import VectorEnv
 
 from ..extras import offered
 from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
 from .family import Backend, EnvOptions, Kind, backend_of_factory, keywords_backend, kinds
-from .film import Camera
-from .gym import GymUnit, RenderCamera, describe
+from .gym import GymUnit, describe
 from .gym_recipes import recipe
 from .pulse import all_at_once, pulse_of
 from .time_limit import making, time_limit
-from .vector import AnyVectorEnv, VectorUnit, describe_vector
 
 GROUP = "pbt_rl.envs"
-REMEDY = (
-    ": its factory must return an environment whose render() gives a picture; with a parameter render_mode it is asked "
-    'for "rgb_array"'
-)
-CustomEnv = gymnasium.Env[Any, Any] | AnyVectorEnv
+CustomEnv = gymnasium.Env[Any, Any]
 """Or an object that one of `kinds()` is for."""
 
 
@@ -47,99 +40,76 @@ def plugins() -> dict[str, EntryPoint]:
 
 
 def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
-    """Call the user's factory once. A vector environment has R rows; any other environment is one of them."""
+    """Call the user's factory once: for one environment, or for one that has all R rows (`Kind.all_rows`)."""
     factory = find_factory(env_id)
     arguments = dict(keywords)
     if takes(factory, "num_envs"):
         arguments.setdefault("num_envs", rows)
     check_keywords(env_id, factory, arguments)
     env: object = factory(**arguments)
-    if isinstance(env, VectorEnv):
-        if env.num_envs != rows:
-            env.close()
-            raise EnvSetupError(
-                f"{env_id} returned a vector environment of {env.num_envs} rows, but {rows} are needed: "
-                "give it the parameter num_envs, and do not set that by --env-option"
-            )
-        return env
-    if isinstance(env, gymnasium.Env) or _kind_of(env) is not None:
-        return cast("CustomEnv", env)
-    raise EnvSetupError(_not_usable(env_id, env))
+    kind = kind_of(env)
+    if kind is None and not isinstance(env, gymnasium.Env):
+        raise EnvSetupError(_not_usable(env_id, env))
+    made: Any = env
+    if kind is not None and kind.all_rows and made.num_envs != rows:
+        made.close()
+        raise EnvSetupError(
+            f"{env_id} returned a vector environment of {made.num_envs} rows, but {rows} are needed: "
+            "give it the parameter num_envs, and do not set that by --env-option"
+        )
+    return cast("CustomEnv", made)
 
 
 def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
     """Make one environment, describe it and close it."""
     with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
-        other = _of_an_extra(env_id)
+        other = of_an_extra(env_id)
         if other is None:
             env = make(env_id, 1, keywords)
     if other is not None:
         return other.probe(env_id, EnvOptions(keywords=keywords))
     try:
-        if isinstance(env, VectorEnv):
-            return describe_vector(env_id, env)
-        kind = _kind_of(env)
+        kind = kind_of(env)
         return describe(env_id, env) if kind is None else kind.describe(env_id, env)
     finally:
         env.close()
 
 
 def make_unit(env_id: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]) -> Unit:
-    """Make R environments, one vector environment of R rows, or as many of several agents as R rows fill."""
-    other = _of_an_extra(env_id)
+    """Make R environments, or as many of another kind as R rows fill."""
+    other = of_an_extra(env_id)
     if other is not None:
         return other.make_unit(env_id, rows, seed, EnvOptions(keywords=keywords), shaping)
     with all_at_once(pulse_of(shaping), rows):
         env = make(env_id, rows, keywords)
-    return _unit_of(env, env_id, rows, seed, shaping, keywords)
+    return unit_of(env, env_id, rows, seed, shaping, keywords)
 
 
-def _of_an_extra(env_id: str) -> Backend | None:
+def of_an_extra(env_id: str) -> Backend | None:
     """Return what makes the environment, if an extra knows the factory by its parameters."""
     return backend_of_factory(functools.partial(takes, find_factory(env_id)))
 
 
 def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
     """Make rows of tensors, which an extra does."""
-    other = _of_an_extra(env_id)
+    other = of_an_extra(env_id)
     assert other is not None
     assert other.make_resident is not None
     return other.make_resident(env_id, rows, seed, device, options)
 
 
-def film(
-    env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
-) -> tuple[Unit, Camera] | None:
-    """Make a unit with a camera on its row 0, whose factory is told to draw if it can be told.
-
-    Whether `render()` gives pictures shows when the first one is taken. None for an extra's factories without any.
-    """
-    other = _of_an_extra(env_id)
-    if other is not None:
-        return None if other.film is None else other.film(env_id, rows, seed, options, shaping)
-    keywords = dict(options.keywords)
-    if takes(find_factory(env_id), "render_mode"):
-        keywords.setdefault("render_mode", "rgb_array")
-    with all_at_once(pulse_of(shaping), rows):
-        env = make(env_id, rows, keywords)
-    unit = _unit_of(env, env_id, rows, seed, shaping, options.keywords)
-    return unit, RenderCamera(env, row=0 if isinstance(env, VectorEnv) else None, remedy=REMEDY)
-
-
-def _unit_of(
+def unit_of(
     env: CustomEnv, env_id: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]
 ) -> Unit:
     """Return the unit of a factory's first environment; further ones are made as they are needed."""
-    if isinstance(env, VectorEnv):
-        return VectorUnit(env_id, env, seed, shaping)
-    kind = _kind_of(env)
+    kind = kind_of(env)
     if kind is not None:
         given = chain([env], iter(lambda: make(env_id, 1, keywords), None))
         return kind.make_unit(env_id, lambda: next(given), rows, seed, shaping)
     return GymUnit(env_id, one_by_one(env_id, env, keywords), rows, seed, shaping)
 
 
-def _kind_of(env: object) -> Kind | None:
+def kind_of(env: object) -> Kind | None:
     """Return what an environment that is none of Gymnasium's can be played by, if there is something."""
     if isinstance(env, gymnasium.Env):
         return None
@@ -241,7 +211,7 @@ def _not_usable(env_id: str, env: object) -> str:
     for remedy in offered(__package__ or "", "REMEDY"):
         if text := remedy(env):
             return f"{env_id} returned {given}, {text}"
-    usable = ["a gymnasium.Env", "a gymnasium.vector.VectorEnv", *(kind.title for kind in kinds())]
+    usable = ["a gymnasium.Env", *(kind.title for kind in kinds())]
     return (
         f"{env_id} returned {given}, not an environment: return {', '.join(usable[:-1])}"
         f"{',' if len(usable) > 2 else ''} or {usable[-1]}"
@@ -254,7 +224,6 @@ BACKEND = keywords_backend(
     probe,
     make_unit,
     lambda spec: recipe(spec) | ({"mode": "sync"} if spec.resident else {}),
-    make=lambda name, options: None if _of_an_extra(name) else make(name, 1, options.keywords),
-    film=film,
+    make=lambda name, options: None if of_an_extra(name) else make(name, 1, options.keywords),
     make_resident=make_resident,
 )

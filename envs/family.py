@@ -1,20 +1,16 @@
 """The interface of a family of environments: a line of the registry's table, and the functions behind it.
 
 A new family is one module with a `BACKEND` and one `Family`: in `registry.py`, or in the `FAMILIES` of an `extra.py` in
-a folder of its own. Of an id that names no environment it is said what it may have meant: names without their family or
-misspelt, files. Extras also add kinds of environments that a factory of the user's own may return (`Kind`).
+a folder of its own. Extras also add kinds of environments that a factory of the user's own may return (`Kind`).
 """
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path, PurePath
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from ..extras import Recipe, offered
 from .base import EnvSpec, FamilyOptions, ShapingSource, Unit
@@ -64,14 +60,12 @@ def _same_name(name: str, _options: EnvOptions) -> str:
     return name
 
 
-def _nothing_between(_name: str, _options: EnvOptions) -> str:
-    return ""
-
-
 def _reproducible(_name: str) -> str:
     return ""
 
 
+Filming = Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera] | None]
+"""Does as `Backend.make_unit`, with a camera on row 0; None if there are no pictures."""
 MADE = "environments are made"
 
 
@@ -95,12 +89,10 @@ class Backend:
     """Makes one environment as its author wrote it; None if there is only an engine of many."""
     for_evaluation: Callable[[EnvOptions], EnvOptions] = _as_trained
     """Options of a run -> options of its evaluation."""
-    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera] | None] | None = None
-    """Does as `make_unit`, with a camera on row 0; None if there are no pictures."""
+    film: Filming | None = None
+    """Films its environments, if it says so itself (else see `registry.film`)."""
     shown: Callable[[str, EnvOptions], str] = _same_name
     """(name, options) -> name of what is played under these options, for people."""
-    played: Callable[[str, EnvOptions], str] = _nothing_between
-    """(name, options) -> what lies between the engine and a policy, for those who play it elsewhere; "" if nothing."""
     make_resident: Callable[[str, int, int, str, EnvOptions], Any] | None = None
     """(name, rows, seed, device, options) -> `ResidentEnv`, for specs that are `resident`."""
     unreproducible: Callable[[str], str] = _reproducible
@@ -162,7 +154,6 @@ def keywords_backend(
     make_unit: Callable[[str, int, int, ShapingSource, Mapping[str, Any]], Unit],
     recipe: Callable[[EnvSpec], dict[str, object]],
     make: Callable[[str, EnvOptions], RawEnv | None] | None = None,
-    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera] | None] | None = None,
     make_resident: Callable[[str, int, int, str, EnvOptions], Any] | None = None,
 ) -> Backend:
     """Make the backend of a family whose only options are those of --env-option, and whose code is not ours.
@@ -178,71 +169,30 @@ def keywords_backend(
         ),
         recipe=lambda name, options: recipe(first.for_recipe(name, options.keywords)),
         make=make,
-        film=film,
         make_resident=make_resident,
     )
 
 
-ATARI_ID = re.compile(r"(?:ALE/)?([A-Za-z]+?)(?:-ram)?(?:NoFrameskip|Deterministic)?-v\d+")
-OWN_ID = re.compile(r"[\w:.-]+-v\d+")
-"""As Gymnasium has them, of whatever package."""
+class Names(Protocol):
+    """A module that knows ids which name no environment as they are. An extra names it as `NAMES` in its `extra.py`."""
+
+    def named_by(self, env_id: str) -> str:
+        """Return Gymnasium's name, `package:ID`, for an id that begins with a package; "" if it names none."""
+
+    def registered(self, gym_id: str) -> str:
+        """Import what registers an id, and return the id as it is registered."""
+
+    def meant(self, env_id: str, families: Mapping[str, Family]) -> str:
+        """Return what to write instead, as the end of a sentence; "" if nothing is like it."""
+
+    def atari_game(self, env_id: str) -> str:
+        """Return `atari/GAME` for Gymnasium's id of a game; "" for any other."""
 
 
-def meant(env_id: str, families: dict[str, Family]) -> str:
-    """Return what to write instead, as the end of a sentence; "" if nothing is like it."""
-    if ".py" in env_id:
-        return _module(env_id)
-    game = atari_game(env_id)
-    if game:
-        return f"write {game}"
-    last = env_id.rpartition("/")[2]
-    by_plain: dict[str, str] = {}
-    # The newest version of what the first family has stays; a simulator on the device is named where nothing else is.
-    order = [*families.items()]
-    order.reverse()
-    order.sort(key=lambda item: not item[1].on_device)
-    for family, known in order:
-        for name in () if known.missing else known.load().names():
-            if name == last and not known.on_device:
-                return f"write {family}/{name}"
-            by_plain[_plain(name)] = f"{family}/{name}"
-    close = difflib.get_close_matches(_plain(last), by_plain, n=2, cutoff=0.8)
-    if close:
-        return f"did you mean {' or '.join(by_plain[name] for name in close)}?"
-    if OWN_ID.fullmatch(last):
-        return f"write gym/{last}, or gym/MODULE:{last} if a module of yours registers it"
-    return _dotted(env_id)
-
-
-def atari_game(env_id: str) -> str:
-    """Return `atari/GAME` for Gymnasium's id of a game, such as ALE/Pong-v5 or PongNoFrameskip-v4; "" for any other."""
-    match = ATARI_ID.fullmatch(env_id)
-    if match is None or find_spec("ale_py") is None:
-        return ""
-    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", match[1]).lower()
-    return f"atari/{snake}" if snake in load_backend(".ale").names() else ""
-
-
-def _plain(name: str) -> str:
-    """Return a name without its version and its spelling: HalfCheetah-v5 is halfcheetah."""
-    return re.sub(r"[^a-z0-9]", "", re.sub(r"-v\d+$", "", name).lower())
-
-
-def _module(env_id: str) -> str:
-    path, _, name = env_id.partition(":")
-    file, factory = PurePath(path), name or "make_env"
-    if file.is_absolute() or ".." in file.parts:
-        return f"write {file.stem}:{factory} and run from the folder {file.parent}"
-    return f"write {'.'.join(file.with_suffix('').parts)}:{factory}, as Python imports it from the working directory"
-
-
-def _dotted(env_id: str) -> str:
-    """Return module:factory for `module.factory`, or a module alone, that lies in the working directory."""
-    *parts, last = env_id.split(".")
-    for module, factory in (("/".join(parts), last), ("/".join([*parts, last]), "make_env")):
-        if module and (Path(f"{module}.py").is_file() or Path(module, "__init__.py").is_file()):
-            return _module(f"{module}.py:{factory}")
-    return ""
+def names() -> Names | None:
+    """Return what knows other ids, if an extra does."""
+    modules = offered(__package__ or "", "NAMES")
+    return cast("Names", import_module(modules[0])) if modules else None
 
 
 @dataclass(frozen=True)
@@ -257,6 +207,8 @@ class Kind:
     """(id, environment) -> spec of a row. Raises EnvSetupError."""
     make_unit: Callable[[str, Callable[[], Any], int, int, ShapingSource], Unit]
     """(id, what makes one environment, rows, seed, shaping) -> unit."""
+    all_rows: bool = False
+    """Whether one of them is all rows of a unit, as many as its `num_envs`; else one of them or one table of them."""
 
 
 def kinds() -> tuple[Kind, ...]:

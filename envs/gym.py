@@ -18,7 +18,6 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from . import packages
 from . import time_limit as time_limits
 from .actions import action_spec, actions_decoder
 from .base import (
@@ -37,8 +36,8 @@ from .base import (
 )
 from .critic import declared, with_critic
 from .episodes import EpisodeBook, differs, recorded_return
-from .family import EnvOptions, atari_game, keywords_backend
-from .film import Picture
+from .family import keywords_backend
+from .family import names as other_names
 from .gym_recipes import recipe
 from .pulse import ROW, beating, pulse_of
 from .shaping import (
@@ -331,20 +330,25 @@ def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> Ma
     def make() -> gymnasium.Env[Any, Any]:
         try:
             # Our own checks cost less than the checker's, and they raise where it warns.
-            return packages.make(gym_id, disable_env_checker=True, **keywords)
+            others = other_names()
+            name = gym_id if others is None else others.registered(gym_id)
+            env: gymnasium.Env[Any, Any] = gymnasium.make(name, disable_env_checker=True, **keywords)
         except (gymnasium.error.Error, ImportError) as error:
             raise EnvSetupError(_cannot_make(gym_id, error)) from error
         except TypeError as error:
             if not keywords:
                 raise
             raise EnvSetupError(_cannot_make(gym_id, error)) from error
+        return env
 
     return make
 
 
 def _cannot_make(gym_id: str, error: Exception) -> str:
     close = [] if gym_id in gymnasium.registry else difflib.get_close_matches(gym_id, names())
-    close = [f"gym/{name}" for name in close] or [game for game in [atari_game(gym_id)] if game]
+    others = other_names()
+    game = "" if others is None else others.atari_game(gym_id)
+    close = [f"gym/{name}" for name in close] or [game] * bool(game)
     hint = f" Did you mean {', '.join(close)}?" if close else ""
     if not close and gym_id not in gymnasium.registry and ":" not in gym_id:
         hint = f" If a module of your own registers it, write gym/MODULE:{gym_id}."
@@ -368,67 +372,6 @@ def make_unit(
     return GymUnit(f"gym/{gym_id}", maker(gym_id, keywords), rows, seed, shaping)
 
 
-# -- films ---------------------------------------------------------------------------------------------------
-
-
-USUAL_FPS, MOST_FPS = 30.0, 1000
-
-
-class RenderCamera:
-    """Shows what an environment renders, made with `render_mode="rgb_array"`. row: of a vector, which renders all.
-
-    remedy: what to do if it gives no picture.
-    """
-
-    def __init__(self, env: Any, row: int | None = None, remedy: str = "") -> None:
-        self._env, self._row, self._remedy = env, row, remedy
-        fps = metadata_of(env).get("render_fps")
-        self.frames_per_second = (
-            float(fps) if isinstance(fps, int | float | np.number) and 0 < fps < MOST_FPS else USUAL_FPS
-        )
-
-    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
-        """See Camera. Raises EnvSetupError if the environment cannot be drawn."""
-        try:
-            picture: Any = self._env.render()
-            if self._row is not None and picture is not None:
-                picture = picture[self._row]
-        except Exception as error:  # the environment's own code
-            why = str(error).rstrip(".") or type(error).__name__
-            raise EnvSetupError(f"--video: the environment cannot be drawn: {why}{self._remedy}") from error
-        if not isinstance(picture, np.ndarray) or picture.ndim != 3:
-            raise EnvSetupError(
-                f"--video: render() returned {type(picture).__name__}, not a picture [H, W, 3]{self._remedy}"
-            )
-        return picture[..., :3].astype(np.uint8, copy=False)
-
-    def close(self) -> None:
-        """The unit closes its environments."""
-
-
-def film(
-    gym_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
-) -> tuple[GymUnit, RenderCamera]:
-    """Make a unit with a camera on its row 0. Raises EnvSetupError if the environment renders no `rgb_array`."""
-    made: list[gymnasium.Env[Any, Any]] = []
-    others = maker(gym_id, options.keywords)
-    first = maker(gym_id, {**options.keywords, "render_mode": "rgb_array"})
-
-    def make() -> gymnasium.Env[Any, Any]:
-        made.append(others() if made else first())
-        return made[-1]
-
-    plain = others()
-    modes = [mode for mode in metadata_of(plain).get("render_modes") or [] if isinstance(mode, str)]
-    plain.close()
-    if "rgb_array" not in modes:
-        raise EnvSetupError(
-            f"--video: gym/{gym_id} cannot render rgb_array, only {', '.join(modes) or 'nothing'}"
-        )
-    unit = GymUnit(f"gym/{gym_id}", make, rows, seed, shaping)
-    return unit, RenderCamera(made[0])
-
-
 BACKEND = keywords_backend(
     "gym",
     names,
@@ -436,5 +379,4 @@ BACKEND = keywords_backend(
     make_unit,
     recipe,
     make=lambda name, options: maker(name, options.keywords)(),
-    film=film,
 )

@@ -8,19 +8,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any
 
-from pbt_rl.extras import discover
+from pbt_rl.extras import discover, offered
 
 from .atari import AtariOptions
 from .base import LAST, EnvSetupError, EnvSpec, FamilyOptions, ShapingSource, Unit
 from .critic import with_critic
-from .family import Backend, EnvOptions, Family, RawEnv, load_backend, meant
+from .family import Backend, EnvOptions, Family, Filming, RawEnv, load_backend, names
 from .film import Camera
-from .last import LastUnit, with_last
-from .packages import named_by
 from .values import typed
 
 __all__ = [
@@ -83,7 +82,8 @@ def probe(env_id: str, options: EnvOptions) -> EnvSpec:
     """Describe an environment without keeping it. Raises EnvSetupError if it cannot be made."""
     backend, name = _find(env_id, options)
     spec = backend.probe(name, options)
-    spec = with_last(spec) if options.last_action_reward else spec
+    if options.last_action_reward and LAST not in spec.obs:
+        spec = _adds_last().with_last(spec)
     return with_critic(spec, options.critic_only)
 
 
@@ -125,14 +125,6 @@ def shown_name(env_id: str, options: EnvOptions) -> str:
     return env_id if shown == name else f"{env_id.partition('/')[0]}/{shown}"
 
 
-def played(env_id: str, options: EnvOptions) -> str:
-    """Return what lies between its engine and a policy, as Markdown for those who play it elsewhere; "" if nothing."""
-    backend, name = _find(env_id, options)
-    keywords = ", ".join(f"`{name}={value!r}`" for name, value in options.keywords.items())
-    parts = [f"It is made with {keywords}." if keywords else "", backend.played(name, options)]
-    return "\n\n".join(filter(None, parts))
-
-
 def unreproducible(env_id: str, options: EnvOptions) -> str:
     """Return why equal seeds give other steps, if that lies in the engine; "" if they give the same."""
     backend, name = _find(env_id, options)
@@ -149,20 +141,37 @@ def film(
 ) -> tuple[Unit, Camera] | None:
     """Make a unit with a camera on its row 0; None for a family without pictures."""
     backend, name = _find(env_id, options)
-    if backend.film is None:
-        return None
-    filmed = backend.film(name, rows, seed, options, shaping)
+    make = _filming(env_id, backend)
+    filmed = None if make is None else make(name, rows, seed, options, shaping)
     return None if filmed is None else (_seeing(filmed[0], options), filmed[1])
 
 
 def has_pictures(env_id: str, options: EnvOptions) -> bool:
     """Return whether environments of its family can be filmed at all."""
-    return _find(env_id, options)[0].film is not None
+    return _filming(env_id, _find(env_id, options)[0]) is not None
+
+
+def _filming(env_id: str, backend: Backend) -> Filming | None:
+    """Return what makes a unit with a camera: the family's own, or an extra's for that family."""
+    family = family_of(env_id)
+    name = "" if family is None else family.name
+    modules = (known[name] for known in offered(__package__ or "", "FILMED") if name in known)
+    return backend.film or next((import_module(module).film for module in modules), None)
 
 
 def _seeing(unit: Unit, options: EnvOptions) -> Unit:
     """Let a unit give what the options add to the observations of any environment."""
-    return LastUnit(unit) if options.last_action_reward and LAST not in unit.spec.obs else unit
+    added: Unit = (
+        _adds_last().LastUnit(unit) if options.last_action_reward and LAST not in unit.spec.obs else unit
+    )
+    return added
+
+
+def _adds_last() -> Any:
+    """Return the module that adds LAST to the observations. Raises EnvSetupError if there is none."""
+    for module in offered(__package__ or "", "LAST_SEEN"):
+        return import_module(module)
+    raise EnvSetupError("--model.last-action-reward cannot be used: the extra that adds them is not there")
 
 
 def families() -> tuple[FamilyStatus, ...]:
@@ -191,7 +200,8 @@ def family_of(env_id: str) -> Family | None:
         return FAMILIES[key]
     close = sorted(difflib.get_close_matches(key, FAMILIES), key=lambda family: FAMILIES[family].on_device)
     near = f"did you mean {close[0]}/{name or 'NAME'}?" if close else ""
-    hint = near or meant(env_id, FAMILIES)
+    others = names()
+    hint = near or ("" if others is None else others.meant(env_id, FAMILIES))
     if not hint:
         known = ", ".join(f"{family}/NAME" for family in FAMILIES)
         hint = f"write {known} (family/name), or module:factory for your own."
@@ -218,9 +228,11 @@ def _full(env_id: str) -> str:
     """Return `family/name` for an id that may be short, or begin with the package that registers it."""
     full = SHORT_NAMES.get(env_id, env_id)
     head = full.partition("/")[0]
-    if head in FAMILIES or ":" in full or head in plugins() or find_spec("gymnasium") is None:
+    others = names()
+    known = head in FAMILIES or ":" in full or head in plugins() or find_spec("gymnasium") is None
+    if known or others is None:
         return full
-    found = named_by(full)
+    found = others.named_by(full)
     return f"gym/{found}" if found else full
 
 

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from gpu_stand import Job
 
-from pbt_rl.algos import recording as product
-from pbt_rl.algos.normals import TanhGaussian
-from pbt_rl.learner.gpu import PageLocks, host_buffer
+from pbt_rl.algos.more_actions.tanh import TanhGaussian
+from pbt_rl.graphs import recording as product
+from pbt_rl.graphs.memory import PageLocks, host_buffer
 
 THREADS_SECONDS = 5.0
 

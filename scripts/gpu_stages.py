@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from gpu_stand import CPU, Job, Stand, device_calls, stand, timed, timed_once
 
-from pbt_rl.algos import recording as product
+from pbt_rl.graphs import recording as product
 from pbt_rl.wire.messages import Load, Save, SetValues
 
 RACE_SECONDS, RACE_TURNS = 15.0, 30
@@ -109,8 +109,8 @@ def math(job: Job) -> dict[str, Any]:
 
 def steps_are_replayed(at: Stand) -> bool:
     """Whether all optimiser steps are, where anything is recorded."""
-    replays = at.trainer.replays
-    return replays is None or (not replays.why_not and 0 < replays.replayed == replays.runs)
+    replays = at.learner.acceleration.replayed().get("steps")
+    return replays is None or (not replays.why_not and 0 < replays.replayed == replays.of)
 
 
 LEARNERS = (
@@ -149,7 +149,9 @@ def replays(job: Job) -> dict[str, Any]:
                 replayed = steps_are_replayed(at)
             if not replayed:
                 found["passed"] = False
-                found[" ".join((packing, precision, *more))] = f"not replayed: {at.trainer.replays}"
+                found[" ".join((packing, precision, *more))] = (
+                    f"not replayed: {at.learner.acceleration.replayed()}"
+                )
         far = _distance(*states)
         found["passed"] &= far < SAME[precision]
         found.setdefault(" ".join((packing, precision, *more)), far)
@@ -194,7 +196,7 @@ def answers(job: Job) -> dict[str, Any]:
         words = (f"--learner.precision={precision}", f"--learner.packing={packing}", "--model.core=none")
         with stand(job, 3, *words, actors=5) as at:
             error, impossible = _answers(at)
-            replayed = at.sampler.replays
+            replayed = at.learner.acceleration.replayed().get("turns")
             good = replayed is None or (not replayed.why_not and replayed.replayed > 20)
         found[f"{packing} {precision} error"] = error
         found[f"{packing} {precision} actions that differ"] = impossible

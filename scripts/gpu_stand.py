@@ -89,12 +89,12 @@ class Stand:
 
     def repeat_steps(self) -> None:
         """Replay each group's optimiser step once more, in which no slot learns; nothing where nothing is recorded."""
-        if self.trainer.replays is None:
+        if "steps" not in self.learner.acceleration.replayed():
             return
-        updater = self.trainer._updater  # noqa: SLF001 - a run has no use for this
+        updater = self.trainer.updater
         updater.current.begin(np.zeros(self.pack.num_policies, np.bool_))
         with self.pack.streams.learning():
-            for steps in updater._steps:  # noqa: SLF001
+            for steps in updater._steps:  # noqa: SLF001 - a run has no use for this
                 steps._step_1.zero_()  # type: ignore[attr-defined] # noqa: SLF001
                 steps.run(0)
 

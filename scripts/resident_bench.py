@@ -289,19 +289,11 @@ def _as_on_a_device(stack: ExitStack) -> None:
         "pbt_rl.algos.distributions.has_kernels": lambda _: False,
         "pbt_rl.simulators.rounds.nowhere": lambda _: False,
         "pbt_rl.simulators.finals.nowhere": lambda _: False,
-        "pbt_rl.algos.optim.adam": _adam_of_tensors,
+        "pbt_rl.algos.optim._adam_on": lambda _: optim.adam_torch,
         "pbt_rl.algos.layers.tanh": torch.tanh,
     }
     for place, stand_in in places.items():
         stack.enter_context(patch(place, stand_in))
-
-
-def _adam_of_tensors(
-    param: Any, grad: Any, mean: Any, square: Any, steps: Any, scale: Any, rate: Any, b1: Any, b2: Any
-) -> None:
-    corrections = [1 - b.double() ** steps for b in (b1, b2)]
-    step, root = (rate.double() / corrections[0]).float(), corrections[1].rsqrt().float()
-    optim.adam_torch(param, grad, mean, square, scale, step, b1, b2, root)
 
 
 def of_counts(policies: int, packing: str) -> Callable[[int], str]:

@@ -31,8 +31,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from pbt_rl.cli.train import parse_train
+from pbt_rl.graphs.turns import MOST_UNITS
 from pbt_rl.learner.estimate import rollouts_of
-from pbt_rl.learner.turns import MOST_UNITS
 from pbt_rl.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 

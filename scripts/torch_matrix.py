@@ -28,14 +28,14 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".venv-torch"
 RELEASES = ("2.9.*", "2.11.*", "2.13.*", "newest")
 """The oldest that is supported, two between, and the newest."""
-TESTS = ("tests/algos", "tests/learner")
+TESTS = ("tests/algos", "tests/learner", "tests/graphs")
 SHORT = (
     "tests/algos/test_torch_names.py",
-    "tests/algos/test_recording.py",
-    "tests/algos/test_fused.py",
+    "tests/graphs/test_recording.py",
+    "tests/algos/fused/test_fused.py",
     "tests/learner/test_gpu.py",
-    "tests/learner/test_streams.py",
-    "tests/learner/test_recorded_steps.py",
+    "tests/graphs/test_streams.py",
+    "tests/graphs/test_recorded_steps.py",
 )
 MARKS = "not slow and not long and not nodes and not resident"
 STUBBED = r"lib(cu|nv|nccl)"

@@ -102,3 +102,28 @@ def unused(before):
 def faulty_disk(tmp_path, monkeypatch):
     """The disk under `tmp_path`, which is full once its `room` is set."""
     return FaultyDisk(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """Answers of the calls that a learner makes: name -> exception to raise, or what was given."""
+    import torch
+
+    answers = {}
+
+    def call(name):
+        def made_up(value=None, **_):
+            if isinstance(answers.get(name), Exception):
+                raise answers[name]
+            answers[name] = value
+            return torch.zeros(1)
+
+        return made_up
+
+    monkeypatch.setattr(torch.cuda, "set_device", call("set_device"))
+    monkeypatch.setattr(torch, "ones", call("ones"))
+    for name in ("deterministic", "benchmark", "allow_tf32"):
+        monkeypatch.setattr(torch.backends.cudnn, name, getattr(torch.backends.cudnn, name))
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "mine")
+    yield answers
+    torch.use_deterministic_algorithms(False)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from ..packages import Package
+from ..names.packages import Package
 from ..values import attribute
 
 FAMILIES = ()
+NEEDS = ("pbt_rl.envs.names",)
 
 
 def REMEDY(env: object) -> str:

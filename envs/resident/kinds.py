@@ -10,7 +10,7 @@ from typing import Any
 from ...extras import offered
 from ..base import EnvSetupError, ShapingSource, Unit
 from ..family import EnvOptions
-from ..film import Camera
+from ..film import Camera, RenderCamera
 
 ADAPTED = ("objective",)
 """Keywords of --env-option that are for what plays a foreign interface, if the factory itself does not take them."""
@@ -54,7 +54,6 @@ def unit_of_resident(
 
 def filmed(env: Any, shaping: ShapingSource) -> tuple[Unit, Camera] | None:
     """Return rows on the CPU as a unit, with a camera on row 0, which `env.render()` shows; None if it has none."""
-    from ..gym import RenderCamera  # noqa: PLC0415 - Gymnasium comes with it
     from .rows import ResidentUnit  # noqa: PLC0415 - it imports torch
 
     if not hasattr(env, "render"):

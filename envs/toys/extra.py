@@ -4,6 +4,7 @@ from __future__ import annotations
 
 FAMILIES = ()
 TOYS = {
+    "treasure": "pbt_rl.envs.toys.treasure:Treasure",
     "counting": "pbt_rl.envs.toys.counting:Counting",
     "masked": "pbt_rl.envs.toys.actions:Masked",
     "hybrid": "pbt_rl.envs.toys.actions:Hybrid",

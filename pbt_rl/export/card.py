@@ -60,7 +60,7 @@ class Card:
     """What a card tells.
 
     scores: objectives of the episodes that were played for it; empty: objective, the mean of the last ones in
-    training, is shown. played: how the environment is played elsewhere (`registry.played`). lineage: of the whole run;
+    training, is shown. played: how the environment is played elsewhere (games.py). lineage: of the whole run;
     None if it is not known.
     """
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from pbt_rl.envs.registry import EnvOptions, played
+from pbt_rl.envs.registry import EnvOptions
 from pbt_rl.errors import ConfigError
 from pbt_rl.export.card import Card
 from pbt_rl.export.formats import FORMATS, SUFFIXES
+from pbt_rl.export.games import played
 from pbt_rl.export.net import exported_policy
 from pbt_rl.export.rsl_rl import write_rsl_rl
 from pbt_rl.pbt.history.lineage import Lineage

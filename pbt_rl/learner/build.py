@@ -22,13 +22,13 @@ from pbt_rl.algos.encoders import CNNS, is_grid, is_image, is_text
 from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.own import NetworkError
-from pbt_rl.algos.own_loss import check_loss
 from pbt_rl.algos.pack import Pack, Packing
-from pbt_rl.algos.streams import streams_of
+from pbt_rl.algos.serving import Streams
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs.base import ACTION_MASK, LAST, EnvSpec
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.pbt.hypers import SHAPING, Values, hyper_table
+from pbt_rl.extras import load_object, offered
+from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.plan import PackPlan
 from pbt_rl.record.net_names import NetNames
 
@@ -105,46 +105,10 @@ def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = N
 
 
 def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None:
-    """Make a network, and try one with parts of the user's own in the dtypes of its devices, and a loss of their own.
-
-    Raises ConfigError.
-    """
+    """Make a network, and have it checked by extras for these devices. Raises ConfigError."""
     net = build_net(spec, config.model, config.algorithm)
-    if ":" in config.algo:
-        values = {name: hyper.default for name, hyper in hyper_table(config.hypers).items()}
-        try:
-            check_loss(update_settings(config, spec), values)
-        except ValueError as error:
-            raise ConfigError(f"--algo {config.algo}: {error}") from error
-    if not config.model.own_parts:
-        return
-    _check_parts(net, build_net(spec, config.model, config.algorithm))
-    inputs = blank_inputs(spec, net.state_size, 3)
-    here = [torch.device(name) for name in devices if name == "cpu" or torch.cuda.is_available()]
-    for dtype in {compute_dtype(config.learner.precision, device, spec) for device in here}:
-        for parameter in net.body.parameters():  # as in a pack, which leaves buffers alone
-            parameter.data = parameter.data.to(dtype)
-        with torch.no_grad(), network_errors():
-            net(*inputs)
-
-
-def _check_parts(net: PolicyNet, again: PolicyNet) -> None:
-    """Compare two networks of the same options. Raises ConfigError for parts that a pack cannot hold."""
-    try:
-        copy.deepcopy(net)
-    except Exception as error:  # whatever the user's part holds may raise anything
-        raise ConfigError(
-            f"--model: the network cannot be copied ({error}): its parts must hold nothing that copy.deepcopy refuses, "
-            "such as locks, open files and writers"
-        ) from error
-    others = dict(again.named_buffers())
-    drawn = [name for name, buffer in net.named_buffers() if not torch.equal(buffer, others[name])]
-    if drawn:
-        raise ConfigError(
-            f"--model: buffers that differ each time that the network is made: {', '.join(drawn)}. Policies share "
-            "them, and no checkpoint holds them: draw them by torch.Generator().manual_seed(0), or make them "
-            "parameters (with requires_grad=False if they are not learned)"
-        )
+    for check in offered("pbt_rl", "CHECKS_NETWORK"):
+        load_object(check)(config, spec, devices, net)
 
 
 def blank_inputs(spec: EnvSpec, state_size: int, rows: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
@@ -203,7 +167,7 @@ def minibatch_steps(config: Config, plan: PackPlan) -> int:
 def packings(
     config: Config, device: torch.device, spec: EnvSpec, slots: int, steps: int
 ) -> tuple[Packing, ...]:
-    """Return how a pack may compute its policies; of several the first, unless a trial finds a faster one (trial.py).
+    """Return how a pack may compute its policies; of several the first, unless an acceleration finds a faster one.
 
     steps: see `minibatch_steps`. On a CPU images alone keep the cores busy, while for vectors the calls cost more than
     the arithmetic, unless steps are many. Elsewhere it is measured, but not for a run that has to be the same every
@@ -262,12 +226,13 @@ def build_pack(
     holders: Sequence[int | None] | None = None,
     packing: Packing | None = None,
     net: PolicyNet | None = None,
+    streams: Streams | None = None,
 ) -> Pack:
     """Make the pack of a plan; the weights are drawn by `seed` and the members' ids.
 
     holders: member of each slot; default: the first members. values: of each slot, which nothing reads in a slot
     without a holder. packing: default: the first that comes into question. net: every policy begins with these weights
-    instead, which is faster than drawing them.
+    instead, which is faster than drawing them. streams: see `Pack`.
     """
     device = torch.device(plan.device)
     held = plan.members[: plan.slots] if holders is None else holders
@@ -292,7 +257,7 @@ def build_pack(
         optimizer=config.algorithm.optimizer,
         normalized_obs=normalized_obs(config, spec),
         normalize_returns=config.learner.normalize_returns,
-        streams=streams_of(device, threads=config.mode == "async"),
+        streams=streams,
     )
 
 

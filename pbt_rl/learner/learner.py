@@ -27,17 +27,17 @@ import torch
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
+from pbt_rl.learner.acceleration import acceleration
 from pbt_rl.learner.build import build_pack, build_replay, network_errors, update_settings
 from pbt_rl.learner.contention import Contention
 from pbt_rl.learner.continuation import Continuation
-from pbt_rl.learner.gpu import PageLocks, free_unused, out_of_memory, prepare, ran_out
+from pbt_rl.learner.gpu import out_of_memory, prepare, ran_out
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.sampler import Sampler
-from pbt_rl.learner.setup import BeginAgain, LearnerSetup, begin_again
+from pbt_rl.learner.setup import LearnerSetup
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.simulators import AnySampler, SlotShaping, simulators
 from pbt_rl.learner.trainer import Trainer
-from pbt_rl.learner.trial import BrokenTrialError, fastest_packing
 from pbt_rl.procs.child import ChildFailed, begin_child, send_failure
 from pbt_rl.wire.mailbox import Mailbox
 from pbt_rl.wire.messages import (
@@ -50,7 +50,6 @@ from pbt_rl.wire.messages import (
     Load,
     MemberStats,
     PauseTraining,
-    Replayed,
     Save,
     Saved,
     SaveLearner,
@@ -85,15 +84,17 @@ class Learner:
         loads = [load for load in setup.slots if load is not None]
         in_slots = [setup.unheld_values if load is None else load.values for load in setup.slots]
         holders = [None if load is None else load.member for load in setup.slots]
-        packing, about_packing = fastest_packing(config, spec, plan, in_slots, setup.without)
-        self.pack = build_pack(config, spec, plan, in_slots, config.seed, holders, packing)
+        self.acceleration = acceleration()
+        packing, about_packing = self.acceleration.packing(setup, in_slots, connection)
+        streams = self.acceleration.streams(torch.device(plan.device), threads=config.mode == "async")
+        self.pack = build_pack(config, spec, plan, in_slots, config.seed, holders, packing, streams=streams)
         gc.collect()  # the networks whose weights the pack has taken are circles; of many policies they are large
         self.pack.idle[:] = [load is None for load in setup.slots]
         boxes = [
             (Mailbox(spec, plan.rows, fd), wake)
             for fd, wake in zip(setup.mailbox_fds, setup.wake_fds, strict=True)
         ]
-        self._locks = PageLocks((box.memory for box, _ in boxes), self.pack.device)
+        self.acceleration.begin(self.pack.device, [box.memory for box, _ in boxes])
         settings = update_settings(config, spec)
         table = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
         generations = {load.member: load.generation for load in loads if load.member is not None}
@@ -119,8 +120,9 @@ class Learner:
             self._learning_rate_factor,
             self._beat,
             build_replay(config, spec, plan),
+            self.acceleration.stepping(),
         )
-        self._record()
+        about = about_packing, self.acceleration.record(self.sampler, self.trainer)
         self._continuation = Continuation(self.pack, self.shared, self.sampler, self.trainer, shaping)
         self._learned = setup.continued is not None and self._continuation.restore(setup.continued)
         """On-policy: a batch was learned from, and the units that filled it have not been answered yet."""
@@ -137,7 +139,7 @@ class Learner:
         self.stopped = self.paused = False
         self.pack.streams.begin()
         self._heartbeat.beat_main()
-        self._send(LearnerReady("; ".join(filter(None, (about_packing, self._about_recordings())))))
+        self._send(LearnerReady("; ".join(filter(None, about))))
 
     def _make_sampler(
         self, distribution: Distribution, boxes: list[tuple[Mailbox, int]], table: ShapingTable
@@ -148,7 +150,7 @@ class Learner:
         if own is not None:
             beat = self._heartbeat.beat_main
             return own.make_sampler(setup, self.pack, self.shared, table, distribution, beat, self._give_up)
-        sampler = Sampler(
+        sampler = self.acceleration.sampler(Sampler, on_policy=self._on_policy)(
             self.pack,
             self.shared,
             spec,
@@ -162,26 +164,6 @@ class Learner:
             contended=Contention() if not self._on_policy and plan.device == "cpu" else lambda: False,
         )
         return sampler, table
-
-    def _record(self) -> None:
-        """Record turns and steps while there is one thread: another one's first calls would break a recording.
-
-        Afterwards nothing is recorded any more. So how much memory there is to be, and what is refused, is known before
-        an actor runs.
-        """
-        self.pack.streams.begin()
-        self.sampler.record_turns()
-        self.trainer.record_steps(self.sampler.rollouts()[: self.trainer.units_per_batch])
-        free_unused(self.pack.device)
-
-    def _about_recordings(self) -> str:
-        """Say which recordings failed."""
-        replays = {"turns": self.sampler.replays, "optimiser steps": self.trainer.replays}
-        return "; ".join(
-            f"{name} are not replayed, which costs speed: {one.why_not}"
-            for name, one in replays.items()
-            if one is not None and one.why_not
-        )
 
     def _beat(self, busy: bool) -> None:
         """Called by the thread that learns: it goes on, or has nothing to do any more."""
@@ -209,7 +191,7 @@ class Learner:
 
     def close(self) -> None:
         """Release what would outlast this object. A process that ends need not."""
-        self._locks.release()
+        self.acceleration.close()
         self.sampler.close()
 
     # -- loops ----------------------------------------------------------------------------------------------
@@ -382,14 +364,15 @@ class Learner:
             lag_max, discarded = learning.lag_max, learning.discarded
         stage_seconds = {k: v - self._reported.get(k, 0.0) for k, v in totals.items()}
         self._reported = totals
-        replays = {"turns": self.sampler.replays, "steps": self.trainer.replays}
-        replayed = {
-            name: Replayed(one.replayed, one.runs, one.why_not)
-            for name, one in replays.items()
-            if one is not None
-        }
         report = LearnerReport(
-            plan.device, members, episodes, stage_seconds, lag_max, discarded, games, replayed
+            plan.device,
+            members,
+            episodes,
+            stage_seconds,
+            lag_max,
+            discarded,
+            games,
+            self.acceleration.replayed(),
         )
         self._send(report)
 
@@ -397,17 +380,14 @@ class Learner:
 def main() -> None:
     """Run as a child process until the parent ends it."""
     connection, setup = begin_child()
-    if isinstance(setup, BeginAgain):
-        connection, setup = Connection(setup.connection_fd), setup.setup
+    if setup.connection_fd >= 0:
+        connection = Connection(setup.connection_fd)
     if setup.plan.cores:
         os.sched_setaffinity(0, setup.plan.cores)
     try:
         learner = Learner(setup, connection)
         learner.run()
         learner.sampler.close()
-    except BrokenTrialError as error:
-        print(f"{error}: the learner begins again without it")
-        begin_again(replace(setup, without=(*setup.without, error.packing)), connection.fileno())
     except Exception as error:  # noqa: BLE001 - shown by the parent
         failure = _failure(error, torch.device(setup.plan.device))
         send_failure(connection, failure.text, user_error=failure.user_error)

@@ -23,13 +23,11 @@ from torch import Tensor
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.fields import OUTCOMES
 from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.recording import Replays, recorder_of
-from pbt_rl.algos.rollout import Rollout, native
+from pbt_rl.algos.rollout import Memory, Rollout, native
 from pbt_rl.algos.streams import for_upload
 from pbt_rl.envs.base import EnvSpec, read_stats
 from pbt_rl.learner.build import obs_layouts
 from pbt_rl.learner.shared import SharedState
-from pbt_rl.learner.turns import MOST_UNITS, Memory, Place, RecordedTurns
 from pbt_rl.wire.mailbox import OBSERVATIONS, Mailbox
 from pbt_rl.wire.messages import Episode, Game
 
@@ -72,6 +70,9 @@ class Sampler:
     alone never waits so: nothing else would be sampled meanwhile.
     """
 
+    SPARE = 0
+    """Units and rollouts in the memory that are none's."""
+
     def __init__(
         self,
         pack: Pack,
@@ -95,11 +96,9 @@ class Sampler:
         policies, rows = pack.num_policies, boxes[0][0].rows
         action = (spec.action.components, getattr(torch, spec.action.dtype))
         self._layouts = obs_layouts(spec)
-        recorder = None if on_policy else recorder_of(pack.device)
-        none = 0 if recorder is None else 1  # a unit and a rollout for those that a turn lacks
         number = len(boxes) + spare_buffers
         sizes = (self._layouts, rollout_steps, rows, action, pack.state_size, pack.device)
-        memory = Memory.make(*sizes, number + none, len(boxes) + none)
+        self.memory = memory = Memory.make(*sizes, number + self.SPARE, len(boxes) + self.SPARE)
         buffers = [
             Rollout(
                 self._layouts,
@@ -127,11 +126,6 @@ class Sampler:
             for number, (box, wake_fd) in enumerate(boxes)
         ]
         shared.ended_versions.extend(np.full(rows, -1, np.int64) for _ in boxes)
-        self._recorded = (
-            None
-            if recorder is None
-            else RecordedTurns(pack, distribution, self.generator, self._layouts, memory, recorder)
-        )
         for buffer in buffers:
             shared.free.give(buffer)
         self._envs = rows // policies
@@ -160,7 +154,7 @@ class Sampler:
                     ready.append(unit)
             if self._contended() and not self._actor_waits():
                 return False
-            self._take_turns(ready)
+            self.take_turns(ready)
         self._shared.sampling.inference_seconds += time.thread_time() - began
         return bool(ready)
 
@@ -168,16 +162,6 @@ class Sampler:
         """Whether an actor has no step left to do; units that it has still to build do not count."""
         working = {unit.wake_fd for unit in self.units if unit.taken and not unit.has_step}
         return any(unit.has_step and unit.wake_fd not in working for unit in self.units)
-
-    @property
-    def recorded_turns(self) -> bool:
-        """Whether turns are recorded now."""
-        return self._recorded is not None and self._recorded.possible
-
-    @property
-    def replays(self) -> Replays | None:
-        """Count of turns; None where nothing is recorded."""
-        return None if self._recorded is None else self._recorded.replays
 
     @property
     def begun(self) -> bool:
@@ -191,30 +175,13 @@ class Sampler:
     def close(self) -> None:
         """Do nothing: the mailboxes are the fleet's."""
 
-    def record_turns(self) -> None:
-        """Record turns of every size, where anything is recorded; what a run reads stays as it is."""
-        if self._recorded is not None:
-            with self._pack.streams.acting():
-                self._recorded.record(len(self.units))
-
-    def _take_turns(self, ready: list[ServedUnit]) -> None:
-        """Take the steps of these units in and answer them: all at once, or as many as a recorded turn has."""
-        if not ready:
-            return
-        recorded = self._recorded
-        if recorded is None or not recorded.possible or not all(unit.taken for unit in ready):
-            for unit in ready:
-                self._arrive(unit)
-                unit.rollout.write_obs(unit.t, unit.box.step.obs, unit.box.step.first, unit.stacks)
+    def take_turns(self, ready: list[ServedUnit]) -> None:
+        """Take the steps of these units in and answer them."""
+        for unit in ready:
+            self._arrive(unit)
+            unit.rollout.write_obs(unit.t, unit.box.step.obs, unit.box.step.first, unit.stacks)
+        if ready:
             self._act(ready)
-            if recorded is not None:
-                recorded.replays.count(replayed=False)
-            return
-        for begin in range(0, len(ready), MOST_UNITS):
-            units = ready[begin : begin + MOST_UNITS]
-            for unit in units:
-                self._arrive(unit)
-            self._act_recorded(recorded, units)
 
     def resume_finished(self) -> None:
         """Let rested units begin their next rollout with the new weights (on-policy modes, after learning)."""
@@ -360,29 +327,6 @@ class Sampler:
         unit.box.action[:] = self.distribution.delivered(action_PBA.reshape(unit.box.action.shape))
         unit.t += 1
         unit.box.publish_action(unit.wake_fd)
-
-    def _act_recorded(self, recorded: RecordedTurns, units: list[ServedUnit]) -> None:
-        """Do the same as `_act` by recorded calls, which also take the observations in."""
-        streams, updates = self._pack.streams, self._shared.pack.updates.copy()
-        places = [
-            Place(
-                unit.number,
-                unit.rollout,
-                unit.t,
-                self._next_rollout(unit) if unit.t == self._steps else None,
-                unit.box.step.obs,
-                unit.box.step.first,
-            )
-            for unit in units
-        ]
-        for unit, place, action_RA in zip(units, places, recorded.serve(places), strict=True):
-            if place.following is not None:
-                place.rollout.ready = streams.mark()
-                self._shared.full.append(place.rollout)
-                unit.rollouts += 1
-                self._go_on_in(unit, place.following)
-            unit.rollout.updates[unit.t] = updates
-            self._answer(unit, action_RA)
 
     def _next_rollout(self, unit: ServedUnit) -> Rollout:
         """Take a fresh buffer; what acts in it has the unit's present state."""

@@ -1,17 +1,10 @@
-"""What a learner is told at its start, and how it begins again: the same process, a new interpreter, another setup.
-
-After CUDA has refused a recording in the midst, a process can record nothing any more, whatever it does. A fresh one
-can. Its parent notices nothing: process, connection and descriptors stay.
-"""
+"""What a learner is told at its start."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import Any
 
 from pbt_rl.algos.pack import Packing
 from pbt_rl.config import Config
@@ -47,7 +40,9 @@ class LearnerSetup:
     continued: Mapping[str, Any] | None = None
     """What LearnerSaved said of this learner, to continue from."""
     without: tuple[Packing, ...] = ()
-    """Packings whose recordings broke when this learner tried them."""
+    """Packings that broke when this learner tried them."""
+    connection_fd: int = -1
+    """The connection to go on with, if the process has begun again."""
 
     @property
     def fds(self) -> list[int]:
@@ -70,25 +65,3 @@ class LearnerSetup:
             heartbeat_fd=here(self.heartbeat_fd),
             pool_fd=here(self.pool_fd),
         )
-
-
-@dataclass(frozen=True)
-class BeginAgain:
-    """The first message of such a learner."""
-
-    setup: LearnerSetup
-    connection_fd: int
-
-
-def begin_again(setup: LearnerSetup, connection_fd: int) -> NoReturn:
-    """Replace this process by one that finds the message where `begin_child` expects its connection."""
-    message = os.memfd_create("learner", 0)
-    said: Connection[Any, Any] = Connection(os.dup(message))
-    said.send(BeginAgain(setup, connection_fd))
-    said.close()
-    os.lseek(message, 0, os.SEEK_SET)
-    *command, _, stacks_fd = sys.orig_argv[1:]
-    for fd in (connection_fd, message, *setup.fds, *([int(stacks_fd)] if int(stacks_fd) >= 0 else [])):
-        os.set_inheritable(fd, True)
-    sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, *command, str(message), stacks_fd])  # noqa: S606 - our own interpreter

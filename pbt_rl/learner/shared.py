@@ -26,6 +26,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pbt_rl.algos.batch import Batch
 from pbt_rl.algos.rollout import Rollout
@@ -35,20 +36,15 @@ from pbt_rl.wire.messages import Episode, Game
 
 
 class WholeRollout(Protocol):
-    """A rollout that is a batch as it lies. updates, weights_epoch and ready are those of `Rollout`."""
+    """A rollout that is a batch as it lies. All but `batch` is as of `Rollout`."""
 
     updates: NDArray[np.int64]
     weights_epoch: NDArray[np.int64]
     ready: Mark | None
+    on_device: Sequence[Tensor]
 
     def batch(self, usable_P: NDArray[np.bool_]) -> Batch:
         """Return the batch. usable_P: whether it counts for a policy."""
-
-    def clear(self) -> None:
-        """Write zeros over everything."""
-
-    def poison(self) -> None:
-        """Make it as it was made."""
 
 
 AnyRollout = Rollout | WholeRollout

@@ -10,7 +10,6 @@ import torch
 
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.recording import Replays
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError
@@ -52,15 +51,8 @@ class AnySampler(Protocol):
     def begun(self) -> bool:
         """Whether a rollout is half done."""
 
-    @property
-    def replays(self) -> Replays | None:
-        """Count of turns; None where nothing is recorded."""
-
     def rollouts(self) -> Sequence[AnyRollout]:
         """Return the memory of rollouts."""
-
-    def record_turns(self) -> None:
-        """Record turns, where anything is recorded."""
 
     def serve(self) -> bool:
         """Sample what can be sampled now; return whether there was anything."""

@@ -27,8 +27,8 @@ from torch import Tensor
 from pbt_rl.algos.algorithm import Replay, UpdateSettings
 from pbt_rl.algos.batch import Batch, make_batch
 from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.recording import Replays, recorder_of
 from pbt_rl.algos.rollout import Rollout
+from pbt_rl.algos.steps import Stepping
 from pbt_rl.algos.update import Updater
 from pbt_rl.learner.gpu import Stopwatch
 from pbt_rl.learner.members import PackMembers
@@ -41,7 +41,7 @@ class Trainer:
 
     members: of the pack; whoever uses them holds `Updater.changing`. schedule: returns the factor of the learning
     rates, one for all or [P] on the device. beat: called with True whenever work goes on, with False when there is none
-    any more. replay: what the algorithm learns from besides.
+    any more. replay: what the algorithm learns from besides. stepping: how optimiser steps are carried out.
     """
 
     def __init__(
@@ -56,12 +56,13 @@ class Trainer:
         schedule: Callable[[], float | Tensor],
         beat: Callable[[bool], None] = lambda _: None,
         replay: Replay | None = None,
+        stepping: Stepping | None = None,
     ) -> None:
-        self._pack, self._shared, self._settings = pack, shared, settings
+        self.pack, self._shared, self._settings = pack, shared, settings
         self._max_lag, self._schedule = max_policy_lag, schedule
-        self.members, self._beat, self._replay = members, beat, replay
+        self.members, self._beat, self.replay = members, beat, replay
         self.units_per_batch = units_per_batch
-        self._updater = Updater(pack, settings, members.current, recorder_of(pack.device))
+        self.updater = Updater(pack, settings, members.current, stepping)
         self._stopwatch = Stopwatch(pack.device)
         self.generator = torch.Generator().manual_seed(seed)
         self.commands: deque[Callable[[], None]] = deque()
@@ -70,31 +71,6 @@ class Trainer:
         """`stopping` ends the thread; while `paused` only commands are carried out."""
         self.learning = False
         """An update is in progress, perhaps in another thread."""
-
-    @property
-    def replays(self) -> Replays | None:
-        """Count of optimiser steps; None where nothing is recorded."""
-        return self._updater.replays
-
-    def record_steps(self, rollouts: Sequence[AnyRollout]) -> None:
-        """Record optimiser steps of every size, where anything is recorded; changes nothing. rollouts: of one batch."""
-        updater, current = self._updater, self._updater.current
-        if updater.replays is None:
-            return
-        chance, before = self.generator.get_state(), current.host.copy()
-        none_PK = np.zeros((self._pack.num_policies, len(rollouts)), np.bool_)
-        with self._pack.streams.learning():
-            for rollout in rollouts:
-                rollout.clear()
-            current.begin(np.zeros_like(before))
-            batch = self._batch(rollouts, none_PK)
-            if self._replay is not None:
-                batch = replace(batch, replayed=self._replay.draw(batch, self.generator))
-            updater.record(batch, self.generator)
-            current.begin(before)
-            for rollout in rollouts:
-                rollout.poison()
-        self.generator.set_state(chance)
 
     # -- the loop -------------------------------------------------------------------------------------------
 
@@ -132,7 +108,7 @@ class Trainer:
         On a device they would have to wait for the stream that learns, and a step of all policies at once is of the
         edited one too.
         """
-        return self._pack.device.type == "cpu" and self._pack.packing == "loop"
+        return self.pack.device.type == "cpu" and self.pack.packing == "loop"
 
     def run_commands_meanwhile(self) -> None:
         """Carry out the supervisor's commands in another thread than the trainer's.
@@ -144,7 +120,7 @@ class Trainer:
         self._carry_out(lambda: None)
 
     def _carry_out(self, before_each: Callable[[], None]) -> None:
-        with self._updater.changing:
+        with self.updater.changing:
             self._note_steps()
             while self.commands:
                 before_each()
@@ -154,7 +130,7 @@ class Trainer:
         """Learn from the oldest rollouts; give their buffers back."""
         self.learning = True
         self._beat(True)
-        shared, updater = self._shared, self._updater
+        shared, updater = self._shared, self.updater
         rollouts = [shared.full.popleft() for _ in range(self.units_per_batch)]
         began = time.thread_time()
         self._stopwatch.begin()
@@ -163,15 +139,15 @@ class Trainer:
             updater.current.begin(np.any(usable_PK, axis=1))
             weights_epoch = shared.pack.weights_epoch.copy()
         for rollout in rollouts:
-            self._pack.streams.after(rollout.ready)
-        batch = self._batch(rollouts, usable_PK)
-        if self._replay is not None:
-            self._replay.add([r for r in rollouts if isinstance(r, Rollout)], weights_epoch)
-            batch = replace(batch, replayed=self._replay.draw(batch, self.generator))
+            self.pack.streams.after(rollout.ready)
+        batch = self.batch_of(rollouts, usable_PK)
+        if self.replay is not None:
+            self.replay.add([r for r in rollouts if isinstance(r, Rollout)], weights_epoch)
+            batch = replace(batch, replayed=self.replay.draw(batch, self.generator))
         for slots in updater.update(batch, generator=self.generator, learning_rate_factor=self._schedule()):
             self._beat(True)
             with updater.changing:
-                self._pack.publish(slots)
+                self.pack.publish(slots)
             self.run_commands()
         self._stopwatch.end()
         seconds = self._stopwatch.seconds()  # a sleep; to fetch what is not there yet keeps a core busy
@@ -181,7 +157,7 @@ class Trainer:
         shared.learning.learning_seconds += time.thread_time() - began
         if seconds is not None:
             shared.learning.gpu_seconds = (shared.learning.gpu_seconds or 0.0) + seconds
-        read = self._pack.streams.mark()
+        read = self.pack.streams.mark()
         for rollout in rollouts:
             rollout.ready = read
             if isinstance(rollout, Rollout):
@@ -191,7 +167,7 @@ class Trainer:
 
     def _count(self, steps_P: list[int]) -> None:
         """Count the batch for the members that have learned from it. steps_P: steps of each slot in it."""
-        shared, learned_P = self._shared, self._updater.current.host
+        shared, learned_P = self._shared, self.updater.current.host
         shared.pack.updates += learned_P
         with shared.learning.lock:
             for p in np.flatnonzero(learned_P).tolist():
@@ -199,13 +175,13 @@ class Trainer:
                 shared.learning.updates[index] += 1
                 shared.learning.steps[index] += steps_P[p]
 
-    def _batch(self, rollouts: Sequence[AnyRollout], usable_PK: NDArray[np.bool_]) -> Batch:
+    def batch_of(self, rollouts: Sequence[AnyRollout], usable_PK: NDArray[np.bool_]) -> Batch:
         """Put rollouts of units side by side; that of a simulator on the device is a batch as it lies."""
         whole = rollouts[0]
         if not isinstance(whole, Rollout):
             return whole.batch(usable_PK[:, 0])
         of_units = [rollout for rollout in rollouts if isinstance(rollout, Rollout)]
-        return make_batch(of_units, self._pack.num_policies, usable_PK, self._pack.device)
+        return make_batch(of_units, self.pack.num_policies, usable_PK, self.pack.device)
 
     def _usable(self, rollouts: Sequence[AnyRollout]) -> NDArray[np.bool_]:
         """Return which rollouts count for which policy, [P, K]; note lag and discards.
@@ -229,7 +205,7 @@ class Trainer:
 
     def _note_steps(self) -> None:
         """Credit optimiser steps to the members that took them, before a slot changes hands."""
-        for taken in self._updater.take_statistics():
+        for taken in self.updater.take_statistics():
             with self._shared.learning.lock:
                 for i, p in enumerate(taken.slots):
                     stats = dict(zip(taken.names, taken.values_SGV[:, i].T, strict=True))

@@ -21,11 +21,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import pbt_rl
-from pbt_rl.algos.recording import INDEXING, WAITING
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSetupError, EnvSpec
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.resident import Checks, ResidentEnv, ResidentStep
+from pbt_rl.graphs.recording import INDEXING, WAITING
 
 POLICIES, ENVS = 2, 4
 STEPS = 400

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pbt_rl.simulators.options import SimulatorOptions
 
-NEEDS = ("pbt_rl.envs.resident",)
+NEEDS = ("pbt_rl.envs.resident", "pbt_rl.graphs")
 FIELDS = SimulatorOptions
 """Options of a run."""
 CHECKS = "pbt_rl.simulators.run:check"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pbt_rl.algos.batch import Batch
-from pbt_rl.algos.fields import FIELDS, poison, poisoned
+from pbt_rl.algos.fields import FIELDS, poisoned
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.streams import Mark
 
@@ -75,8 +75,8 @@ def batch_in_place(
 class InPlaceRollout:
     """Memory of T steps, used again and again; fresh memory is poisoned.
 
-    fields: name -> [P, T(+1), b, ...] (`state`: [P, b, S]). obs: name -> [P, T+1, b, ...]. updates, weights_epoch and
-    ready are those of `Rollout`.
+    fields: name -> [P, T(+1), b, ...] (`state`: [P, b, S]). obs: name -> [P, T+1, b, ...]. updates, weights_epoch,
+    ready and on_device are those of `Rollout`.
     """
 
     def __init__(
@@ -106,18 +106,9 @@ class InPlaceRollout:
         self.updates: NDArray[np.int64] = np.full((steps, policies), -1, np.int64)
         self.weights_epoch: NDArray[np.int64] = np.full(policies, -1, np.int64)
         self.ready: Mark | None = None
+        self.on_device = [*self.fields.values(), *self.obs.values(), self.final_value]
 
     def batch(self, usable_P: NDArray[np.bool_]) -> Batch:
         """Return the batch that lies here. usable_P: whether it counts for a policy."""
         usable = torch.from_numpy(usable_P).to(self.fields["reward"].device)
         return batch_in_place(self.layouts, self.obs, self.fields, usable, self.final_value)
-
-    def clear(self) -> None:
-        """Write zeros over everything."""
-        for memory in (*self.fields.values(), *self.obs.values(), self.final_value):
-            memory.zero_()
-
-    def poison(self) -> None:
-        """Make it as it was made."""
-        for memory in (*self.fields.values(), *self.obs.values(), self.final_value):
-            memory.fill_(poison(memory.dtype))

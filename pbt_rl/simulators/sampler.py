@@ -23,13 +23,13 @@ from torch import Tensor
 
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.recording import Replays, recorder_of
 from pbt_rl.config import Config
 from pbt_rl.envs.base import MOST_STATS, EnvSetupError, EnvSpec
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.registry import make_resident
 from pbt_rl.envs.resident import Checks, ResidentEnv, ResidentStep
 from pbt_rl.errors import ConfigError, RunFailed, environment_code
+from pbt_rl.graphs.recording import Replays, recorder_of
 from pbt_rl.learner.build import obs_layouts
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.pbt.hypers import SHAPING

@@ -2,7 +2,7 @@
 
     observations -> note them, act, draw  -> actions -> the simulator -> rewards, ends -> note them, count episodes
 
-Where calls are recorded (algos/recording.py) each of the two is one replay, which reads what it is given, and the
+Where calls are recorded (graphs/recording.py) each of the two is one replay, which reads what it is given, and the
 number of the step, where it lies on the device. Elsewhere nothing is copied for that.
 
 Axes: P policies (slots), b rows of a policy, R = P * b, T steps, S recurrent state, A action components.
@@ -18,8 +18,8 @@ from torch import Tensor
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.recording import NotRecordedError, Recorder, Recording, Replays
 from pbt_rl.envs.resident import ResidentStep
+from pbt_rl.graphs.recording import NotRecordedError, Recorder, Recording, Replays
 from pbt_rl.simulators.finals import Finals
 from pbt_rl.simulators.in_place import InPlaceRollout
 from pbt_rl.simulators.rounds import Rounds

@@ -4,8 +4,10 @@ import torch
 from torch import distributions as reference
 
 from pbt_rl.algos import normals
-from pbt_rl.algos.distributions import Categorical, Distribution, Hybrid, make_distribution
-from pbt_rl.algos.normals import DiagonalGaussian, TanhGaussian
+from pbt_rl.algos.distributions import Categorical, Distribution, make_distribution
+from pbt_rl.algos.more_actions.hybrid import Hybrid
+from pbt_rl.algos.more_actions.tanh import TanhGaussian
+from pbt_rl.algos.normals import DiagonalGaussian
 
 TANH = TanhGaussian((-1.0, 0.0), (1.0, 5.0))
 CASES = [Categorical((5,)), Categorical((3, 2, 4)), DiagonalGaussian(3), TANH]
@@ -219,8 +221,8 @@ def test_make_distribution_and_sizes():
 
 def test_constants_that_a_recording_may_read_are_never_let_go():
     like = torch.zeros(1)
-    kept = [normals._constant((float(n), 0.5), like) for n in range(100)]
-    assert all(normals._constant((float(n), 0.5), like) is one for n, one in enumerate(kept))
+    kept = [normals.constant((float(n), 0.5), like) for n in range(100)]
+    assert all(normals.constant((float(n), 0.5), like) is one for n, one in enumerate(kept))
 
 
 @pytest.mark.parametrize(

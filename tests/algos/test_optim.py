@@ -12,6 +12,18 @@ ALPHA = torch.tensor([0.99, 0.8, 0.95])
 NO_LIMIT = torch.full((G,), 1e9)
 
 
+def adam(param, grad, mean, square, steps, scale, rate, beta1, beta2):
+    """Step by the kernel."""
+    gradients = optim.Gradients(param, grad, scale, rate, steps)
+    optim.ADAM.step(gradients, [mean, square], {"adam_beta1": beta1, "adam_beta2": beta2})
+
+
+def rmsprop(param, grad, square, scale, rate, alpha):
+    """Likewise."""
+    gradients = optim.Gradients(param, grad, scale, rate, torch.ones(len(scale)))
+    optim.RMSPROP.step(gradients, [square], {"rmsprop_alpha": alpha})
+
+
 def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
@@ -26,7 +38,7 @@ def run_adam(param, steps, *, kernel: bool, scale=None, updates=None):
     for step in range(steps):
         count = torch.full((G,), step + 1.0, dtype=torch.float64) if updates is None else updates
         if kernel:
-            optim.adam(param, gradients(step), mean, square, count, scale, RATE, BETA1, BETA2)
+            adam(param, gradients(step), mean, square, count, scale, RATE, BETA1, BETA2)
         else:
             step_G = (RATE.double() / (1 - BETA1.double() ** count)).float()
             root_G = (1 - BETA2.double() ** count).rsqrt().float()
@@ -60,7 +72,7 @@ def test_rmsprop_rows_have_epsilon_inside_the_root(kernel):
         g = gradients(step).double().numpy()
         square_expected = alpha * square_expected + (1 - alpha) * g**2
         expected = expected - rate * g / np.sqrt(square_expected + optim.RMSPROP_EPS)
-        do = optim.rmsprop if kernel else optim.rmsprop_torch
+        do = rmsprop if kernel else optim.rmsprop_torch
         do(param, gradients(step), square, torch.ones(G), RATE, ALPHA)
     np.testing.assert_allclose(param.numpy(), expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(square.numpy(), square_expected, rtol=1e-5, atol=1e-6)
@@ -75,9 +87,7 @@ def test_rmsprop_equals_torch_optim_where_epsilon_does_not_matter(monkeypatch):
     for step in range(10):
         alone.grad = gradients(step)[1]
         optimizer.step()
-        optim.rmsprop(
-            param, gradients(step)[1:2], square, torch.ones(1), torch.tensor([0.01]), torch.tensor([0.9])
-        )
+        rmsprop(param, gradients(step)[1:2], square, torch.ones(1), torch.tensor([0.01]), torch.tensor([0.9]))
     torch.testing.assert_close(param[0], alone.detach(), rtol=1e-4, atol=1e-5)
 
 
@@ -115,10 +125,10 @@ def test_row_with_scale_zero_is_left_untouched_bit_for_bit(kernel, rule):
             grad[1, 7] = torch.nan
         _, scale = optim.grad_scale(grad, NO_LIMIT)
         if rule == "rmsprop":
-            do = optim.rmsprop if kernel else optim.rmsprop_torch
+            do = rmsprop if kernel else optim.rmsprop_torch
             do(param, grad, square, scale, RATE, ALPHA)
         elif kernel:
-            optim.adam(param, grad, mean, square, torch.full((G,), 5.0).double(), scale, RATE, BETA1, BETA2)
+            adam(param, grad, mean, square, torch.full((G,), 5.0).double(), scale, RATE, BETA1, BETA2)
         else:
             optim.adam_torch(param, grad, mean, square, scale, RATE, BETA1, BETA2, torch.ones(G))
         return before, [param, mean, square]
@@ -138,7 +148,7 @@ def test_each_row_uses_its_own_hypers():
     mean, square = torch.zeros(G, N), torch.zeros(G, N)
     for count in (1.0, 2.0):
         updates = torch.full((G,), count, dtype=torch.float64)
-        optim.adam(param, grad * count, mean, square, updates, torch.ones(G), RATE, BETA1, BETA2)
+        adam(param, grad * count, mean, square, updates, torch.ones(G), RATE, BETA1, BETA2)
     for array in (param, mean, square):
         assert not torch.allclose(array[0], array[1])
         assert not torch.allclose(array[1], array[2])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pbt_rl.algos import recording
+from pbt_rl.graphs import recording
 from tests.helpers.runs import ROOT
 
 TORCH = Path(torch.__file__).parent

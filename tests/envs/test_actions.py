@@ -19,7 +19,7 @@ from pbt_rl.envs.base import (
 )
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.spaces import obs_leaves, read_leaf, with_mask
-from pbt_rl.envs.vector import VectorUnit
+from pbt_rl.envs.vectors.unit import VectorUnit
 
 NESTED = spaces.Dict(
     {

@@ -353,6 +353,7 @@ def test_a_game_without_fire_starts_at_once():
     assert not play(unit, out, 1)["first"].any()
 
 
+@pytest.mark.extra("pbt_rl/export")
 @pytest.mark.parametrize(
     ("game", "options"),
     [
@@ -363,7 +364,9 @@ def test_a_game_without_fire_starts_at_once():
 )
 def test_who_plays_as_the_text_says_sees_what_a_policy_sees(game, options):
     """By ale-py alone, after the text: the frames, where episodes begin for the policy, and the score."""
-    text = ale.played(game, options)
+    from pbt_rl.export.games import game_played
+
+    text = game_played(game, options)
     (made,) = re.findall(r"`ale_py\.vector_env\.(.*)`: grey", text)
     env = eval(made, {"AtariVectorEnv": AtariVectorEnv, "N": 1})
     fire = re.search(r"FIRE \((\d+)\) is then pressed for one step", text)

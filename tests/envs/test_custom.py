@@ -11,7 +11,7 @@ from pbt_rl.envs import custom, registry
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, keywords, make_unit, probe, recipe
 from pbt_rl.envs.shaping import frames_per_step
-from pbt_rl.envs.vector import VectorUnit
+from pbt_rl.envs.vectors.unit import VectorUnit
 
 MODULE = """
 import gymnasium
@@ -205,6 +205,7 @@ def test_frames_per_step_must_be_a_whole_number(frames):
         frames_per_step("m:f", gymnasium.wrappers.TimeLimit(env, 5))
 
 
+@pytest.mark.extra("envs/films", "envs/vectors")
 @pytest.mark.parametrize(("factory", "per_second"), [("Drawn", 12), ("AlwaysDrawn", 30), ("drawn_vec", 12)])
 def test_what_renders_can_be_filmed(factory, per_second):
     unit, camera = registry.film(f"custom_of_a_test:{factory}", 3, 0, options(), lambda _row: (0, {}))
@@ -218,6 +219,7 @@ def test_what_renders_can_be_filmed(factory, per_second):
         unit.close()
 
 
+@pytest.mark.extra("envs/films")
 @pytest.mark.parametrize(
     ("factory", "message"), [("told_nothing", "returned NoneType"), ("make_env", "cannot be drawn")]
 )

@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from pbt_rl.envs.base import MOST_STATS, private_step_arrays, read_stats
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.toy import Identity
-from pbt_rl.envs.vector import VectorUnit
+from pbt_rl.envs.vectors.unit import VectorUnit
 from pbt_rl.wire.mailbox import Mailbox
 
 

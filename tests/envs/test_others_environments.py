@@ -9,12 +9,13 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, untrained_actions
-from pbt_rl.envs.gym import GymUnit, RenderCamera, describe
-from pbt_rl.envs.packages import named_by
+from pbt_rl.envs.film import RenderCamera
+from pbt_rl.envs.gym import GymUnit, describe
+from pbt_rl.envs.names.packages import named_by
 from pbt_rl.envs.registry import keywords
 from pbt_rl.envs.shaping import default_shaping, find_interface, frames_per_step
 from pbt_rl.envs.values import metadata_of, wrapped
-from pbt_rl.envs.vector import VectorUnit
+from pbt_rl.envs.vectors.unit import VectorUnit
 
 BOX = spaces.Box(0, 1, (2,), np.float32)
 

@@ -10,7 +10,7 @@ from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.pulse import AT_ONCE, ROW
 from pbt_rl.envs.toy import Identity
-from pbt_rl.envs.vector import VectorUnit
+from pbt_rl.envs.vectors.unit import VectorUnit
 
 ROWS = 3
 

@@ -19,7 +19,8 @@ from unittest import mock
 
 from torch import Tensor
 
-from pbt_rl.algos import streams
+from pbt_rl.algos.serving import Streams
+from pbt_rl.graphs import streams
 from tests.helpers.pretend import DEVICE, Call, Device
 
 STREAMS = ("default", "acting", "learning")
@@ -102,13 +103,14 @@ class PretendMark:
         return not self.order.late
 
 
-class PretendStreams(streams.Streams):
+class PretendStreams(Streams):
     """Streams of the pretend device, which note what they do in an `Order`."""
-
-    separate = True
 
     def __init__(self, order: Order) -> None:
         self._order = order
+
+    def serving(self, weights, state):
+        return streams.StagedServing(weights, state, self)
 
     def acting(self):
         return self._order.stream("acting")

@@ -37,7 +37,6 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import pbt_rl.algos.weights
-from pbt_rl.algos.recording import Rehearsal
 
 if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
     pytest.skip(f"torch {torch.__version__} has no devices in Python", allow_module_level=True)
@@ -257,7 +256,7 @@ class Device:
 
 
 class PretendRecorder:
-    """What a CUDA graph does, see `algos/steps.py`: it repeats the recorded calls on the same memory."""
+    """What a CUDA graph does, see `pbt_rl/graphs`: it repeats the recorded calls on the same memory."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -268,6 +267,8 @@ class PretendRecorder:
         """Calls of each recording."""
 
     def carry_out(self, program: Callable[[], None], *, watched: bool) -> None:
+        from pbt_rl.graphs.recording import Rehearsal
+
         rehearsal = Rehearsal(DEVICE.type)
         with rehearsal if watched else contextlib.nullcontext():
             program()

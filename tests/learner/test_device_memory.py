@@ -2,8 +2,8 @@
 
 import pytest
 
-from pbt_rl.algos import recording, streams
 from pbt_rl.envs.base import ArraySpec
+from pbt_rl.graphs import recording, streams
 from pbt_rl.learner.estimate import pack_bytes
 from tests.helpers.driven import DrivenLearner
 from tests.helpers.order import Order, PretendStreams

@@ -284,9 +284,9 @@ def test_the_end_of_a_batch_is_waited_for_by_a_sleep_before_anything_is_fetched(
             did.append("sleep")
             return 0.25
 
-    fetch = type(stand.trainer._updater._log).fetch
+    fetch = type(stand.trainer.updater._log).fetch
     monkeypatch.setattr(
-        type(stand.trainer._updater._log), "fetch", lambda log: did.append("fetch") or fetch(log)
+        type(stand.trainer.updater._log), "fetch", lambda log: did.append("fetch") or fetch(log)
     )
     monkeypatch.setattr(stand.trainer, "_stopwatch", Stopwatch())
     stand.learn()

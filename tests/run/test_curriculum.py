@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import TrainingInfoInterface, private_step_arrays
 from pbt_rl.envs.toy import Identity
-from pbt_rl.envs.vector import VectorUnit
+from pbt_rl.envs.vectors.unit import VectorUnit
 from pbt_rl.run.train import train
 from pbt_rl.wire.actor import EpisodeSource
 from pbt_rl.wire.store import anonymous_memory

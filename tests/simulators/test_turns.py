@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pbt_rl.algos import recording
 from pbt_rl.cli.train import parse_train
+from pbt_rl.graphs import recording
 from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import Machine
 from pbt_rl.run.inline import Line

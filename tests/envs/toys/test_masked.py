@@ -9,7 +9,7 @@ from pbt_rl.envs import toy
 from pbt_rl.envs.base import ACTION_MASK, ArraySpec, EnvSetupError, private_step_arrays, random_allowed
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.toys.actions import Masked
-from pbt_rl.envs.vector import VectorUnit
+from pbt_rl.envs.vectors.unit import VectorUnit
 
 
 class InInfo(Masked):

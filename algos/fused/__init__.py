@@ -1,0 +1,1 @@
+"""Adam as one kernel for a GPU, written in Triton."""

@@ -1,0 +1,122 @@
+"""Adam as one kernel for a GPU: every number of the state is read and written once.
+
+The same formulas as `optim.adam_torch`, which reads and writes the state about 50 times and is used where this cannot
+be: without Triton (torch's builds for CUDA bring it), without the C compiler that Triton needs, or where it computes
+anything else. All that belongs to a policy is data, so nothing is compiled anew for another member or other rates.
+
+Axes: G policies, N parameters of a policy.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+tl: Any = None
+"""`triton.language` once a kernel is made: Triton looks names up in the globals of the kernel's module."""
+
+BLOCK = 1024
+"""Parameters of one program."""
+AdamKernel = Callable[..., None]
+"""Takes what `adam_torch` takes, and the number that is added to the root."""
+
+
+def adam_kernel(device: torch.device, plain: AdamKernel, eps: float) -> AdamKernel | None:
+    """Return the kernel for a device; None where it cannot be used. plain: what it must equal.
+
+    It is compiled and tried on a few numbers: whoever calls it first must not be recording.
+    """
+    if device.type != "cuda":
+        return None
+    try:
+        step = make_adam(eps)
+        if same(step, plain, device):
+            return step
+        warnings.warn(
+            "Adam as one kernel computes something else than it should: it is not used", stacklevel=1
+        )
+    except Exception as error:  # noqa: BLE001 - a compiler and a driver may raise anything, and there is another way
+        said = (str(error) or type(error).__name__).splitlines()[0]
+        warnings.warn(f"Adam is many kernels, which costs speed: {said}", stacklevel=1)
+    return None
+
+
+def same(step: AdamKernel, plain: AdamKernel, device: torch.device) -> bool:
+    """Whether both give the same, on made-up numbers of three policies; the second is left untouched."""
+    policies, numbers = 3, BLOCK + 7
+    generator = torch.Generator().manual_seed(0)
+    state = [torch.randn(policies, numbers, generator=generator) for _ in range(4)]
+    state[3] = state[3].square()
+    values = [[0.5, 0.0, 1.0], [1e-3, 1e-2, 3e-4], [0.9, 0.8, 0.0], [0.999, 0.99, 0.5], [1.5, 1.0, 30.0]]
+    answers = []
+    for one in (step, plain):
+        tensors = [x.to(device, copy=True) for x in (*state, *(torch.tensor(v) for v in values))]
+        one(*tensors)
+        answers.append([x.cpu() for x in tensors[:4]])
+    return all(torch.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(*answers, strict=True))
+
+
+def make_adam(eps: float) -> AdamKernel:
+    """Make it. Raises ImportError without Triton."""
+    import triton  # noqa: PLC0415 - not everywhere, and nothing but this needs it
+    from triton import language  # noqa: PLC0415
+
+    globals()["tl"] = language
+    kernel: Any = triton.jit(_adam)
+
+    def step(
+        param_GN: Tensor,
+        grad_GN: Tensor,
+        mean_GN: Tensor,
+        square_GN: Tensor,
+        *of_policy_G: Tensor,
+    ) -> None:
+        state = (param_GN, grad_GN, mean_GN, square_GN)
+        assert all(x.stride(1) == 1 for x in state), "a policy's numbers lie side by side"
+        policies, numbers = param_GN.shape
+        grid = (triton.cdiv(numbers, BLOCK), policies)
+        rows = (x.stride(0) for x in state)
+        kernel[grid](*state, *of_policy_G, *rows, numbers, eps=eps, block=BLOCK)
+
+    return step
+
+
+def _adam(  # type: ignore[no-untyped-def] # Triton reads annotations as types of its own
+    param,  # noqa: ANN001
+    grad,  # noqa: ANN001
+    mean,  # noqa: ANN001
+    square,  # noqa: ANN001
+    scale,  # noqa: ANN001
+    step_size,  # noqa: ANN001
+    beta1,  # noqa: ANN001
+    beta2,  # noqa: ANN001
+    root,  # noqa: ANN001
+    param_row,  # noqa: ANN001
+    grad_row,  # noqa: ANN001
+    mean_row,  # noqa: ANN001
+    square_row,  # noqa: ANN001
+    numbers,  # noqa: ANN001
+    eps: tl.constexpr,
+    block: tl.constexpr,
+) -> None:
+    """Step `block` parameters of one policy."""
+    policy = tl.program_id(1)
+    own_scale = tl.load(scale + policy)
+    if own_scale > 0:
+        at = tl.program_id(0) * block + tl.arange(0, block)
+        inside = at < numbers
+        row = policy.to(tl.int64)
+        param_at, grad_at = param + row * param_row + at, grad + row * grad_row + at
+        mean_at, square_at = mean + row * mean_row + at, square + row * square_row + at
+        b1, b2 = tl.load(beta1 + policy), tl.load(beta2 + policy)
+        g = tl.load(grad_at, mask=inside) * own_scale
+        m = b1 * tl.load(mean_at, mask=inside) + (1 - b1) * g
+        v = b2 * tl.load(square_at, mask=inside) + (1 - b2) * g * g
+        change = tl.load(step_size + policy) * m / (tl.sqrt(v) * tl.load(root + policy) + eps)
+        tl.store(mean_at, m, mask=inside)
+        tl.store(square_at, v, mask=inside)
+        tl.store(param_at, tl.load(param_at, mask=inside) - change, mask=inside)

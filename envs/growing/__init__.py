@@ -1,0 +1,1 @@
+"""Units of Atari games that begin with some emulators and get the others while they run."""

@@ -1,0 +1,1 @@
+"""The last action and reward as an observation of any environment."""

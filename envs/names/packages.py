@@ -1,0 +1,116 @@
+"""Environments of other packages, by the ids that these register with Gymnasium when they are imported.
+
+`PACKAGE/ID`, with any installed package, is `gym/PACKAGE:ID`. A few packages are known here by the beginnings of their
+ids, so that `gym/MiniGrid-Empty-5x5-v0` suffices, and because some need more than an import.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from pbt_rl.extras import offered
+
+
+def _register_minatar() -> None:
+    import_module("minatar.gym").register_envs()
+
+
+@dataclass(frozen=True)
+class Package:
+    """module: to import. ids: beginnings of its ids. register: what else it needs. usual: id if none is given."""
+
+    module: str
+    ids: tuple[str, ...]
+    register: Callable[[], None] | None = None
+    usual: str = ""
+
+
+OWN: Mapping[str, Package] = {
+    "minigrid": Package("minigrid", ("MiniGrid-", "BabyAI-")),
+    "minatar": Package("minatar", ("MinAtar/",), _register_minatar),
+    "highway_env": Package("highway_env", ()),
+    "dm_control": Package("shimmy", ("dm_control/",)),
+    "popgym": Package("popgym", ("popgym-",)),
+    "shimmy": Package("shimmy", ()),
+}
+"""Name as it is written -> package."""
+
+
+@cache
+def packages() -> Mapping[str, Package]:
+    """Return the packages that are known, those of extras too."""
+    return {
+        **OWN,
+        **{name: one for more in offered("pbt_rl.envs", "PACKAGES") for name, one in more.items()},
+    }
+
+
+def _gymnasium() -> Any:
+    """Import it: families are imported when they are used."""
+    return import_module("gymnasium")
+
+
+def named_by(env_id: str) -> str:
+    """Return Gymnasium's name, `package:ID`, for `package/ID` or a known package alone; "" if it names none."""
+    head, _, name = env_id.partition("/")
+    package = head.lower().replace("-", "_")
+    known = packages().get(package)
+    if known is not None and find_spec(known.module) is not None:
+        return f"{package}:{name or known.usual}" if name or known.usual else ""
+    installed = name and re.fullmatch(r"\w+", package) and find_spec(package) is not None
+    return f"{package}:{name}" if installed else ""
+
+
+def registered(gym_id: str) -> str:
+    """Import what registers an id, and return the id without its package.
+
+    gym_id: `ID`, or `package:ID`; the id may lack the namespace of its package.
+    """
+    known_ids = _gymnasium().registry
+    if gym_id in known_ids:
+        return gym_id
+    package, colon, name = gym_id.rpartition(":")
+    known = packages().get(package.lower().replace("-", "_")) if colon else _by_beginning(gym_id)
+    if known is None or find_spec(known.module) is None:
+        return _by_import(package, name) if colon else gym_id
+    before = set(known_ids)
+    import_module(known.module)
+    if known.register is not None and not any(one.startswith(known.ids) for one in known_ids):
+        known.register()
+    return _found(name, package, set(known_ids) - before)
+
+
+def _by_beginning(gym_id: str) -> Package | None:
+    return next((one for one in packages().values() if one.ids and gym_id.startswith(one.ids)), None)
+
+
+def _by_import(package: str, name: str) -> str:
+    """Import a package that is not known here; without one of this name Gymnasium says what is wrong."""
+    known_ids = _gymnasium().registry
+    before = set(known_ids)
+    try:
+        import_module(package)
+    except ModuleNotFoundError:
+        return f"{package}:{name}"
+    return _found(name, package, set(known_ids) - before)
+
+
+def _found(name: str, package: str, new: set[str]) -> str:
+    """Return the registered id that is meant: as it is written, or behind a namespace or a prefix of the package."""
+    known_ids = _gymnasium().registry
+    if name in known_ids:
+        return name
+    prefixes = (
+        f"{package}/",
+        f"{package}-",
+        *(f"{one}" for known in packages().values() for one in known.ids),
+    )
+    ends = [one for one in known_ids if one.lower() in {f"{p}{name}".lower() for p in prefixes}]
+    ends = ends or [one for one in new if one.rpartition("/")[2] == name]
+    return ends[0] if len(ends) == 1 else (f"{package}:{name}" if package else name)

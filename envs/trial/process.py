@@ -1,0 +1,237 @@
+"""Runs an environment's code for the first time in a copy of this process, which it may end.
+
+`sys.exit`, `os._exit`, an abort or a crash in C would else end the command without a word. A copy (fork) takes
+milliseconds, and knows what this process knows: its modules, its path, environments that it has registered.
+
+    this process -- keeper -- copy -- what the environment starts, however it detaches
+
+The keeper (`pbt_rl.procs.keeper`) is a copy as well, in which no code of others runs. It ends all that the copy has
+started when the copy ends, or when this process says so or dies.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import os
+import pickle
+import signal
+import socket
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+from pbt_rl.procs.keeper import BoundedLog, Keeper, become_keeper, end_like, end_with
+
+from .. import first_trial
+from .. import time_limit as time_limits
+from ..base import EnvSetupError
+from ..first_trial import OURS, environment_traceback
+
+
+def environment_output(text: str) -> str:
+    """Return what a process printed before it ended, without our frames and their callers' in a crash's stack.
+
+    text: with the stack that `faulthandler` adds, newest frame first.
+    """
+    kept, below_us = [], False
+    for line in text.splitlines():
+        below_us = line.startswith(f'  File "{OURS}') or (below_us and line.startswith("  File "))
+        if not below_us and not line.startswith("Extension modules: "):
+            kept.append(line)
+    return "\n".join(kept).strip()
+
+
+T = TypeVar("T")
+TAIL_BYTES = 16_000
+LONG = b"long"
+"""What a copy writes instead of an outcome before it makes a simulator: see `time_limit.LONG_SECONDS`."""
+SHOWN_CHARACTERS = 4000
+
+
+def tried(
+    env_id: str,
+    function: Callable[[], T],
+    limit_seconds: float | None,
+    *,
+    captured: bool = True,
+    when: str = "when it was made",
+) -> T:
+    """Call a function in a copy of this process, and return what it returns, which must be picklable.
+
+    captured: keep the end of what it prints, for the error if the copy ends, else for stderr when it is done.
+    Raises EnvSetupError with the message of the function's own; for everything else that it raises, with its
+    traceback; and if the copy ends, or is not done within the limit.
+    """
+    if not _can_be_copied():
+        return function()
+    outcome = os.memfd_create("outcome")
+    ours, theirs = socket.socketpair()
+    try:
+        this = os.getpid()
+        pid = _copy()
+        if pid == 0:
+            ours.close()
+            _keep(
+                this, theirs.fileno(), lambda: _run(function, outcome), captured=captured
+            )  # does not return
+        theirs.close()
+        printed, in_time, status, long = _wait(pid, ours, limit_seconds, outcome)
+        done = os.pread(outcome, os.fstat(outcome).st_size, 0)
+    finally:
+        os.close(outcome)
+        ours.close()
+        theirs.close()
+    tail = environment_output(printed)[-SHOWN_CHARACTERS:]
+    said = f"\nIt printed last:\n{tail}" if tail else ""
+    if not in_time:
+        raise EnvSetupError(f"{time_limits.making(env_id, long=long)}{said}")
+    if done in (b"", LONG):
+        raise EnvSetupError(f"{env_id} cannot be used: {_how(status)} {when}{said}")
+    kind, value = pickle.loads(done)
+    if kind == "exit":
+        raise EnvSetupError(f"{env_id} cannot be used: it called sys.exit {when}.\n{value}{said}")
+    sys.stderr.write(printed)
+    if kind == "refused":
+        raise EnvSetupError(value)
+    if kind == "raised":
+        raise EnvSetupError(f"{env_id} cannot be used: it raised {value[0]} {when}.\n{value[1]}")
+    result: T = value
+    return result
+
+
+def _can_be_copied() -> bool:
+    """Whether a copy of this process works: it has no thread but the one that makes it, and no GPU.
+
+    Libraries that have started threads would wait for them for ever; torch does not, if it may use one only.
+    """
+    torch: Any = sys.modules.get("torch")
+    on_gpu = torch is not None and torch.cuda.is_initialized()
+    return not on_gpu and not {"jax", "tensorflow"} & sys.modules.keys()
+
+
+def _copy() -> int:
+    """Fork. The copy never collects garbage of this process, whose destructors may need threads that it lacks."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python's, of threads: see `_can_be_copied`
+            pid = os.fork()
+        if pid == 0:
+            gc.freeze()
+        return pid
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _how(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"it ended with exit code {code}" if code >= 0 else f"it was ended by {signal.Signals(-code).name}"
+
+
+# -- in the keeper ------------------------------------------------------------------------------------------
+
+
+def _keep(parent: int, line: int, run: Callable[[], object], *, captured: bool) -> NoReturn:
+    """Make the copy, leave nothing of it when it or the parent ends, and end as it has ended.
+
+    line: descriptor of a socket to the parent, which gets the end of what the copy has printed.
+    """
+    try:
+        os.setsid()  # Ctrl-C is for the parent
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        become_keeper()
+        keeper, (output, printing) = os.getpid(), os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            end_with(keeper)
+            os.close(line)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
+            if captured:
+                _redirect(printing)
+            run()
+            os._exit(0)
+        os.close(printing)
+        log = BoundedLog("", "")
+        status = Keeper(pid, output, line, parent, log).serve()
+        os.write(line, log.tail[-TAIL_BYTES:])
+        end_like(status)
+    finally:
+        os._exit(1)
+
+
+# -- in the copy --------------------------------------------------------------------------------------------
+
+
+def _run(function: Callable[[], object], outcome: int) -> None:
+    """Call the function, and write ("done" | "refused" | "raised" | "exit", what) to `outcome`."""
+    faulthandler.enable(2)  # a crash shows where
+    if "torch" in sys.modules:  # it must not use the threads that the copy lacks
+        torch: Any = sys.modules["torch"]
+        torch.set_num_threads(1)
+    time_limits.told_of_long.append(lambda: os.pwrite(outcome, LONG, 0))
+    answer = pickle.dumps(_outcome(function))
+    os.pwrite(outcome, answer, 0)
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def _outcome(function: Callable[[], object]) -> tuple[str, object]:
+    try:
+        return "done", function()
+    except EnvSetupError as error:
+        return "refused", str(error)
+    except SystemExit as error:
+        return "exit", environment_traceback(error)
+    except BaseException as error:  # noqa: BLE001 - whatever it raises is shown
+        return "raised", (type(error).__name__, environment_traceback(error))
+
+
+def _redirect(output: int) -> None:
+    """Have everything printed go to `output`, whatever stands for stdout here (a notebook, a test)."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    for fd, target in ((null, 0), (output, 1), (output, 2)):
+        os.dup2(fd, target)
+    sys.stdout, sys.stderr = (os.fdopen(fd, "w", buffering=1, closefd=False) for fd in (1, 2))
+    sys.breakpointhook = lambda *_args, **_keywords: (
+        None
+    )  # there is no terminal; serial mode stops there later
+
+
+# -- beside it ----------------------------------------------------------------------------------------------
+
+
+def _wait(
+    pid: int, line: socket.socket, limit_seconds: float | None, outcome: int
+) -> tuple[str, bool, int, bool]:
+    """Wait for the keeper, for longer if the copy has asked for that.
+
+    Return (the end of the output, whether the limit was kept, the copy's wait status, whether it was the longer one).
+    """
+    in_time, tail, status, long = True, b"", 0, False
+    line.settimeout(limit_seconds)
+    try:
+        try:
+            tail = line.recv(TAIL_BYTES)
+        except TimeoutError:
+            long = os.pread(outcome, len(LONG), 0) == LONG
+            if not long:
+                raise
+            line.settimeout(time_limits.LONG_SECONDS + first_trial.GRACE_SECONDS)
+            tail = line.recv(TAIL_BYTES)
+    except TimeoutError:
+        in_time = False
+    finally:
+        line.shutdown(socket.SHUT_WR)
+        line.settimeout(None)
+        while more := line.recv(TAIL_BYTES):
+            tail += more
+        _, status = os.waitpid(pid, 0)
+    return tail.decode(errors="replace"), in_time, status, long

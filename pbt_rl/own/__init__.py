@@ -1,0 +1,1 @@
+"""Networks and losses of a user's own, and what they are checked for."""

@@ -1,0 +1,53 @@
+import pytest
+
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.envs.names import meant
+from pbt_rl.envs.registry import FAMILIES, family_of
+
+MEANT = {
+    "ALE/Pong-v5": "write atari/pong",
+    "PongNoFrameskip-v4": "write atari/pong",
+    "SpaceInvaders-ramDeterministic-v4": "write atari/space_invaders",
+    "pong": "write atari/pong",
+    "CartPole-v1": "write gym/CartPole-v1",
+    "cartpole": "did you mean gym/CartPole-v1?",
+    "HalfCheetah-v5": "write gym/HalfCheetah-v5, or gym/MODULE:HalfCheetah-v5 if a module of yours registers it",
+    "identity": "write toy/identity",
+    "breakot": "did you mean atari/breakout?",
+    "my/file.py:Env": "write my.file:Env, as Python imports it from the working directory",
+    "file.py": "write file:make_env, as Python imports it from the working directory",
+    "/abs/file.py:Env": "write file:Env and run from the folder /abs",
+    "../file.py:Env": "write file:Env and run from the folder ..",
+    "nothing": "",
+    "gymnasium/CartPole-v1": "write gym/CartPole-v1",
+    "MyArm-v0": "write gym/MyArm-v0, or gym/MODULE:MyArm-v0 if a module of yours registers it",
+}
+
+
+@pytest.mark.parametrize("typed", MEANT)
+def test_what_was_meant(typed):
+    assert meant(typed, FAMILIES) == MEANT[typed]
+
+
+@pytest.mark.parametrize(
+    ("typed", "written"),
+    [
+        ("arm.Arm", "arm:Arm"),
+        ("arm", "arm:make_env"),
+        ("pack.reach.Arm", "pack.reach:Arm"),
+        ("pack.walk", "pack:walk"),
+    ],
+)
+def test_a_module_of_the_working_directory_is_recognised(tmp_path, monkeypatch, typed, written):
+    (tmp_path / "pack").mkdir()
+    for name in ("arm.py", "pack/__init__.py", "pack/reach.py"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    assert meant(typed, FAMILIES) == f"write {written}, as Python imports it from the working directory"
+
+
+def test_an_id_that_names_nothing_is_answered_with_the_right_one():
+    with pytest.raises(
+        EnvSetupError, match=r"^'ALE/Pong-v5' names no environment: write atari/pong\. `pbt-rl"
+    ):
+        family_of("ALE/Pong-v5")
