@@ -13,6 +13,7 @@ import functools
 import importlib
 import inspect
 import os
+import traceback
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
@@ -30,6 +31,7 @@ from .gym import GymUnit, RenderCamera, describe
 from .gym_recipes import recipe
 from .pulse import all_at_once, pulse_of
 from .time_limit import making, time_limit
+from .values import briefly
 from .vector import AnyVectorEnv, VectorUnit, describe_vector
 
 GROUP = "pbt_rl.envs"
@@ -53,7 +55,7 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
     if takes(factory, "num_envs"):
         arguments.setdefault("num_envs", rows)
     check_keywords(env_id, factory, arguments)
-    env: object = factory(**arguments)
+    env = _called(env_id, factory, arguments)
     if isinstance(env, VectorEnv):
         if env.num_envs != rows:
             env.close()
@@ -65,6 +67,19 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
     if isinstance(env, gymnasium.Env) or _kind_of(env) is not None:
         return cast("CustomEnv", env)
     raise EnvSetupError(_not_usable(env_id, env))
+
+
+def _called(env_id: str, factory: Callable[..., object], arguments: Mapping[str, Any]) -> object:
+    """Call a factory. Raises EnvSetupError if a wrapper of Gymnasium's cannot flatten a space."""
+    try:
+        return factory(**arguments)
+    except NotImplementedError as error:
+        if traceback.extract_tb(error.__traceback__)[-1].filename != gymnasium.spaces.utils.__file__:
+            raise
+        raise EnvSetupError(
+            f"{env_id} cannot be made: a wrapper flattens what Gymnasium cannot flatten ({briefly(str(error))}): leave "
+            "FlattenObservation out, for parts of a Dict or Tuple, texts and choices are read as they are"
+        ) from None
 
 
 def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:

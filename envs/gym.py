@@ -58,7 +58,7 @@ from .spaces import (
     read_leaf,
 )
 from .time_limit import making, time_limit
-from .values import attribute, flag_of, metadata_of, number_of
+from .values import attribute, briefly, flag_of, metadata_of, number_of
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 """Makes one environment; called once per row."""
@@ -305,7 +305,7 @@ class GymUnit:
 
     def _breach(self, rule: str, got: object) -> EnvSetupError:
         return EnvSetupError(
-            f"{self.spec.env_id} breaks its contract: {rule}, got {got!r:.200}. Correct the environment"
+            f"{self.spec.env_id} breaks its contract: {rule}, got {briefly(got)}. Correct the environment"
         )
 
 

@@ -52,7 +52,7 @@ from .shaping import (
     unflatten,
 )
 from .spaces import Leaf, leaves_of, read_leaf, read_rows
-from .values import attribute, metadata_of, number_of, wrapped
+from .values import attribute, briefly, metadata_of, number_of, wrapped
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 
@@ -255,7 +255,7 @@ class VectorUnit:
 
     def _breach(self, rule: str, got: object) -> EnvSetupError:
         return EnvSetupError(
-            f"{self.spec.env_id} breaks its contract: {rule}, got {got!r:.200}. Correct the environment"
+            f"{self.spec.env_id} breaks its contract: {rule}, got {briefly(got)}. Correct the environment"
         )
 
 
