@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
+from pathlib import Path
 from typing import Any, cast
 
 import gymnasium
@@ -74,11 +75,13 @@ def _called(env_id: str, factory: Callable[..., object], arguments: Mapping[str,
     try:
         return factory(**arguments)
     except NotImplementedError as error:
-        if traceback.extract_tb(error.__traceback__)[-1].filename != gymnasium.spaces.utils.__file__:
+        where = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+        if where.parent != Path(gymnasium.spaces.__file__).parent:
             raise
         raise EnvSetupError(
-            f"{env_id} cannot be made: a wrapper flattens what Gymnasium cannot flatten ({briefly(str(error))}): leave "
-            "FlattenObservation out, for parts of a Dict or Tuple, texts and choices are read as they are"
+            f"{env_id} cannot be made: one of its wrappers flattens a space that Gymnasium cannot flatten"
+            f"{f' ({briefly(str(error))})' if str(error) else ''}: leave FlattenObservation out, for texts, choices"
+            " and parts of a Dict or Tuple are read as they are"
         ) from None
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
+import importlib
 import os
 import pickle
 import signal
@@ -43,10 +44,15 @@ def environment_traceback(error: BaseException) -> str:
     shown = traceback.TracebackException.from_exception(error)
     one: traceback.TracebackException | None = shown
     while one is not None:
-        inside = list(dropwhile(lambda frame: frame.filename.startswith(_OURS), one.stack))
+        inside = list(dropwhile(_is_not_theirs, one.stack))
         one.stack[:] = inside or one.stack
         one = one.__cause__ or one.__context__
     return "".join(shown.format()).rstrip()
+
+
+def _is_not_theirs(frame: traceback.FrameSummary) -> bool:
+    """Whether a frame is ours, or of an import that leads to their module."""
+    return frame.filename.startswith((_OURS, "<frozen importlib", importlib.__file__))
 
 
 def environment_output(text: str) -> str:

@@ -502,3 +502,35 @@ def test_a_run_needs_no_open_streams(tmp_path):
     done = subprocess.run(command, shell=True, cwd=tmp_path, check=False)
     assert done.returncode == 0
     assert json.loads((tmp_path / "runs" / "closed" / "summary.json").read_text())["ended"] == "frames"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "started"),
+    [
+        (["--env", "toy/identity"], 1),
+        (["--env", "toy/identity", "--num-polices", "4"], 0),
+        (["--env", "toy/identity", "--num-policies", "many"], 0),
+        (["--env", "tyo/identity"], 0),
+        (["--env", "toy/identity", "--show"], 0),
+        (["--env", "toy/identity", "--mode", "serial"], 0),
+        (["--num-policies", "4"], 0),
+    ],
+)
+def test_a_learner_begins_to_load_once_the_command_is_understood(monkeypatch, pbt_rl, arguments, started):
+    begun, ended, given = [], [], []
+
+    class Spare:
+        def discard(self):
+            ended.append(self)
+
+    def spare_learner():
+        begun.append(Spare())
+        return begun[-1]
+
+    monkeypatch.setattr("pbt_rl.cli.train.spare_learner", spare_learner)
+    monkeypatch.setattr("pbt_rl.run.train.train", lambda _config, spare: given.append(spare) or 0)
+    pbt_rl("train", *arguments)
+    assert len(begun) == started
+    assert ended == begun
+    if given:
+        assert given == (begun or [None])
