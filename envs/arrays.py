@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 from .base import ArraySpec
 
@@ -73,9 +74,14 @@ def looks_like_a_picture(array: ArraySpec) -> bool:
     return array.dtype == "float32" and len(array.shape) > 2 and sorted(array.shape)[-2] >= SMALL
 
 
-def is_grid(array: ArraySpec) -> bool:
+def is_image(array: ArraySpec | NDArray[Any]) -> bool:
+    """Whether an array is a picture as it is delivered, [C, H, W]."""
+    return array.dtype == "uint8" and len(array.shape) == 3
+
+
+def is_grid(array: ArraySpec | NDArray[Any]) -> bool:
     """Whether an array is a picture of less than SMALL pixels a side."""
-    return array.dtype == "uint8" and len(array.shape) == 3 and min(array.shape[1:]) < SMALL
+    return is_image(array) and min(array.shape[1:]) < SMALL
 
 
 def _is_picture(space: Any, bounds: tuple[float, float] | None, side: int, axes: int) -> bool:

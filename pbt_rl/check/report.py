@@ -22,6 +22,8 @@ SHORT_STEPS = 500
 """Steps of each row, at most, in the runs that are compared with the main one."""
 SLOW_RESET_SHARE, SLOW_RESET_SECONDS = 0.5, 0.02
 MANY_SHAPING_VALUES = 12
+FEWEST_SHADES = 8
+"""Of 0 to 255, in a picture of which something can be seen."""
 
 
 @dataclass
@@ -80,6 +82,7 @@ def check(
     _report_final_observations(report, main)
     _report_objective(report, main)
     _report_mask(report, main, spec)
+    _report_pictures(report, main)
     _report_witnessed(report, main)
     if main.broke:
         report.mistakes.append(f"at step {len(main.digests) + 1}: {main.broke}")
@@ -202,13 +205,25 @@ def _report_mask(report: Report, played: Played, spec: EnvSpec) -> None:
         report.mistakes.append("the action mask never allows anything: nothing can be learned")
 
 
+def _report_pictures(report: Report, played: Played) -> None:
+    for name, (darkest, brightest) in played.shades.items():
+        if brightest - darkest < FEWEST_SHADES:
+            report.notes.append(
+                f"picture {name!r} has shades from {darkest} to {brightest} only, where the bounds of its space are 0 "
+                "and 255: give its space the bounds that its numbers have"
+            )
+
+
 def _report_witnessed(report: Report, played: Played) -> None:
     counted = played.ledger is not None and played.ledger.objectives > 0  # and so reported by numbers
     about = ("there is reward shaping but", 'info["true_objective"] is missing')
     report.mistakes += [text for text in played.remarks if not (counted and text.startswith(about))]
     if played.ledger is not None:
         report.mistakes += [_often(what, count) for what, count in played.ledger.faults.items()]
-        report.notes += [_often(what, count) for what, count in played.ledger.oddities.items()]
+        examples = played.ledger.examples
+        report.notes += [
+            _often(f"{what}: {examples[what]}", count) for what, count in played.ledger.oddities.items()
+        ]
 
 
 def _often(what: str, count: int) -> str:
