@@ -416,6 +416,19 @@ def test_commands(pbt_rl):
     assert "'zzz' is no command: use train, resume, eval" in pbt_rl("zzz")[2]
 
 
+@pytest.mark.extra("pbt_rl/other_names")
+def test_a_command_of_another_trainer_is_answered_as_a_whole(pbt_rl):
+    assert "did you mean eval?" in pbt_rl("enjoy", "--env", "x")[2]
+    _, _, err = pbt_rl(
+        "train", "--env=toy/identity", "--experiment", "x", "--seed", "3", "--lr", "-1", "--gpus", "2"
+    )
+    assert [line.split(": ")[-1] for line in err.splitlines()] == [
+        "write --name",
+        "write --hypers.learning-rate",
+        "write --devices",
+    ]
+
+
 def test_version_and_help(pbt_rl, tmp_path):
     assert pbt_rl("--version") == (0, f"pbt-rl {__version__}\n", "")
     code, out, _ = pbt_rl("envs", "--help")
