@@ -255,6 +255,8 @@ NO_OBJECTIVE = (
     'there is reward shaping but no info["true_objective"]: members are compared by the shaped return, which a member '
     "raises by its shaping alone; give the true objective at every episode's end"
 )
+INFORMS = 'info["episode_extra_stats"]'
+"""A remark that begins with this is about what decides nothing."""
 OBJECTIVE_AT_SOME = (
     'info["true_objective"] is missing at some episode ends: give it with the last step of every episode, terminated '
     "or truncated"
@@ -264,8 +266,8 @@ OBJECTIVE_AT_SOME = (
 class Remarks:
     """Tells whoever steps a unit what its environment does wrong though nothing breaks, each sentence once.
 
-    The checker calls them mistakes, and a run prints them. source: of the unit's shaping, whose attribute `remark`, if
-    it has one, is told.
+    The checker calls them mistakes, but for those that begin with INFORMS, and a run prints them.
+    source: of the unit's shaping, whose attribute `remark`, if it has one, is told.
     """
 
     def __init__(self, source: ShapingSource) -> None:
@@ -284,7 +286,7 @@ class Remarks:
     def of_stats(self, wrong: str) -> None:
         """Tell what `write_stats` returned, if it is something."""
         if wrong:
-            self(f'info["episode_extra_stats"] is not recorded as it is: {wrong}')
+            self(f"{INFORMS} is not recorded as it is: {wrong}")
 
     def of_objective(self, info: Any, *, given: bool, shaping: bool) -> None:
         """Tell if the true objective of an episode is missing, and what may be meant to be it.

@@ -153,7 +153,7 @@ def frames_per_step(env_id: str, env: Any) -> int:
 
 
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, np.ndarray) and value.ndim == 0:
+    if isinstance(value, np.ndarray) and value.size == 1:
         value = value.item()
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real) or not math.isfinite(value):
         raise EnvSetupError(

@@ -13,7 +13,7 @@ import numpy as np
 
 from pbt_rl.check.dry_run import DryRun, Played
 from pbt_rl.envs import registry
-from pbt_rl.envs.base import ACTION_MASK, EnvSpec
+from pbt_rl.envs.base import ACTION_MASK, INFORMS, EnvSpec
 from pbt_rl.envs.shaping import find_interface, flatten, unflatten
 from pbt_rl.envs.time_limit import time_limit
 from pbt_rl.extras import offered
@@ -217,7 +217,11 @@ def _report_pictures(report: Report, played: Played) -> None:
 def _report_witnessed(report: Report, played: Played) -> None:
     counted = played.ledger is not None and played.ledger.objectives > 0  # and so reported by numbers
     about = ("there is reward shaping but", 'info["true_objective"] is missing')
-    report.mistakes += [text for text in played.remarks if not (counted and text.startswith(about))]
+    for text in played.remarks:
+        if text.startswith(INFORMS):
+            report.notes.append(text)
+        elif not (counted and text.startswith(about)):
+            report.mistakes.append(text)
     if played.ledger is not None:
         report.mistakes += [_often(what, count) for what, count in played.ledger.faults.items()]
         examples = played.ledger.examples

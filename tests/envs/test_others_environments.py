@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, untrained_actions
+from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, read_stats, untrained_actions
 from pbt_rl.envs.custom import make
 from pbt_rl.envs.gym import GymUnit, RenderCamera, describe
 from pbt_rl.envs.packages import named_by
@@ -241,6 +241,18 @@ def test_the_same_holds_for_a_vector(mode):
         if out.episode_done[0]:
             ends.append((float(out.objective[0]), float(out.raw_return[0])))
     assert ends[0] == (3.0, pytest.approx(0.3))
+
+
+def test_what_informs_may_be_nested_or_no_number_in_a_vector_too():
+    stats = {"ok": 2, "text": np.str_("x"), "thing": object(), "inner": {"a": 1.0, "b": {"c": "x"}}}
+    source = Source()
+    unit = VectorUnit("m:f", SyncVectorEnv([env_of(info={"episode_extra_stats": stats})] * 2), 0, source)
+    out = private_step_arrays(unit.spec, 2)
+    unit.reset(out)
+    for _ in range(3):
+        unit.step(np.zeros((2, 1), np.int32), out)
+    assert read_stats(out, 1) == {"ok": 2}
+    assert len(source.told) == 1
 
 
 # -- values of Python and numpy ------------------------------------------------------------------------------
