@@ -53,6 +53,7 @@ from .shaping import (
 from .spaces import (
     Leaf,
     check_finite,
+    dtype_faults,
     fits_as_it_is,
     leaves_of,
     read_leaf,
@@ -216,6 +217,9 @@ class GymUnit:
         if not self._masked and isinstance(answer[1], Mapping) and ACTION_MASK in answer[1]:
             self._remark(MASK_UNREAD)
         self._write_obs(row, answer[0], answer[1], out)
+        if seed is not None:  # once
+            for fault in dtype_faults(self._envs[row].observation_space, answer[0]):
+                self._remark(fault)
         self._first[row] = True
         self._terminated[row] = self._truncated[row] = self._ended[row] = False
         self._reward[row] = 0.0

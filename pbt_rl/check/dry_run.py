@@ -32,6 +32,7 @@ from pbt_rl.envs.base import (
 )
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.gym import GymUnit
+from pbt_rl.envs.spaces import boxes
 from pbt_rl.envs.time_limit import time_limit
 
 DECIMALS = 3
@@ -96,8 +97,6 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
                 self._ledger.faults, "its spaces change while it runs; training reads them once, at the start"
             )
             self._spaces = now
-        for fault in _dtype_faults(self._spaces[0], obs, ()):
-            _count(self._ledger.faults, fault)
         for oddity, example in _bound_faults(self._spaces[0], obs, ()):
             _count(self._ledger.oddities, oddity)
             self._ledger.examples.setdefault(oddity, example)
@@ -107,29 +106,9 @@ def _count(counts: dict[str, int], what: str) -> None:
     counts[what] = counts.get(what, 0) + 1
 
 
-def _boxes(
-    space: Any, obs: Any, path: tuple[str, ...]
-) -> Iterator[tuple[str, gymnasium.spaces.Box, NDArray[Any]]]:
-    if isinstance(space, gymnasium.spaces.Dict) and isinstance(obs, Mapping):
-        for key, part in space.spaces.items():
-            if key in obs:
-                yield from _boxes(part, obs[key], (*path, str(key)))
-    elif isinstance(space, gymnasium.spaces.Tuple) and isinstance(obs, tuple | list):
-        for place, (part, value) in enumerate(zip(space.spaces, obs, strict=False)):
-            yield from _boxes(part, value, (*path, str(place)))
-    elif isinstance(space, gymnasium.spaces.Box):
-        yield ".".join(path) or "obs", space, np.asarray(obs)
-
-
-def _dtype_faults(space: Any, obs: Any, path: tuple[str, ...]) -> Iterator[str]:
-    for name, box, array in _boxes(space, obs, path):
-        if array.dtype != box.dtype and array.dtype.kind in "fiub":  # else the unit refuses it
-            yield f"observation {name!r} has dtype {array.dtype}, its space has {box.dtype}: it is converted"
-
-
 def _bound_faults(space: Any, obs: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Yield what lies outside, and the first number that does."""
-    for name, box, array in _boxes(space, obs, path):
+    for name, box, array in boxes(space, obs, path):
         if array.shape != box.shape or array.dtype.kind not in "fiu":
             continue
         outside = (array < box.low) | (array > box.high)

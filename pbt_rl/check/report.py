@@ -249,8 +249,8 @@ def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> b
             return False
         report.mistakes.append(
             f"not deterministic under a seed: made anew, with the same seed and actions, {where} differs; draw all "
-            "randomness from self.np_random, which super().reset(seed=seed) seeds, or from a generator of your own, with "
-            "which a reset without a seed goes on"
+            "randomness from self.np_random, which super().reset(seed=seed) seeds, or from a generator of your own, "
+            "with which a reset without a seed goes on"
         )
         return False
     other = dry_run.play(steps, seed + 1)

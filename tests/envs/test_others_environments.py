@@ -255,6 +255,12 @@ def test_what_informs_may_be_nested_or_no_number_in_a_vector_too():
     assert len(source.told) == 1
 
 
+def test_an_observation_of_another_dtype_than_its_space_is_remarked_once():
+    source = Source()
+    played(env_of(observation_space=spaces.Box(0, 1, (2,), np.float64)), source=source)
+    assert source.told == ["observation 'obs' has dtype float32, its space has float64: it is converted"]
+
+
 # -- values of Python and numpy ------------------------------------------------------------------------------
 
 
