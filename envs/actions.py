@@ -18,6 +18,8 @@ from .base import ActionSpec, EnvSetupError
 
 LARGEST_BOUND = 1e9
 """Larger bounds stand for none."""
+MOST_WHOLE = 256
+"""Most numbers that one component of a Box of whole numbers may take: each is a choice."""
 
 _DISCRETE = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
 Path = tuple[str | int, ...]
@@ -28,8 +30,8 @@ Decode = Callable[[NDArray[Any]], Any]
 def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
     """Return the columns of an action space. A bound of a Box that is none (see LARGEST_BOUND) is infinite.
 
-    Raises EnvSetupError for anything but Discrete, MultiDiscrete, MultiBinary, Box of floats, and Tuples and Dicts of
-    those.
+    A Box of whole numbers has a choice for each. Raises EnvSetupError for anything but Discrete, MultiDiscrete,
+    MultiBinary, Box, and Tuples and Dicts of those.
     """
     check_space(space, "the action space", env_id)
     parts = dict(_parts(space))
@@ -37,9 +39,9 @@ def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
         if not (isinstance(part, _DISCRETE) or _is_continuous(part)):
             where = f"its part {'.'.join(map(str, path))} of the action space" if path else "the action space"
             raise EnvSetupError(
-                f"{env_id}: {where} {part} is not supported; Discrete, MultiDiscrete, MultiBinary and Box of floats "
-                "are, and Tuple and Dict of those. Wrap the environment (for example "
-                "gymnasium.wrappers.TransformAction)"
+                f"{env_id}: {where} {part} is not supported; Discrete, MultiDiscrete, MultiBinary, Box of floats and "
+                f"Box of whole numbers ({MOST_WHOLE} at most) are, and Tuple and Dict of those. Wrap the environment "
+                "(for example gymnasium.wrappers.TransformAction)"
             )
     if not parts:
         raise EnvSetupError(f"{env_id}: the action space {space} is empty: give it at least one part")
@@ -92,7 +94,18 @@ def _parts(space: spaces.Space[Any], path: Path = ()) -> Iterator[tuple[Path, sp
         for key, part in inner:
             yield from _parts(part, (*path, key))
     else:
-        yield path, space
+        yield path, _choices_of(space)
+
+
+def _choices_of(part: spaces.Space[Any]) -> spaces.Space[Any]:
+    """Return a Box of few whole numbers as the MultiDiscrete that it is; all else as it is."""
+    if not (isinstance(part, spaces.Box) and np.issubdtype(part.dtype, np.integer) and part.shape):
+        return part
+    low, high = part.low.astype(np.float64), part.high.astype(np.float64)
+    if not math.prod(part.shape) or (high - low >= MOST_WHOLE).any():
+        return part
+    sizes = (high - low + 1).astype(np.int64)
+    return spaces.MultiDiscrete(sizes, start=part.low.astype(np.int64))
 
 
 def _is_continuous(part: spaces.Space[Any]) -> bool:
@@ -140,11 +153,12 @@ def _joined(space: spaces.Space[Any], of_part: Callable[[spaces.Space[Any]], Dec
 
 
 def _one_decoder(space: spaces.Space[Any]) -> Decode:
+    dtype, space = space.dtype, _choices_of(space)
     if isinstance(space, spaces.Discrete):
         first, number = int(space.start), space.dtype.type
         return lambda action_A: number(int(action_A[0]) + first)
     if isinstance(space, spaces.MultiDiscrete):
-        start, shape, dtype = space.start, space.shape, space.dtype
+        start, shape = space.start, space.shape
         return lambda action_A: (action_A.reshape(shape) + start).astype(dtype)
     if isinstance(space, spaces.MultiBinary):
         bits, kind = space.shape, space.dtype
@@ -156,11 +170,12 @@ def _one_decoder(space: spaces.Space[Any]) -> Decode:
 
 
 def _rows_decoder(space: spaces.Space[Any]) -> Decode:
+    dtype, space = space.dtype, _choices_of(space)
     if isinstance(space, spaces.Discrete):
         first, kind = space.start, space.dtype
         return lambda action_RA: action_RA[:, 0].astype(kind) + first
     if isinstance(space, spaces.MultiDiscrete):
-        start, shape, dtype = space.start, space.shape, space.dtype
+        start, shape = space.start, space.shape
         return lambda action_RA: (action_RA.reshape(-1, *shape) + start).astype(dtype)
     if isinstance(space, spaces.MultiBinary):
         bits, of = space.shape, space.dtype

@@ -10,12 +10,13 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .values import number_of
+from .values import briefly, number_of
 
 
 class EnvSetupError(ValueError):
@@ -209,7 +210,7 @@ def write_stats(out: StepArrays, row: int, stats: Any) -> str:
     if stats is None:
         return ""
     if not isinstance(stats, Mapping):
-        return f"it is no dict of numbers but {_shown(stats)}"
+        return f"it is no dict of numbers but {briefly(stats)}"
     wrong, slot = "", 0
     for name, value in stats.items():
         encoded = name.encode(errors="replace")[:STAT_NAME_BYTES] if isinstance(name, str) else b""
@@ -218,13 +219,13 @@ def write_stats(out: StepArrays, row: int, stats: Any) -> str:
             wrong = f"it has {len(stats)} names, {MOST_STATS} at most"
             break
         if not encoded:
-            wrong = f"{_shown(name)} is no name"
+            wrong = f"{briefly(name)} is no name"
             continue
         if number is None:
-            wrong = f"{_shown(name)} is {_shown(value)}, no finite number"
+            wrong = f"{briefly(name)} is {briefly(value)}, no finite number"
             continue
         if len(encoded) == STAT_NAME_BYTES and encoded != name.encode(errors="replace"):
-            wrong = f"the name {_shown(name)} is longer than {STAT_NAME_BYTES} bytes"
+            wrong = f"the name {briefly(name)} is longer than {STAT_NAME_BYTES} bytes"
         encoded = encoded.decode(errors="ignore").encode()
         out.stat_names[row, slot], out.stat_values[row, slot] = encoded, number
         slot += 1
@@ -237,13 +238,6 @@ def _finite(value: Any) -> float | None:
     except Exception:  # noqa: BLE001 - the conversion is theirs
         return None
     return number if math.isfinite(number) else None
-
-
-def _shown(value: Any) -> str:
-    try:
-        return f"{value!r:.100}"
-    except Exception:  # noqa: BLE001 - the text is theirs
-        return type(value).__name__
 
 
 def read_stats(step: StepArrays, row: int) -> dict[str, float]:
@@ -261,6 +255,8 @@ NO_OBJECTIVE = (
     'there is reward shaping but no info["true_objective"]: members are compared by the shaped return, which a member '
     "raises by its shaping alone; give the true objective at every episode's end"
 )
+INFORMS = 'info["episode_extra_stats"]'
+"""A remark that begins with this is about what decides nothing."""
 OBJECTIVE_AT_SOME = (
     'info["true_objective"] is missing at some episode ends: give it with the last step of every episode, terminated '
     "or truncated"
@@ -270,8 +266,8 @@ OBJECTIVE_AT_SOME = (
 class Remarks:
     """Tells whoever steps a unit what its environment does wrong though nothing breaks, each sentence once.
 
-    The checker calls them mistakes, and a run prints them. source: of the unit's shaping, whose attribute `remark`, if
-    it has one, is told.
+    The checker calls them mistakes, but for those that begin with INFORMS, and a run prints them.
+    source: of the unit's shaping, whose attribute `remark`, if it has one, is told.
     """
 
     def __init__(self, source: ShapingSource) -> None:
@@ -290,7 +286,7 @@ class Remarks:
     def of_stats(self, wrong: str) -> None:
         """Tell what `write_stats` returned, if it is something."""
         if wrong:
-            self(f'info["episode_extra_stats"] is not recorded as it is: {wrong}')
+            self(f"{INFORMS} is not recorded as it is: {wrong}")
 
     def of_objective(self, info: Any, *, given: bool, shaping: bool) -> None:
         """Tell if the true objective of an episode is missing, and what may be meant to be it.
@@ -300,10 +296,23 @@ class Remarks:
         self._given.add(given)
         if len(self._given) > 1:
             self(OBJECTIVE_AT_SOME)
-        elif shaping and not given:
-            names = [key for key in info if isinstance(key, str)] if isinstance(info, Mapping) else []
-            meant = difflib.get_close_matches("true_objective", names, 1, 0.8)
-            self(NO_OBJECTIVE + (f" (did you mean true_objective by {meant[0]}?)" if meant else ""))
+            return
+        if given:
+            return
+        meant = (
+            _meant(tuple(key for key in info if isinstance(key, str))) if isinstance(info, Mapping) else ""
+        )
+        hint = f"did you mean true_objective by {meant}?" if meant else ""
+        if shaping:
+            self(NO_OBJECTIVE + (f" ({hint})" if hint else ""))
+        elif hint:
+            self(f'info["true_objective"] is missing, so members are compared by the return: {hint}')
+
+
+@lru_cache(maxsize=64)
+def _meant(names: tuple[str, ...]) -> str:
+    """Return the name that is nearly true_objective, if there is one."""
+    return next(iter(difflib.get_close_matches("true_objective", names, 1, 0.8)), "")
 
 
 ShapingSource = Callable[[int], tuple[int, Mapping[str, float]]]

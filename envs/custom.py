@@ -13,9 +13,11 @@ import functools
 import importlib
 import inspect
 import os
+import traceback
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
+from pathlib import Path
 from typing import Any, cast
 
 import gymnasium
@@ -28,6 +30,7 @@ from .gym import GymUnit, describe
 from .gym_recipes import recipe
 from .pulse import all_at_once, pulse_of
 from .time_limit import making, time_limit
+from .values import briefly
 
 GROUP = "pbt_rl.envs"
 CustomEnv = gymnasium.Env[Any, Any]
@@ -46,7 +49,7 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
     if takes(factory, "num_envs"):
         arguments.setdefault("num_envs", rows)
     check_keywords(env_id, factory, arguments)
-    env: object = factory(**arguments)
+    env = _called(env_id, factory, arguments)
     kind = kind_of(env)
     if kind is None and not isinstance(env, gymnasium.Env):
         raise EnvSetupError(_not_usable(env_id, env))
@@ -58,6 +61,21 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
             "give it the parameter num_envs, and do not set that by --env-option"
         )
     return cast("CustomEnv", made)
+
+
+def _called(env_id: str, factory: Callable[..., object], arguments: Mapping[str, Any]) -> object:
+    """Call a factory. Raises EnvSetupError if a wrapper of Gymnasium's cannot flatten a space."""
+    try:
+        return factory(**arguments)
+    except NotImplementedError as error:
+        where = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+        if where.parent != Path(gymnasium.spaces.__file__).parent:
+            raise
+        raise EnvSetupError(
+            f"{env_id} cannot be made: one of its wrappers flattens a space that Gymnasium cannot flatten"
+            f"{f' ({briefly(str(error))})' if str(error) else ''}: leave FlattenObservation out, for texts, choices"
+            " and parts of a Dict or Tuple are read as they are"
+        ) from None
 
 
 def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:

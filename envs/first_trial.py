@@ -6,6 +6,7 @@ process that it may end (`TRIES` in its `extra.py`).
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import traceback
@@ -33,10 +34,15 @@ def environment_traceback(error: BaseException) -> str:
     shown = traceback.TracebackException.from_exception(error)
     one: traceback.TracebackException | None = shown
     while one is not None:
-        inside = list(dropwhile(lambda frame: frame.filename.startswith(OURS), one.stack))
+        inside = list(dropwhile(_is_not_theirs, one.stack))
         one.stack[:] = inside or one.stack
         one = one.__cause__ or one.__context__
     return "".join(shown.format()).rstrip()
+
+
+def _is_not_theirs(frame: traceback.FrameSummary) -> bool:
+    """Whether a frame is ours, or of an import that leads to their module."""
+    return frame.filename.startswith((OURS, "<frozen importlib", importlib.__file__))
 
 
 class FirstProbe:

@@ -52,12 +52,13 @@ from .shaping import (
 from .spaces import (
     Leaf,
     check_finite,
+    dtype_faults,
     fits_as_it_is,
     leaves_of,
     read_leaf,
 )
 from .time_limit import making, time_limit
-from .values import attribute, flag_of, metadata_of, number_of
+from .values import attribute, briefly, flag_of, metadata_of, number_of
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 """Makes one environment; called once per row."""
@@ -215,6 +216,9 @@ class GymUnit:
         if not self._masked and isinstance(answer[1], Mapping) and ACTION_MASK in answer[1]:
             self._remark(MASK_UNREAD)
         self._write_obs(row, answer[0], answer[1], out)
+        if seed is not None:  # once
+            for fault in dtype_faults(self._envs[row].observation_space, answer[0]):
+                self._remark(fault)
         self._first[row] = True
         self._terminated[row] = self._truncated[row] = self._ended[row] = False
         self._reward[row] = 0.0
@@ -304,7 +308,7 @@ class GymUnit:
 
     def _breach(self, rule: str, got: object) -> EnvSetupError:
         return EnvSetupError(
-            f"{self.spec.env_id} breaks its contract: {rule}, got {got!r:.200}. Correct the environment"
+            f"{self.spec.env_id} breaks its contract: {rule}, got {briefly(got)}. Correct the environment"
         )
 
 

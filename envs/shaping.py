@@ -121,12 +121,13 @@ def shaping_notes(shaping: Mapping[str, float]) -> tuple[str, ...]:
 
 def reward_notes(env: Any) -> tuple[str, ...]:
     """Return a note if a wrapper normalises or clips the rewards, and nobody inside it reports the true return."""
-    kinds = [type(one).__name__ for one in wrapped(env)]
-    changing = [place for place, kind in enumerate(kinds) if kind in NORMALIZING]
-    if not changing or any(kind in RECORDING for kind in kinds[changing[-1] :]):
+    kinds = [{base.__name__ for base in type(one).__mro__} for one in wrapped(env)]
+    changing = [place for place, bases in enumerate(kinds) if not bases.isdisjoint(NORMALIZING)]
+    if not changing or any(not bases.isdisjoint(RECORDING) for bases in kinds[changing[-1] :]):
         return ()
+    name = next(name for name in NORMALIZING if name in kinds[changing[-1]])
     text = (
-        f"rewards are changed by {kinds[changing[-1]]}, and members are compared by sums of them, each row's by "
+        f"rewards are changed by {name}, and members are compared by sums of them, each row's by "
         "statistics of its own: leave it out (returns are normalised by the learner), put RecordEpisodeStatistics "
         'inside it, or give info["true_objective"]'
     )
@@ -152,7 +153,7 @@ def frames_per_step(env_id: str, env: Any) -> int:
 
 
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, np.ndarray) and value.ndim == 0:
+    if isinstance(value, np.ndarray) and value.size == 1:
         value = value.item()
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real) or not math.isfinite(value):
         raise EnvSetupError(

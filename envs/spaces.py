@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from .actions import action_spec, check_space
-from .arrays import MOST_CHOICES, MOST_WORDS, Numbers, what_is
+from .arrays import MOST_CHOICES, MOST_WORDS, Levels, Numbers, what_is
 from .base import ACTION_MASK, ActionSpec, ArraySpec, EnvSetupError
 
 _WORD = re.compile(r"[^\W_]+")
@@ -54,7 +54,7 @@ class Leaf:
     spec: ArraySpec
     in_info: bool = False
     axes: tuple[int, ...] = ()
-    levels: tuple[float, float] | None = None
+    levels: Levels | None = None
     scale: float = 1.0
     sizes: tuple[int, ...] = ()
 
@@ -169,7 +169,7 @@ def _array_leaf(
         )
     given = f"{space.dtype} {'x'.join(map(str, shape))}"
     if what.levels is not None:
-        given += f" from {what.levels[0]:g} to {what.levels[1]:g}, stretched to 0..255"
+        given += f" from {_listed(what.levels[0])} to {_listed(what.levels[1])}, stretched to 0..255"
     as_it_is = space.dtype == np.uint8 and what.levels is None and what.shape == shape
     return Leaf(
         name,
@@ -181,6 +181,10 @@ def _array_leaf(
         axes=what.axes,
         levels=what.levels if space.dtype == np.uint8 else what.levels or (0.0, 255.0),
     )
+
+
+def _listed(level: float | NDArray[np.float64]) -> str:
+    return f"{level:g}" if np.ndim(level) == 0 else f"({', '.join(f'{one:g}' for one in np.ravel(level))})"
 
 
 def _choices_leaf(
@@ -274,21 +278,20 @@ def _picture(leaf: Leaf, array: NDArray[Any], batch_axes: int, env_id: str) -> N
     return pixels.reshape(*array.shape[:batch_axes], *leaf.spec.shape)
 
 
-def _stretched(
-    leaf: Leaf, array: NDArray[Any], levels: tuple[float, float], env_id: str
-) -> NDArray[np.uint8]:
+def _stretched(leaf: Leaf, array: NDArray[Any], levels: Levels, env_id: str) -> NDArray[np.uint8]:
     """Return uint8 numbers: 0 and 255 for the two levels, rounded in between; what lies outside is cut off."""
     if array.dtype.kind not in "fiub":
         raise EnvSetupError(_breach(leaf, env_id, "numbers", f"dtype {array.dtype}"))
-    if array.dtype == np.uint8:
-        stretched: NDArray[np.uint8] = _table(levels)[array]
+    low, high = levels
+    if array.dtype == np.uint8 and isinstance(low, float) and isinstance(high, float):
+        stretched: NDArray[np.uint8] = _table((low, high))[array]
         return stretched
     if not np.isfinite(array).all():
         raise EnvSetupError(_breach(leaf, env_id, "finite numbers", NOT_FINITE))
     return _shades(array, levels)
 
 
-def _shades(array: NDArray[Any], levels: tuple[float, float]) -> NDArray[np.uint8]:
+def _shades(array: NDArray[Any], levels: Levels) -> NDArray[np.uint8]:
     low, high = levels
     shades: NDArray[np.uint8] = np.rint((array - low) * (255 / (high - low))).clip(0, 255).astype(np.uint8)
     return shades
@@ -327,9 +330,12 @@ def _follow(leaf: Leaf, obs: Any, env_id: str) -> Any:
             continue
         if not isinstance(value, Mapping):
             raise EnvSetupError(_breach(leaf, env_id, f"a dict with the key {key!r}", type(value).__name__))
-        if key not in value:
+        named = (
+            key if key in value else next((one for one in value if str(one) == key), None)
+        )  # a number, perhaps
+        if named is None:
             raise EnvSetupError(_breach(leaf, env_id, f"the key {key!r}", f"keys {sorted(map(str, value))}"))
-        value = value[key]
+        value = value[named]
     return value
 
 
@@ -379,3 +385,23 @@ def _breach(leaf: Leaf, env_id: str, expected: str, got: str) -> str:
         f"{env_id}: observation {leaf.name!r} breaks its observation space: expected {expected}, got {got}. "
         "Correct the environment's observation or its observation_space"
     )
+
+
+def boxes(space: Any, obs: Any, path: tuple[str, ...]) -> Iterator[tuple[str, spaces.Box, NDArray[Any]]]:
+    """Yield name, space and array of each Box of an observation."""
+    if isinstance(space, spaces.Dict) and isinstance(obs, Mapping):
+        for key, part in space.spaces.items():
+            if key in obs:
+                yield from boxes(part, obs[key], (*path, str(key)))
+    elif isinstance(space, spaces.Tuple) and isinstance(obs, tuple | list):
+        for place, (part, value) in enumerate(zip(space.spaces, obs, strict=False)):
+            yield from boxes(part, value, (*path, str(place)))
+    elif isinstance(space, spaces.Box):
+        yield ".".join(path) or "obs", space, np.asarray(obs)
+
+
+def dtype_faults(space: Any, obs: Any) -> Iterator[str]:
+    """Yield the arrays of an observation that are of another dtype than their space, as sentences."""
+    for name, box, array in boxes(space, obs, ()):
+        if array.dtype != box.dtype and array.dtype.kind in "fiub":  # else the unit refuses it
+            yield f"observation {name!r} has dtype {array.dtype}, its space has {box.dtype}: it is converted"

@@ -55,6 +55,24 @@ def _answers_anything(thing: Any) -> bool:
         return True
 
 
+SHOWN_CHARACTERS = 100
+
+
+def briefly(value: Any) -> str:
+    """Return what a value is in one line: of a collection its kind and size, not all that it holds."""
+    if isinstance(value, np.ndarray) and value.size > 1:
+        return f"an array of shape {value.shape}, {value.dtype}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    if isinstance(value, Mapping):
+        keys = ", ".join(repr(key)[:SHOWN_CHARACTERS] for key in list(value)[:8])
+        return f"a {type(value).__name__} with the keys {keys or 'none'}{', ...' if len(value) > 8 else ''}"
+    try:
+        return " ".join(repr(value).split())[:SHOWN_CHARACTERS]
+    except Exception:  # noqa: BLE001 - the text is theirs
+        return type(value).__name__
+
+
 WORDS = {
     "true": True,
     "yes": True,

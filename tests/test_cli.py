@@ -416,6 +416,19 @@ def test_commands(pbt_rl):
     assert "'zzz' is no command: use train, resume, eval" in pbt_rl("zzz")[2]
 
 
+@pytest.mark.extra("pbt_rl/other_names")
+def test_a_command_of_another_trainer_is_answered_as_a_whole(pbt_rl):
+    assert "did you mean eval?" in pbt_rl("enjoy", "--env", "x")[2]
+    _, _, err = pbt_rl(
+        "train", "--env=toy/identity", "--experiment", "x", "--seed", "3", "--lr", "-1", "--gpus", "2"
+    )
+    assert [line.split(": ")[-1] for line in err.splitlines()] == [
+        "write --name",
+        "write --hypers.learning-rate",
+        "write --devices",
+    ]
+
+
 def test_version_and_help(pbt_rl, tmp_path):
     assert pbt_rl("--version") == (0, f"pbt-rl {__version__}\n", "")
     code, out, _ = pbt_rl("envs", "--help")
@@ -502,3 +515,35 @@ def test_a_run_needs_no_open_streams(tmp_path):
     done = subprocess.run(command, shell=True, cwd=tmp_path, check=False)
     assert done.returncode == 0
     assert json.loads((tmp_path / "runs" / "closed" / "summary.json").read_text())["ended"] == "frames"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "started"),
+    [
+        (["--env", "toy/identity"], 1),
+        (["--env", "toy/identity", "--num-polices", "4"], 0),
+        (["--env", "toy/identity", "--num-policies", "many"], 0),
+        (["--env", "tyo/identity"], 0),
+        (["--env", "toy/identity", "--show"], 0),
+        (["--env", "toy/identity", "--mode", "serial"], 0),
+        (["--num-policies", "4"], 0),
+    ],
+)
+def test_a_learner_begins_to_load_once_the_command_is_understood(monkeypatch, pbt_rl, arguments, started):
+    begun, ended, given = [], [], []
+
+    class Spare:
+        def discard(self):
+            ended.append(self)
+
+    def spare_learner():
+        begun.append(Spare())
+        return begun[-1]
+
+    monkeypatch.setattr("pbt_rl.cli.train.spare_learner", spare_learner)
+    monkeypatch.setattr("pbt_rl.run.train.train", lambda _config, spare: given.append(spare) or 0)
+    pbt_rl("train", *arguments)
+    assert len(begun) == started
+    assert ended == begun
+    if given:
+        assert given == (begun or [None])

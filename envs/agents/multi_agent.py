@@ -38,7 +38,7 @@ from ..base import (
 from ..episodes import EpisodeBook
 from ..pulse import ROW, beating, pulse_of
 from ..shaping import unflatten
-from ..values import number_of
+from ..values import briefly, number_of
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Scene:
     reward, terminated, truncated: [S] of the transition just made; 0 and False for seats that were not active.
     objective: seat -> `true_objective`, if the environment gave one (NaN counts as none).
     stats: seat -> `episode_extra_stats`, likewise.
+    info: of any agent, for the names in it.
     remark: what it showed to be wrong though nothing breaks (see `Remarks`).
     """
 
@@ -60,6 +61,7 @@ class Scene:
     truncated: NDArray[np.bool_]
     objective: Mapping[int, float] = field(default_factory=dict)
     stats: Mapping[int, Any] = field(default_factory=dict)
+    info: Any = None
     remark: str = ""
 
 
@@ -214,6 +216,8 @@ class MultiAgentUnit:
                 f"{self.spec.env_id} breaks its contract: rewards must be finite, got {scene.reward.tolist()!r:.200}. "
                 "Correct the environment"
             )
+        if scene.remark:
+            self._remark(scene.remark)
         for seat, arrays in scene.obs.items():
             for name, array in arrays.items():
                 out.obs[name][rows[seat]] = array
@@ -233,7 +237,7 @@ class MultiAgentUnit:
             for row in rows.tolist():
                 self._remark.of_stats(write_stats(out, row, self._stats_R.pop(row, None)))
                 given = not np.isnan(self._objective_R[row])
-                self._remark.of_objective(None, given=bool(given), shaping=bool(self.spec.shaping))
+                self._remark.of_objective(scene.info, given=bool(given), shaping=bool(self.spec.shaping))
 
     def _write_episodes(self, out: StepArrays) -> None:
         given_R = self._objective_R
@@ -246,5 +250,5 @@ def number(env_id: str, what: str, value: Any) -> float:
         return number_of(value)
     except (TypeError, ValueError):
         raise EnvSetupError(
-            f"{env_id} breaks its contract: the {what} must be a number, got {value!r:.200}. Correct the environment"
+            f"{env_id} breaks its contract: the {what} must be a number, got {briefly(value)}. Correct the environment"
         ) from None

@@ -17,12 +17,18 @@ from ..base import ACTION_MASK as MASK
 from ..base import ArraySpec, EnvSetupError, EnvSpec, RewardShapingInterface
 from ..shaping import default_shaping, find_interface, frames_per_step, shaping_notes
 from ..spaces import Leaf, obs_leaves, read_leaf
-from ..values import attribute, metadata_of
+from ..values import attribute, briefly, metadata_of
 from .multi_agent import number
 
 TURN = "turn"
 """Observation [1] of turn-based games: 1 for the agent to move. Networks do not see the mask, and a position has
 another value for the agent to move than for one that waits."""
+
+
+def one_of(infos: Any) -> Any:
+    """Return the info of any agent that has one: those of the others have the same names."""
+    given = infos.values() if isinstance(infos, Mapping) else ()
+    return next((info for info in given if isinstance(info, Mapping)), None)
 
 
 class Agents:
@@ -143,5 +149,5 @@ class Agents:
     def breach(self, rule: str, got: object) -> EnvSetupError:
         """Return the error of an environment that breaks the API."""
         return EnvSetupError(
-            f"{self.env_id} breaks its contract: {rule}, got {got!r:.200}. Correct the environment"
+            f"{self.env_id} breaks its contract: {rule}, got {briefly(got)}. Correct the environment"
         )

@@ -13,7 +13,6 @@ Axes: S seats (the agents, in the order of `possible_agents`), A action componen
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from ..base import MASK_UNREAD, EnvSpec
 from ..values import attribute, flag_of
 from .multi_agent import Scene
-from .players import Agents
+from .players import Agents, one_of
 
 
 def table_of(env_id: str, env: Any) -> ParallelTable | TurnTable:
@@ -48,8 +47,7 @@ class ParallelTable:
         answer = self._env.reset(seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[0], Mapping):
             raise self._agents.breach("reset() must return (observations, infos), dicts by agent", answer)
-        scene = self._scene(answer[0], {}, {}, {}, answer[1], np.zeros(len(self._agents.names), np.bool_))
-        return replace(scene, remark=MASK_UNREAD) if self._agents.gives_unread_mask(answer[1]) else scene
+        return self._scene(answer[0], {}, {}, {}, answer[1], np.zeros(len(self._agents.names), np.bool_))
 
     def advance(self, action: NDArray[Any]) -> Scene:
         """See Table."""
@@ -96,6 +94,8 @@ class ParallelTable:
             truncated,
             agents.objectives(infos, np.flatnonzero(was).tolist()),
             agents.stats(infos, np.flatnonzero(was).tolist()),
+            one_of(infos),
+            MASK_UNREAD if agents.gives_unread_mask(infos) else "",
         )
 
     def shape(self, seat: int, values: Mapping[str, Any]) -> None:
@@ -165,7 +165,7 @@ class TurnTable:
         for seat in np.flatnonzero(active | was).tolist():
             obs[seat] = self._see(seat, infos, moves=seat == moves)
         objective, stats = reported
-        return Scene(obs, active, reward, terminated, truncated, objective, stats)
+        return Scene(obs, active, reward, terminated, truncated, objective, stats, one_of(infos))
 
     def _see(self, seat: int, infos: Mapping[Any, Any], *, moves: bool) -> dict[str, NDArray[Any]]:
         name = self._agents.names[seat]

@@ -11,6 +11,7 @@ started when the copy ends, or when this process says so or dies.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import os
@@ -216,16 +217,14 @@ def _wait(
     Return (the end of the output, whether the limit was kept, the copy's wait status, whether it was the longer one).
     """
     in_time, tail, status, long = True, b"", 0, False
-    line.settimeout(limit_seconds)
     try:
         try:
-            tail = line.recv(TAIL_BYTES)
+            tail = _heard(line, pid, limit_seconds)
         except TimeoutError:
             long = os.pread(outcome, len(LONG), 0) == LONG
             if not long:
                 raise
-            line.settimeout(time_limits.LONG_SECONDS + first_trial.GRACE_SECONDS)
-            tail = line.recv(TAIL_BYTES)
+            tail = _heard(line, pid, time_limits.LONG_SECONDS + first_trial.GRACE_SECONDS)
     except TimeoutError:
         in_time = False
     finally:
@@ -235,3 +234,18 @@ def _wait(
             tail += more
         _, status = os.waitpid(pid, 0)
     return tail.decode(errors="replace"), in_time, status, long
+
+
+def _heard(line: socket.socket, pid: int, limit_seconds: float | None) -> bytes:
+    """Return what the keeper writes at the end of the copy. Raises TimeoutError."""
+    if limit_seconds is None:
+        line.settimeout(None)
+        return line.recv(TAIL_BYTES)
+    patience = time_limits.Patience(limit_seconds, pid)
+    pause = patience.pause
+    while pause:
+        line.settimeout(pause)
+        with contextlib.suppress(TimeoutError):
+            return line.recv(TAIL_BYTES)
+        pause = patience.next_look()
+    raise TimeoutError

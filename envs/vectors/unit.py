@@ -52,7 +52,7 @@ from ..shaping import (
     unflatten,
 )
 from ..spaces import Leaf, leaves_of, read_leaf, read_rows
-from ..values import attribute, metadata_of, number_of, wrapped
+from ..values import attribute, briefly, metadata_of, number_of, wrapped
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 
@@ -255,7 +255,7 @@ class VectorUnit:
 
     def _breach(self, rule: str, got: object) -> EnvSetupError:
         return EnvSetupError(
-            f"{self.spec.env_id} breaks its contract: {rule}, got {got!r:.200}. Correct the environment"
+            f"{self.spec.env_id} breaks its contract: {rule}, got {briefly(got)}. Correct the environment"
         )
 
 
@@ -350,9 +350,16 @@ def _filled(info: Mapping[str, Any], row: int) -> dict[str, Any]:
     for key in ("true_objective", "episode", "episode_extra_stats"):
         mask = info.get(f"_{key}")
         if key in info and (mask is None or mask[row]):
-            value = info[key]
-            found[key] = _filled_dict(value, row) if isinstance(value, Mapping) else np.asarray(value)[row]
+            found[key] = _entry(info[key], row)
     return found
+
+
+def _entry(value: Any, row: int) -> Any:
+    """Return what one row has of a batched value; what is not batched is every row's."""
+    if isinstance(value, Mapping):
+        return _filled_dict(value, row)
+    array = np.asarray(value)
+    return array[row] if array.ndim and len(array) > row else value
 
 
 def _filled_dict(values: Mapping[str, Any], row: int) -> dict[str, Any]:
@@ -362,5 +369,5 @@ def _filled_dict(values: Mapping[str, Any], row: int) -> dict[str, Any]:
         mask = values.get(f"_{name}")
         masks_another = name.startswith("_") and name[1:] in values
         if not masks_another and (mask is None or mask[row]):
-            given[name] = np.asarray(array)[row]
+            given[name] = _entry(array, row)
     return given

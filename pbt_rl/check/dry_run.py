@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.envs import registry
+from pbt_rl.envs.arrays import is_grid, is_image
 from pbt_rl.envs.base import (
     ACTION_MASK,
     EnvSetupError,
@@ -31,6 +32,7 @@ from pbt_rl.envs.base import (
 )
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.gym import GymUnit
+from pbt_rl.envs.spaces import boxes
 from pbt_rl.envs.time_limit import time_limit
 
 DECIMALS = 3
@@ -51,6 +53,8 @@ class Ledger:
     faults: dict[str, int] = field(default_factory=dict)
     """Fault -> number of times."""
     oddities: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, str] = field(default_factory=dict)
+    """Oddity -> what the first one was."""
 
 
 class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -93,41 +97,27 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
                 self._ledger.faults, "its spaces change while it runs; training reads them once, at the start"
             )
             self._spaces = now
-        for fault in _dtype_faults(self._spaces[0], obs, ()):
-            _count(self._ledger.faults, fault)
-        for oddity in _bound_faults(self._spaces[0], obs, ()):
+        for oddity, example in _bound_faults(self._spaces[0], obs, ()):
             _count(self._ledger.oddities, oddity)
+            self._ledger.examples.setdefault(oddity, example)
 
 
 def _count(counts: dict[str, int], what: str) -> None:
     counts[what] = counts.get(what, 0) + 1
 
 
-def _boxes(
-    space: Any, obs: Any, path: tuple[str, ...]
-) -> Iterator[tuple[str, gymnasium.spaces.Box, NDArray[Any]]]:
-    if isinstance(space, gymnasium.spaces.Dict) and isinstance(obs, Mapping):
-        for key, part in space.spaces.items():
-            if key in obs:
-                yield from _boxes(part, obs[key], (*path, str(key)))
-    elif isinstance(space, gymnasium.spaces.Tuple) and isinstance(obs, tuple | list):
-        for place, (part, value) in enumerate(zip(space.spaces, obs, strict=False)):
-            yield from _boxes(part, value, (*path, str(place)))
-    elif isinstance(space, gymnasium.spaces.Box):
-        yield ".".join(path) or "obs", space, np.asarray(obs)
-
-
-def _dtype_faults(space: Any, obs: Any, path: tuple[str, ...]) -> Iterator[str]:
-    for name, box, array in _boxes(space, obs, path):
-        if array.dtype != box.dtype and array.dtype.kind in "fiub":  # else the unit refuses it
-            yield f"observation {name!r} has dtype {array.dtype}, its space has {box.dtype}: it is converted"
-
-
-def _bound_faults(space: Any, obs: Any, path: tuple[str, ...]) -> Iterator[str]:
-    for name, box, array in _boxes(space, obs, path):
-        comparable = array.shape == box.shape and array.dtype.kind in "fiu"
-        if comparable and ((array < box.low).any() or (array > box.high).any()):
-            yield f"observation {name!r} lies outside the bounds of its space"
+def _bound_faults(space: Any, obs: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield what lies outside, and the first number that does."""
+    for name, box, array in boxes(space, obs, path):
+        if array.shape != box.shape or array.dtype.kind not in "fiu":
+            continue
+        outside = (array < box.low) | (array > box.high)
+        if outside.any():
+            number, low, high = (part[outside].flat[0] for part in (array, box.low, box.high))
+            yield (
+                f"observation {name!r} lies outside the bounds of its space",
+                f"{number:g} where {low:g} to {high:g} are allowed",
+            )
 
 
 @dataclass
@@ -157,6 +147,8 @@ class Played:
     """Row -> the first observation after a step."""
     masked_share: list[float] = field(default_factory=list)
     """Per step: the share of choices that the action mask forbids."""
+    shades: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Picture -> its darkest and its brightest pixel, of 0 to 255."""
     idle_rows: int = 0
     """Observations whose mask allows nothing."""
     remarks: list[str] = field(default_factory=list)
@@ -248,6 +240,10 @@ def _note(played: Played, out: StepArrays, ends: dict[int, bytes]) -> None:
     rounded = b"".join((a.round(DECIMALS) + 0.0 if a.dtype.kind == "f" else a).tobytes() for a in numbers)
     played.rounded.append(hashlib.blake2b(rounded, digest_size=8).digest())
     played.rewards_TR.append(out.reward.copy())
+    for name, array in out.obs.items():
+        if is_image(array[0]) and not is_grid(array[0]):
+            darkest, brightest = played.shades.get(name, (255, 0))
+            played.shades[name] = min(darkest, int(array.min())), max(brightest, int(array.max()))
     if ACTION_MASK in out.obs:
         mask_RD = out.obs[ACTION_MASK]
         played.masked_share.append(1 - float(mask_RD.mean()))

@@ -13,7 +13,7 @@ import numpy as np
 
 from pbt_rl.check.dry_run import DryRun, Played
 from pbt_rl.envs import registry
-from pbt_rl.envs.base import ACTION_MASK, EnvSpec
+from pbt_rl.envs.base import ACTION_MASK, INFORMS, EnvSpec
 from pbt_rl.envs.shaping import find_interface, flatten, unflatten
 from pbt_rl.envs.time_limit import time_limit
 from pbt_rl.extras import offered
@@ -22,6 +22,8 @@ SHORT_STEPS = 500
 """Steps of each row, at most, in the runs that are compared with the main one."""
 SLOW_RESET_SHARE, SLOW_RESET_SECONDS = 0.5, 0.02
 MANY_SHAPING_VALUES = 12
+FEWEST_SHADES = 8
+"""Of 0 to 255, in a picture of which something can be seen."""
 
 
 @dataclass
@@ -80,6 +82,7 @@ def check(
     _report_final_observations(report, main)
     _report_objective(report, main)
     _report_mask(report, main, spec)
+    _report_pictures(report, main)
     _report_witnessed(report, main)
     if main.broke:
         report.mistakes.append(f"at step {len(main.digests) + 1}: {main.broke}")
@@ -202,13 +205,29 @@ def _report_mask(report: Report, played: Played, spec: EnvSpec) -> None:
         report.mistakes.append("the action mask never allows anything: nothing can be learned")
 
 
+def _report_pictures(report: Report, played: Played) -> None:
+    for name, (darkest, brightest) in played.shades.items():
+        if brightest - darkest < FEWEST_SHADES:
+            report.notes.append(
+                f"picture {name!r} has shades from {darkest} to {brightest} only, where the bounds of its space are 0 "
+                "and 255: give its space the bounds that its numbers have"
+            )
+
+
 def _report_witnessed(report: Report, played: Played) -> None:
     counted = played.ledger is not None and played.ledger.objectives > 0  # and so reported by numbers
     about = ("there is reward shaping but", 'info["true_objective"] is missing')
-    report.mistakes += [text for text in played.remarks if not (counted and text.startswith(about))]
+    for text in played.remarks:
+        if text.startswith(INFORMS):
+            report.notes.append(text)
+        elif not (counted and text.startswith(about)):
+            report.mistakes.append(text)
     if played.ledger is not None:
         report.mistakes += [_often(what, count) for what, count in played.ledger.faults.items()]
-        report.notes += [_often(what, count) for what, count in played.ledger.oddities.items()]
+        examples = played.ledger.examples
+        report.notes += [
+            _often(f"{what}: {examples[what]}", count) for what, count in played.ledger.oddities.items()
+        ]
 
 
 def _often(what: str, count: int) -> str:
@@ -230,7 +249,8 @@ def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> b
             return False
         report.mistakes.append(
             f"not deterministic under a seed: made anew, with the same seed and actions, {where} differs; draw all "
-            "randomness from self.np_random, which super().reset(seed=seed) seeds"
+            "randomness from self.np_random, which super().reset(seed=seed) seeds, or from a generator of your own, "
+            "with which a reset without a seed goes on"
         )
         return False
     other = dry_run.play(steps, seed + 1)

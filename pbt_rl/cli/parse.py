@@ -79,7 +79,7 @@ def typed(options: Mapping[str, Option], arguments: Sequence[str], prog: str) ->
     behind: dict[int, str] = {}
     """Index in `free` -> the switch that it stands behind, perhaps as its value."""
     last_switch = ""
-    rest = list(arguments)
+    rest, unknown_ones = list(arguments), list[str]()
     while rest:
         word = rest.pop(0)
         if not word.startswith("-") or VALUE.match(word):
@@ -90,13 +90,21 @@ def typed(options: Mapping[str, Option], arguments: Sequence[str], prog: str) ->
             continue
         written, equals, text = word.partition("=")
         key = written.removeprefix("--shaping.") if "shaping" in options else written
-        option, negated = _find(written if key == written else "--shaping", options, known, prog)
+        try:
+            option, negated = _find(written if key == written else "--shaping", options, known, prog)
+        except ConfigError as error:  # a command of another trainer has several
+            unknown_ones.append(str(error))
+            while rest and (not rest[0].startswith("-") or VALUE.match(rest[0])):
+                rest.pop(0)
+            continue
         given = [text] if equals else _taken(option, rest)
         if key != written:
             given = [f"{key}={_number(written, given)}"]
         value = _read(option, written, given, negated=negated)
         values[option.field] = values.get(option.field, ()) + value if _is_repeated(option) else value
         last_switch = written if option.bare is bool and not given else ""
+    if unknown_ones:
+        raise ConfigError("\n".join(unknown_ones))
     values |= _placed(positional, free, behind, prog)
     return values
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
@@ -11,6 +11,7 @@ from pbt_rl.cli.help import ENVIRONMENT_GROUPS, print_help, read_groups
 from pbt_rl.cli.parse import as_typed, typed, value_of
 from pbt_rl.config import Config, hypers_of
 from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.envs.registry import family_of
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.given.files import read_config, read_file, with_start_values, written
 from pbt_rl.options import as_base, build, option, table
@@ -45,22 +46,28 @@ class TrainCommand(Config):
 def run(arguments: list[str]) -> int:
     """Train, or with --show print what would be trained."""
     serial = value_of(arguments, "--mode") == "serial"
-    spare = None if serial or WITHOUT_A_RUN & set(arguments) else spare_learner()
+    spares: list[SpareLearner | None] = []
+    trains = not (serial or WITHOUT_A_RUN & set(arguments))
     try:
-        return _run(arguments, spare)
+        return _run(arguments, spares, (lambda: spares.append(spare_learner())) if trains else _nothing)
     finally:
-        if spare is not None:
-            spare.discard()
+        for spare in spares:
+            if spare is not None:
+                spare.discard()
 
 
-def _run(arguments: list[str], spare: SpareLearner | None) -> int:
-    config, show = parse_train(arguments)
+def _nothing() -> None:
+    pass
+
+
+def _run(arguments: list[str], spares: Sequence[SpareLearner | None], understood: Callable[[], None]) -> int:
+    config, show = parse_train(arguments, understood)
     from pbt_rl.record.folder import to_json
     from pbt_rl.run.describe import describe_comparisons, describe_plan, describe_values
     from pbt_rl.run.train import resolve, train
 
     if not show:
-        return train(config, spare=spare)
+        return train(config, spare=next(iter(spares), None))
     resolved = resolve(config)
     initial = resolved.controller().initial(config.members)
     if show != "text":
@@ -91,11 +98,13 @@ def _differing(config: Config, unread: Collection[str], values: Collection[str])
     return found
 
 
-def parse_train(arguments: list[str]) -> tuple[Config, Form | None]:
+def parse_train(
+    arguments: list[str], understood: Callable[[], None] = _nothing
+) -> tuple[Config, Form | None]:
     """Return the config of `pbt-rl train ARGUMENTS`, and the form in which only to show it, if so.
 
     The recipes of environment and algorithm give the defaults, a named one lies over them, then a file,
-    and the command line wins.
+    and the command line wins. understood: called once all words are, before the environment is made, which takes long.
     """
     run = value_of(arguments, "--resume")
     if run is not None and RunFolder(Path(run)).is_run:
@@ -105,7 +114,7 @@ def parse_train(arguments: list[str]) -> tuple[Config, Form | None]:
     if HELP & set(arguments):
         print_help(_help_defaults(arguments), PROG, arguments)
         raise SystemExit(0)
-    command = _command(arguments)
+    command = _command(arguments, understood)
     if command is None:
         raise ConfigError(
             "--env is missing: give it as family/name, such as atari/pong, or module:factory; see `pbt-rl envs`"
@@ -114,7 +123,7 @@ def parse_train(arguments: list[str]) -> tuple[Config, Form | None]:
     return with_start_values(as_base(Config, command)), command.format if command.show else None
 
 
-def _command(arguments: list[str]) -> TrainCommand | None:
+def _command(arguments: list[str], understood: Callable[[], None] = _nothing) -> TrainCommand | None:
     """Return the command over the recipes and a file; None if no environment is named."""
     name, file = value_of(arguments, "--recipe"), value_of(arguments, "--config")
     recipe = {} if name is None else named(name)
@@ -123,8 +132,11 @@ def _command(arguments: list[str]) -> TrainCommand | None:
     hypers = hypers_of(algo)
     options = typed(table(TrainCommand, hypers=hypers), arguments, PROG)
     weaker = {} if file is None else read_config(Path(file), algo)
-    if not any(given.get("env") for given in (recipe, weaker, options)):
+    env = next((given["env"] for given in (options, weaker, recipe) if given.get("env")), None)
+    if env is None:
         return None
+    family_of(str(env))
+    understood()
     return build(TrainCommand, composed(recipe, weaker, options, algo=algo, fields=FIELDS), hypers=hypers)
 
 

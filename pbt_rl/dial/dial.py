@@ -132,8 +132,12 @@ def _measured(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
     with environment_code(config.env):
         spec = probe(config.env, config.env_options)
     budget = min(max(TRIAL_SHARE * seconds, LEAST_TRIAL_SECONDS), MOST_TRIAL_SECONDS)
-    _say(f"--hours {hours:g}: measuring speed and episodes of {config.env} for some seconds")
-    episodes = None if spec.resident else played(config, spec, min(budget, PLAY_SECONDS))
+    playing = 0.0 if spec.resident else min(budget, PLAY_SECONDS)
+    _say(
+        f"--hours {hours:g}: a trial of {playing + budget:.0f} s and its start measure {config.env}; "
+        "nothing of it is kept"
+    )
+    episodes = None if spec.resident else played(config, spec, playing)
     trial = tried_run(_for_trial(config), budget)
     if not trial.summary["frames_per_second"] and budget < MOST_TRIAL_SECONDS:  # its first batch takes longer
         trial = tried_run(_for_trial(config), MOST_TRIAL_SECONDS)

@@ -1,1 +1,1 @@
-"""What other trainers call the options."""
+"""What other trainers call the options and commands."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 FRAMES = "it counts emulator frames of each member, steps x frame skip (4 on Atari)"
+AS_THERE = "it counts frames of each member, as Sample Factory does: the number stays"
 OTHER_NAMES: tuple[tuple[str, str, str], ...] = (
     ("env", "", "env-id env-name environment game task"),
     ("num-policies", "", "population population-size pop-size num-members members num-samples"),
@@ -12,7 +13,8 @@ OTHER_NAMES: tuple[tuple[str, str, str], ...] = (
     ("name", "", "experiment experiment-name exp exp-name run-name"),
     ("out", "", "train-dir output output-dir out-dir log-dir logdir results-dir save-dir storage-path"),
     ("train-for-frames", FRAMES, "total-timesteps num-timesteps timesteps total-steps max-steps"),
-    ("train-for-frames", FRAMES, "train-for-env-steps total-frames frames max-frames num-frames"),
+    ("train-for-frames", AS_THERE, "train-for-env-steps"),
+    ("train-for-frames", FRAMES, "total-frames frames max-frames num-frames"),
     ("train-for-seconds", "", "time-limit time-budget max-time max-seconds"),
     ("actors", "", "workers num-workers num-actors n-workers num-env-runners num-rollout-workers"),
     ("envs-per-unit", "", "num-envs n-envs envs num-envs-per-worker num-envs-per-env-runner"),
@@ -30,8 +32,10 @@ OTHER_NAMES: tuple[tuple[str, str, str], ...] = (
     ("config", "", "cfg conf config-file config-path"),
     ("mode", "sync, async or serial", "async-rl serial-mode synchronous"),
     ("pbt.enabled", "it is on if not switched off by --pbt.no-enabled", "with-pbt pbt use-pbt"),
-    ("pbt.period-frames", FRAMES, "pbt-period-env-steps perturbation-interval pbt-interval"),
-    ("pbt.start-frames", FRAMES, "pbt-start-mutation burn-in-period burn-in warmup"),
+    ("pbt.period-frames", AS_THERE, "pbt-period-env-steps"),
+    ("pbt.period-frames", FRAMES, "perturbation-interval pbt-interval"),
+    ("pbt.start-frames", AS_THERE, "pbt-start-mutation"),
+    ("pbt.start-frames", FRAMES, "burn-in-period burn-in warmup"),
     ("pbt.replace-fraction", "", "pbt-replace-fraction quantile-fraction truncation"),
     ("pbt.mutation-rate", "", "pbt-mutation-rate"),
     ("pbt.replace-gap", "", "pbt-replace-reward-gap"),
@@ -70,6 +74,17 @@ OTHER_NAMES: tuple[tuple[str, str, str], ...] = (
     ("controller", "", "scheduler search-alg"),
 )
 """(option of `pbt-rl train`, remark, names elsewhere)."""
+OTHER_COMMANDS: dict[str, str] = {
+    name: command
+    for command, names in (
+        ("train", "learn run"),
+        ("eval", "enjoy play test evaluate"),
+        ("watch", "monitor dashboard tensorboard"),
+        ("runs", "list ls"),
+    )
+    for name in names.split()
+}
+"""Name elsewhere -> command of `pbt-rl`."""
 NO_OPTION: dict[str, str] = {
     "pbt-target-objective": "what members are compared by is said by the environment, in info['true_objective'] at an "
     "episode's end (without it: by the score)",

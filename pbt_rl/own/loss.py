@@ -44,7 +44,7 @@ def check_loss(settings: UpdateSettings, values: Mapping[str, float]) -> None:
             else:
                 answer = of_one(LossInputs(*(x[0] for x in inputs)), {k: v[0] for k, v in hypers.items()})
         except Exception as error:
-            text = (str(error).splitlines() or ["nothing said"])[0]
+            text = (str(error).splitlines() or ["nothing said"])[0].partition(" We don't support")[0]
             how = " under torch.func.vmap (no .item(), no `if` on a value)" if packed else ""
             raise ValueError(f"{who} raised {type(error).__name__}{place_of(error)}{how}: {text}") from error
         _check_answer(who, answer, settings, (POLICIES,) if packed else ())

@@ -195,6 +195,17 @@ class OutOfBounds(Right):
         return super().see() * 10
 
 
+class Dim(Right):
+    """Its numbers are 0 and 1, and its bounds those of another unit."""
+
+    def __init__(self):
+        super().__init__()
+        self.observation_space = Box(0, 1000, (40, 40, 1), np.float32)
+
+    def see(self):
+        return np.full((40, 40, 1), self.place > 0, np.float32)
+
+
 class Endless(Right):
     def step(self, action):
         return *super().step(action)[:2], False, False, {}
@@ -267,7 +278,8 @@ def test_a_mistake_is_found_alone(found, kind, said):
     [
         (Deaf, "no reward changed in 100 steps when these were doubled: cost"),
         (Unseeded, "not seeded: another seed changes nothing"),
-        (OutOfBounds, "'obs' lies outside the bounds of its space"),
+        (OutOfBounds, "'obs' lies outside the bounds of its space: 10 where -9 to 9 are allowed"),
+        (Dim, "picture 'obs' has shades from 0 to 0 only"),
         (Endless, "no episode ended in 100 steps of a row"),
         (ZeroDefault, "shaping cost begins at 0 and stays there"),
         (AllAllowed, "the action mask never forbade anything"),

@@ -29,6 +29,7 @@ def box(low, high, shape, dtype):
         (box(0, 1, (*LARGE, 3), np.float32), (3, *LARGE)),
         (box(-1, 1, (3, *LARGE), np.float32), (3, *LARGE)),
         (box(0, 1, LARGE, np.float64), (1, *LARGE)),
+        (box(-2.1, 2.6, (*LARGE, 3), np.float32), (3, *LARGE)),
         (box(0, 255, (*LARGE, 3), np.int64), (3, *LARGE)),
         (box(0, 10, (7, 7, 3), np.int64), (3, 7, 7)),
         (spaces.MultiBinary((*LARGE, 2)), (2, *LARGE)),
@@ -79,6 +80,29 @@ def test_levels_of_a_picture_are_stretched_to_its_bounds(low, high, dtype, given
     picture = np.zeros((40, 40, 3), dtype)
     picture[0, 0] = given
     assert read_leaf(leaf, picture, "x")[:, 0, 0].tolist() == seen
+
+
+@pytest.mark.parametrize(("last", "shape"), [(True, (40, 40, 4)), (False, (4, 40, 40))])
+def test_each_channel_of_a_picture_may_have_its_bounds(last, shape):
+    def each(numbers):
+        return np.broadcast_to(np.array(numbers) if last else np.reshape(numbers, (4, 1, 1)), shape)
+
+    space = spaces.Box(each([0, 0, 0, -2]), each([1, 1, 1, 8]), dtype=np.float32)
+    (leaf,) = obs_leaves(space, "x")
+    assert leaf.spec.shape == (4, 40, 40)
+    assert leaf.spec.given.endswith("from (0, 0, 0, -2) to (1, 1, 1, 8), stretched to 0..255")
+    picture = np.array(each([0.0, 0.5, 1.0, 3.0]))
+    assert read_leaf(leaf, picture, "x")[:, 3, 5].tolist() == [0, 128, 255, 128]
+    assert read_rows(leaf, np.stack([picture] * 2), 2, "x")[1, :, 0, 0].tolist() == [0, 128, 255, 128]
+    uneven = np.array(space.high)
+    uneven[0, 0, 0] = 2
+    (leaf,) = obs_leaves(spaces.Box(space.low, uneven, dtype=np.float32), "x")
+    assert leaf.spec == ArraySpec(shape, "float32")
+
+
+def test_the_keys_of_a_dict_may_be_numbers():
+    leaves = obs_leaves(spaces.Dict({0: spaces.Discrete(2), 1: box(0, 1, (1,), np.float32)}), "x")
+    assert read_leaf(leaves[1], {0: 1, 1: np.ones(1, np.float32)}, "x").tolist() == [1]
 
 
 def test_frames_of_a_stack_lie_in_their_order_with_their_colours():

@@ -1,5 +1,7 @@
 """Environments that others wrote: attributes, values, names and ends that are not quite as they should be."""
 
+import sys
+from types import ModuleType
 from unittest.mock import Mock
 
 import gymnasium
@@ -8,7 +10,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, untrained_actions
+from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, read_stats, untrained_actions
+from pbt_rl.envs.custom import make
 from pbt_rl.envs.film import RenderCamera
 from pbt_rl.envs.gym import GymUnit, describe
 from pbt_rl.envs.names.packages import named_by
@@ -176,6 +179,13 @@ def test_shaping_without_a_true_objective_is_remarked_once(info, said):
     assert not said or said in source.told[0]
 
 
+def test_a_true_objective_that_is_misspelt_is_remarked_without_shaping_too():
+    source = Source()
+    played(env_of(info={"true_objectve": 1.0}), source=source)
+    (told,) = source.told
+    assert "members are compared by the return: did you mean true_objective by true_objectve?" in told
+
+
 def test_a_mask_that_nothing_reads_is_remarked():
     source = Source()
     played(env_of(info={"action_mask": np.ones(2, np.int8)}), source=source)
@@ -211,6 +221,14 @@ def test_the_return_that_was_recorded_before_rewards_were_changed_is_the_objecti
     assert describe("m:f", recorded).notes == ()
 
 
+def test_a_wrapper_that_normalises_rewards_is_seen_inside_of_others_and_as_a_base():
+    wrappers = gymnasium.wrappers
+    own = type("Own", (wrappers.NormalizeReward,), {})(Plain())
+    for env in (wrappers.TimeLimit(own, 5), wrappers.RecordEpisodeStatistics(own)):
+        (note,) = describe("m:f", env).notes
+        assert "changed by NormalizeReward" in note
+
+
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_the_same_holds_for_a_vector(mode):
     vector = SyncVectorEnv([Plain] * 2, autoreset_mode=mode)
@@ -224,6 +242,24 @@ def test_the_same_holds_for_a_vector(mode):
         if out.episode_done[0]:
             ends.append((float(out.objective[0]), float(out.raw_return[0])))
     assert ends[0] == (3.0, pytest.approx(0.3))
+
+
+def test_what_informs_may_be_nested_or_no_number_in_a_vector_too():
+    stats = {"ok": 2, "text": np.str_("x"), "thing": object(), "inner": {"a": 1.0, "b": {"c": "x"}}}
+    source = Source()
+    unit = VectorUnit("m:f", SyncVectorEnv([env_of(info={"episode_extra_stats": stats})] * 2), 0, source)
+    out = private_step_arrays(unit.spec, 2)
+    unit.reset(out)
+    for _ in range(3):
+        unit.step(np.zeros((2, 1), np.int32), out)
+    assert read_stats(out, 1) == {"ok": 2}
+    assert len(source.told) == 1
+
+
+def test_an_observation_of_another_dtype_than_its_space_is_remarked_once():
+    source = Source()
+    played(env_of(observation_space=spaces.Box(0, 1, (2,), np.float64)), source=source)
+    assert source.told == ["observation 'obs' has dtype float32, its space has float64: it is converted"]
 
 
 # -- values of Python and numpy ------------------------------------------------------------------------------
@@ -284,6 +320,9 @@ def test_a_reward_may_be_an_array_of_one(reward):
         spaces.MultiDiscrete([2, 3]),
         spaces.MultiBinary(2),
         spaces.Box(-1, 1, (2,), np.float64),
+        spaces.Box(-2, 2, (2, 2), np.int8),
+        spaces.Box(0, 255, (1,), np.uint8),
+        spaces.Tuple([spaces.Box(0, 3, (1,), np.int64), spaces.Box(0, np.inf, (1,), np.float32)]),
         spaces.Dict(a=spaces.Discrete(2), b=spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1, (1,))])),
     ],
     ids=str,
@@ -313,6 +352,59 @@ def test_an_action_is_what_a_sample_of_its_space_is(space):
     assert all(space.contains(action) and kinds(action) == kinds(space.sample()) for action in taken)
 
 
+class Returns(Plain):
+    """Returns what it is told."""
+
+    of_reset, of_step = None, None
+
+    def reset(self, *, seed=None, options=None):
+        answer = super().reset(seed=seed)
+        return answer if self.of_reset is None else self.of_reset
+
+    def step(self, action):
+        answer = super().step(action)
+        return answer if self.of_step is None else self.of_step
+
+
+CAMERA = {"camera": np.full((48, 64, 3), 40, np.uint8)}
+
+
+@pytest.mark.parametrize(
+    ("returned", "got"),
+    [
+        ({"of_reset": CAMERA}, "got a dict with the keys 'camera'. Correct"),
+        ({"of_reset": CAMERA["camera"]}, "got an array of shape (48, 64, 3), uint8. Correct"),
+        ({"of_step": (CAMERA, 0.0, False, {})}, "got a tuple of 4. Correct"),
+        (
+            {"of_step": (np.zeros(2), np.zeros(3), False, False, {})},
+            "got an array of shape (3,), float64. Correct",
+        ),
+        ({"of_step": (np.zeros(2), "many\nlines", False, False, {})}, r"got 'many\nlines'. Correct"),
+    ],
+)
+def test_what_was_returned_instead_is_told_in_one_line(returned, got):
+    kind = type("Made", (Returns,), returned)
+    with pytest.raises(EnvSetupError) as caught:
+        played(kind)
+    assert got in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wrapper_that_cannot_flatten_a_space_is_named_with_what_to_do(monkeypatch):
+    class Words(spaces.Space):
+        """As MiniGrid's space of missions: none of Gymnasium's kinds."""
+
+    class Mission(Plain):
+        observation_space = spaces.Dict(image=BOX, mission=Words((), np.str_))
+
+    module = ModuleType("flattened")
+    module.make_env = lambda: gymnasium.wrappers.FlattenObservation(Mission())
+    monkeypatch.setitem(sys.modules, "flattened", module)
+    with pytest.raises(EnvSetupError, match="leave FlattenObservation out, for texts") as caught:
+        make("flattened:make_env", 1, {})
+    assert "\n" not in str(caught.value)
+
+
 # -- the unit of actions ------------------------------------------------------------------------------------
 
 
@@ -330,10 +422,13 @@ def test_actions_are_in_the_unit_of_finite_bounds():
 # -- several agents -----------------------------------------------------------------------------------------
 
 
+MASK = {"action_mask": np.array([0, 1], np.int8)}
+
+
 class Game:
     """Two agents; the infos hold masks."""
 
-    possible_agents, metadata, given = ["a", "b"], {}, True
+    possible_agents, metadata, of_reset, of_end = ["a", "b"], {}, True, {}
 
     def observation_space(self, agent):
         return BOX
@@ -343,7 +438,7 @@ class Game:
 
     def reset(self, seed=None, options=None):
         self.agents, self.time = list(self.possible_agents), 0
-        return self._all(np.zeros(2, np.float32)), self._all({"action_mask": np.array([0, 1], np.int8)})
+        return self._all(np.zeros(2, np.float32)), self._all(MASK if self.of_reset else {})
 
     def _all(self, value):
         return dict.fromkeys(self.possible_agents, value)
@@ -352,7 +447,7 @@ class Game:
         self.time += 1
         over = self.time >= 3
         self.agents = [] if over else self.agents
-        infos = self._all({"action_mask": np.array([0, 1], np.int8)})
+        infos = self._all(self.of_end if over else MASK)
         return self._all(np.zeros(2, np.float32)), self._all(0.0), self._all(over), self._all(None), infos
 
     def close(self):
@@ -382,6 +477,23 @@ def test_masks_in_infos_of_agents_are_obeyed_if_declared_and_remarked_if_not(dec
         assert "action_mask" not in out.obs
         assert len(source.told) == 1
         assert "given but not used" in source.told[0]
+
+
+@pytest.mark.extra("envs/agents")
+def test_infos_of_agents_are_looked_at_in_every_step():
+    from pbt_rl.envs.agents.multi_agent import MultiAgentUnit
+    from pbt_rl.envs.agents.tables import table_of
+
+    source, kind = Source(), type("Late", (Game,), {"of_reset": False, "of_end": {"true_objectve": 1.0}})
+    unit = MultiAgentUnit(lambda: table_of("m:f", kind()), 2, 0, source)
+    out = private_step_arrays(unit.spec, 2)
+    unit.reset(out)
+    assert source.told == []
+    for _ in range(3):
+        unit.step(np.zeros((2, 1), np.int32), out)
+    mask, misspelt = source.told
+    assert "given but not used" in mask
+    assert "did you mean true_objective by true_objectve" in misspelt
 
 
 @pytest.mark.extra("envs/agents")
