@@ -19,6 +19,7 @@ from pbt_rl.given.values import spelt, whole
 from pbt_rl.listing.listing import list_runs
 from pbt_rl.prove.arms import BASELINE, Arm, Task, read_arms
 from pbt_rl.prove.games import judge, read_judged
+from pbt_rl.prove.held import too_short
 from pbt_rl.prove.outcome import Outcome, Scores, outcome
 from pbt_rl.sweep.command import GIVEN_BY_THE_SWEEP, shares_of
 from pbt_rl.sweep.jobs import Ended, Point, Share, Sweep, last_line
@@ -210,7 +211,16 @@ def _train_and_judge(
     done = {row.name for row in list_runs(folder) if row.state == "ended"}
     untrained = [p for p in points if p.name not in done]
     print(f"{len(points)} runs in {folder}: {len(untrained)} to train; {len(dealt)} at a time", flush=True)
-    code = _jobs(folder, train, dealt, untrained)
+    told: set[str] = set()
+
+    def note(point: Point) -> None:
+        arm = point.values["arm"]
+        line = "" if arm in told else too_short(folder / point.name)
+        if line:
+            told.add(arm)
+            print(f"note: {arm}: {line}", flush=True)
+
+    code = _jobs(folder, train, dealt, untrained, note)
     if code is not None:
         return code
     unplayed = [p for p in points if read_judged(folder / p.name, words.games) is None]
@@ -220,12 +230,16 @@ def _train_and_judge(
 
 
 def _jobs(
-    folder: Path, command: Callable[[Point, str], list[str]], dealt: Sequence[Share], waiting: Sequence[Point]
+    folder: Path,
+    command: Callable[[Point, str], list[str]],
+    dealt: Sequence[Share],
+    waiting: Sequence[Point],
+    after: Callable[[Point], None] = lambda _: None,
 ) -> int | None:
     """Run jobs; return an exit code if they are not all done."""
     if not waiting:
         return None
-    sweep = Sweep(folder, command, dealt, lambda line: print(line, flush=True))
+    sweep = Sweep(folder, command, dealt, lambda line: print(line, flush=True), after)
     ended: list[Ended] = sweep.run(waiting)
     if sweep.signal is not None:
         print("interrupted; the same command goes on")
@@ -251,9 +265,11 @@ def _print_outcome(words: Words, scores: Scores) -> int:
     from pbt_rl.prove.page import write_outcome
 
     found: Outcome = outcome(scores, BASELINE)
-    paths = write_outcome(words.folder, found, shlex.join(words.common))
+    short = {arm: too_short(words.folder / f"{arm}.seed{min(runs)}") for arm, runs in scores.items() if runs}
+    notes = [f"{arm}: {line}" for arm, line in short.items() if line]
+    paths = write_outcome(words.folder, found, shlex.join(words.common), notes)
     print()
-    print("\n".join(found.lines()))
+    print("\n".join([*found.lines(), *(f"note: {note}" for note in notes)]))
     print()
     print("\n".join(map(str, paths)))
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ VERDICT_COLOURS = {"helped": "#15803d", "not told apart": INK, "hurt": "#c2410c"
 GRID_POINTS = 300
 
 
-def write_outcome(folder: Path, found: Outcome, options: str) -> list[Path]:
+def write_outcome(folder: Path, found: Outcome, options: str, notes: Sequence[str] = ()) -> list[Path]:
     """Write page, picture and tables into the folder of the experiment; return the files. Raises ConfigError."""
     with mpl.rc_context(STYLE):
         images = {"curves": png(curves(folder, found)), "differences": png(differences(found))}
@@ -35,7 +36,7 @@ def write_outcome(folder: Path, found: Outcome, options: str) -> list[Path]:
         if cost is not None:
             images["cost"] = png(cost)
     contents = {
-        "proof.html": page(found, images, folder.name, options).encode(),
+        "proof.html": page(found, images, folder.name, options, notes).encode(),
         "proof.json": (json.dumps(as_json(found), indent=2) + "\n").encode(),
         "scores.csv": table_text(rows(found)).encode(),
     } | {f"{name}.png": image for name, image in images.items()}
@@ -141,8 +142,8 @@ def differences(found: Outcome) -> Figure:
     return figure
 
 
-def page(found: Outcome, images: dict[str, bytes], name: str, options: str) -> str:
-    """Return the HTML, with everything inside."""
+def page(found: Outcome, images: dict[str, bytes], name: str, options: str, notes: Sequence[str] = ()) -> str:
+    """Return the HTML, with everything inside. notes: on what weakens the comparison."""
     seeds = len(found.scores[found.baseline])
     uneven = [f"{arm} ({found.share(arm):.0%})" for arm in found.comparisons if found.uneven(arm)]
     warning = (
@@ -150,6 +151,7 @@ def page(found: Outcome, images: dict[str, bytes], name: str, options: str) -> s
         if uneven
         else ""
     )
+    warning += "".join(f'<p class="none">{escape(note)}</p>' for note in notes)
     many = (
         f" If none of the {len(found.comparisons)} arms made a difference, one of them would still seem to, with a "
         f"chance of about {100 * (1 - 0.95 ** len(found.comparisons)):.0f} %."

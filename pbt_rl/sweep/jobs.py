@@ -135,7 +135,7 @@ class _Job:
 class Sweep:
     """The runs of a sweep. command: returns the arguments of `pbt-rl` for a point and the devices that it has.
 
-    folder: of the sweep. say: shows a line.
+    folder: of the sweep. say: shows a line. after: called with each point whose run is whole.
     """
 
     def __init__(
@@ -144,8 +144,9 @@ class Sweep:
         command: Callable[[Point, str], list[str]],
         shares: Sequence[Share],
         say: Callable[[str], None],
+        after: Callable[[Point], None] = lambda _: None,
     ) -> None:
-        self._folder, self._command, self._say = folder, command, say
+        self._folder, self._command, self._say, self._after = folder, command, say, after
         self._free = list(shares)
         self._running: list[_Job] = []
         self.signal: int | None = None
@@ -217,6 +218,8 @@ class Sweep:
             self._say(
                 f"{job.point.name} {how} ({ended[-1].seconds:.0f} s); {left + len(self._running)} to go"
             )
+            if not code:
+                self._after(job.point)
         return ended
 
 

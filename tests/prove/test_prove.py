@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
+from pbt_rl.config import Config, PbtConfig
 from pbt_rl.errors import ConfigError
+from pbt_rl.prove import held
 from pbt_rl.prove.arms import Task, read_arms
 from pbt_rl.prove.command import read_words, run, write_protocol
 from pbt_rl.prove.games import FILE, Judged, read_judged
@@ -136,6 +138,27 @@ def test_a_line_per_arm():
     assert "half    1.5: not told apart, 0 against random" in half
     assert "there is no difference to find" in half
     assert half.endswith("it had 50 % of the frames of random")
+
+
+@pytest.mark.parametrize(
+    ("compared", "text"),
+    [
+        ([4] * 24, ""),
+        ([4] * 10 + [2] * 4, ""),
+        (
+            [4, 4, 2],
+            "compared 2.5 times instead of about 24: --pbt.period-frames 1000 is too short for 5 episodes",
+        ),
+        ([4, 4, 2], "Give 10,000 or more, or fewer environments"),
+        ([], "compared 0 times instead of about 24"),
+        ([], "Give more than 25,000, or fewer environments"),
+    ],
+)
+def test_a_period_shorter_than_an_episode_is_named_with_what_to_set(compared, text):
+    pbt = PbtConfig(period_frames=1000, start_frames=1000)
+    said = held.said(Config(env="toy/identity", num_policies=4, train_for_frames=25_000, pbt=pbt), compared)
+    assert text in said
+    assert bool(text) == bool(said)
 
 
 def test_values_that_do_not_matter_are_not_told_apart_and_a_moving_optimum_is():
