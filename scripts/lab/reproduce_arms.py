@@ -93,6 +93,27 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         options=(),
         arms={name: ("--env", f"gymnax/{name}-MinAtar") for name in ("Breakout", "Freeway")},
     ),
+    "minatar_package": Experiment(
+        "MinAtar 1.0.15, its own package, one policy, the recipe",
+        frames=2_000_000,
+        seeds=2,
+        options=(),
+        arms={name: ("--env", f"minatar/{name}-v1") for name in ("Breakout", "Asterix")},
+    ),
+    "crafter": Experiment(
+        "Crafter 1.8.3, one policy, the recipe",
+        frames=200_000,
+        seeds=2,
+        options=(),
+        arms={"crafter": ("--env", "crafter")},
+    ),
+    "doorkey": Experiment(
+        "MiniGrid-DoorKey-5x5-v0 of MiniGrid 3.2.0, one policy, the recipe",
+        frames=150_000,
+        seeds=2,
+        options=(),
+        arms={"doorkey": ("--env", "minigrid/MiniGrid-DoorKey-5x5-v0")},
+    ),
     # A third as frequent; chosen before any run of it, since both arms reach 1.00 on the other.
     "unreal_sparse": _treasure(
         "11 x 11 cells, a random walk finds it in 10 % of games", "size=11&length=24", 400_000
