@@ -17,11 +17,23 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
         found |= _GRIDS
     if any(map(looks_like_a_picture, spec.obs.values())):
         del found["model.encoder"]  # that it be read as numbers has to be asked for
+    elif not spec.action.low and any(len(a.shape) == 3 and a.dtype == "float32" for a in spec.obs.values()):
+        found |= PLANES
     return found
 
 
-_IMAGES: dict[str, object] = {"learner.rollout": 32, "learner.batch": 1024, "hypers.unroll": 32}
-
+_IMAGES: dict[str, object] = {
+    "learner.rollout": 32,
+    "learner.batch": 1024,
+    "learner.minibatches": 4,
+    "learner.epochs": 4,
+    "learner.returns": "gae",
+    "learner.normalize_images": True,
+    "learner.lr_schedule": "linear",
+    "hypers.unroll": 32,
+    "hypers.learning_rate": 5e-4,
+}
+"""As on Atari (`atari.recipe`)."""
 
 _DISCRETE: dict[str, object] = {
     "model.encoder": "mlp",
@@ -71,3 +83,20 @@ _GRIDS: dict[str, object] = {
     "pbt.start_frames": 200_000,
 }
 """What is different with grids of codes: they are read by an MLP, whatever their codes are."""
+
+PLANES: dict[str, object] = {
+    "model.critic": "separate",
+    "model.activation": "elu",
+    "learner.batch": 8192,
+    "learner.minibatches": 8,
+    "hypers.learning_rate": 5e-3,
+    "hypers.entropy_coef": 0.01,
+    "hypers.gamma": 0.99,  # of MinAtar's Freeway a reward is at least 27 steps away
+    "hypers.gae_lambda": 0.95,
+    "train_for_frames": 5_000_000,
+    "pbt.period_frames": 250_000,
+    "pbt.start_frames": 500_000,
+}
+"""What is different with the games of MinAtar: numbers in three axes, a plane for each kind of thing. The values of
+PureJaxRL for them (its `examples/brax_minatar.ipynb`), with elu for relu. With one network of 128 tanh for policy and
+value, two passes and a rate of 1e-3 Breakout ended at 6 (docs/lab/evidence.md)."""

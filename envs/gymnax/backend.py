@@ -64,19 +64,6 @@ def make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: Sha
     return unit_of_resident(name, rows, seed, shaping, options, make_resident)
 
 
-MINATAR: dict[str, object] = {
-    "model.hidden": 128,
-    "learner.batch": 8192,
-    "learner.minibatches": 8,
-    "learner.epochs": 2,
-    "hypers.entropy_coef": 0.01,
-    "hypers.gamma": 0.99,  # of Freeway a reward is at least 27 steps away
-    "hypers.gae_lambda": 0.95,
-    "train_for_frames": 5_000_000,
-    "pbt.period_frames": 250_000,
-    "pbt.start_frames": 500_000,
-}
-"""What is different with the games of MinAtar."""
 FIRST = FirstProbe("gymnax/", probe)
 
 
@@ -87,7 +74,9 @@ def _probe(name: str, options: EnvOptions) -> EnvSpec:
 
 def _recipe(name: str, options: EnvOptions) -> dict[str, object]:
     spec = (probe if "jax" in sys.modules else FIRST.for_recipe)(name, options.keywords)
-    return gym_recipes.recipe(spec) | RESIDENT_RECIPE | (MINATAR if name.endswith("-MinAtar") else {})
+    return (
+        gym_recipes.recipe(spec) | RESIDENT_RECIPE | (gym_recipes.PLANES if name.endswith("-MinAtar") else {})
+    )
 
 
 BACKEND = Backend(

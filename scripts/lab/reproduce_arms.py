@@ -88,10 +88,38 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "unreal_treasure": _treasure("5 x 5 cells, a random walk finds it in 34 % of games", "size=5", 290_000),
     "minatar": Experiment(
         "MinAtar of gymnax 1.0.1, one policy, the recipe",
-        frames=5_000_000,
+        frames=2_000_000,
         seeds=3,
         options=(),
         arms={name: ("--env", f"gymnax/{name}-MinAtar") for name in ("Breakout", "Freeway")},
+    ),
+    "minatar_package": Experiment(
+        "MinAtar 1.0.15, its own package, one policy, the recipe",
+        frames=1_000_000,
+        seeds=2,
+        options=(),
+        arms={name: ("--env", f"minatar/{name}-v1") for name in ("Breakout", "Asterix")},
+    ),
+    "crafter": Experiment(
+        "Crafter 1.8.3, one policy, the recipe",
+        frames=100_000,
+        seeds=2,
+        options=("--env", "crafter"),
+        arms={
+            "recipe": (),
+            # Its defaults before these runs.
+            "one pass, rate 2.5e-4": (
+                *("--learner.epochs", "1", "--learner.minibatches", "1", "--learner.no-normalize-images"),
+                *("--learner.lr-schedule", "constant", "--hypers.learning-rate", "2.5e-4"),
+            ),
+        },
+    ),
+    "doorkey": Experiment(
+        "MiniGrid-DoorKey-5x5-v0 of MiniGrid 3.2.0, one policy, the recipe",
+        frames=150_000,
+        seeds=2,
+        options=(),
+        arms={"doorkey": ("--env", "minigrid/MiniGrid-DoorKey-5x5-v0")},
     ),
     # A third as frequent; chosen before any run of it, since both arms reach 1.00 on the other.
     "unreal_sparse": _treasure(

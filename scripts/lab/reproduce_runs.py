@@ -64,4 +64,4 @@ def whole(run: Path) -> bool:
 
 def folder_name(arm: str, seed: int) -> str:
     """Return the name of a run."""
-    return re.sub(r"[^a-z0-9-]+", "-", f"{arm}-{seed}")
+    return re.sub(r"[^a-z0-9-]+", "-", f"{arm}-{seed}".lower())

@@ -35,7 +35,8 @@ from pbt_rl.prove.arms import BASELINE
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "docs" / "lab" / "results"
-PAGES = ("docs/results.md", *(f"docs/lab/{name}.md" for name in ("agents", "evidence", "games", "papers")))
+LAB = ("agents", "environments", "evidence", "games", "papers")
+PAGES = ("docs/results.md", *(f"docs/lab/{name}.md" for name in LAB))
 BLOCK = re.compile(r"(?<=<!-- table: )([\w ]+) -->\n.*?(?=<!-- end -->)", re.DOTALL)
 
 
@@ -358,7 +359,10 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
     "searches breakout": partial(search, "breakout"),
     **{
         name: partial(curves, name)
-        for name in ("memory", "a3c", "unreal_sparse", "unreal_treasure", "minatar")
+        for name in (
+            *("memory", "a3c", "unreal_sparse", "unreal_treasure"),
+            *("minatar", "minatar_package", "crafter", "doorkey"),
+        )
         if (ROWS / f"{name}.csv").exists()
     },
     "FuN": treasure_of_fun,

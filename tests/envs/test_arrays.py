@@ -164,6 +164,8 @@ def test_the_recipe_reads_grids_by_an_mlp_that_normalises_and_asks_for_bounds_of
     grid = recipe(of(box(0, 255, (7, 7, 3), np.uint8)))
     assert (grid["model.encoder"], grid["learner.normalize_observations"]) == ("mlp", True)
     assert recipe(of(box(0, 1, (*LARGE, 3), np.float32)))["model.encoder"] == "auto"
+    planes, short = (recipe(of(box(0, 1, shape, np.bool_))) for shape in ((10, 10, 4), (10,)))
+    assert planes["hypers.gae_lambda"] > short["hypers.gae_lambda"]
     unbounded = of(box(-np.inf, np.inf, (*LARGE, 3), np.float32))
     assert "model.encoder" not in recipe(unbounded)
     shapes = {name: (spec.shape, spec.dtype) for name, spec in unbounded.obs.items()}
