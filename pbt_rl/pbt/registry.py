@@ -1,7 +1,4 @@
-"""The controllers that `--controller` names. A new controller is one file and one entry here.
-
-One of the user's own needs no entry: `--controller module:Class` (`pbt_rl.pbt.own`).
-"""
+"""The controllers that `--controller` names. A new controller is one file and one entry here."""
 
 from __future__ import annotations
 
@@ -11,12 +8,8 @@ from pbt_rl.errors import require
 from pbt_rl.extras import discover
 from pbt_rl.pbt.controllers import Evaluation, PbtController, StaticController
 from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.entry import PATIENCE_PERIODS, ControllerEntry, Groups, Ingredients, ten_periods
-from pbt_rl.pbt.own import build_own_controller, is_search
+from pbt_rl.pbt.entry import PATIENCE_PERIODS, ControllerEntry, Ingredients, own_entry
 from pbt_rl.pbt.rules import build_exploit, build_explore, build_ready, least_members
-
-OWN_PHASES = 10
-"""Of a search of the user's own, for the patience with long episodes: two of them."""
 
 
 def _pbt(given: Ingredients) -> Controller:
@@ -88,16 +81,5 @@ def texts() -> dict[str, str]:
 
 def controller_entry(name: str) -> ControllerEntry:
     """Return how a controller is built, also one of the user's own (`module:Class`), which is imported for that."""
-    if ":" not in name:
-        return CONTROLLERS[name]
-    searches = is_search(name)
-    return ControllerEntry(
-        lambda given: build_own_controller(name, given.table, given.seed, given.settings),
-        (),
-        searches=searches,
-        patience_frames=_two_tenths if searches else ten_periods,
-    )
-
-
-def _two_tenths(_options: Groups, budget_frames: int) -> int:
-    return 2 * max(1, budget_frames // OWN_PHASES)
+    own: ControllerEntry = own_entry("controller", name) if ":" in name else CONTROLLERS[name]
+    return own

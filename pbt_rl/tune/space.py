@@ -16,9 +16,10 @@ from typing import Any, TypeGuard
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.exploit import Gap, Truncation
-from pbt_rl.pbt.explore import CustomExplore, Explore, ExplorePipeline, PerturbFactors
+from pbt_rl.pbt.explore import Explore, ExplorePipeline, PerturbFactors
 from pbt_rl.pbt.hypers import HyperSpec, Scale, Values, choice_spec, decode, meaning
-from pbt_rl.pbt.own import named
+from pbt_rl.pbt.own.checks import named
+from pbt_rl.pbt.own.rules import CustomExplore
 from pbt_rl.pbt.ready import Synchronous
 
 LOG_RATIO = 100.0

@@ -23,13 +23,11 @@ from pbt_rl.pbt.decisions import (
     decision_to_dict,
 )
 from pbt_rl.pbt.exploit import Gap, Truncation
-from pbt_rl.pbt.explore import CustomExplore
 from pbt_rl.pbt.hypers import HyperSpec, hyper_table, shaping_table
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.ready import Synchronous
 from pbt_rl.pbt.records import converted
 from pbt_rl.pbt.state import restore_state, save_state
-from pbt_rl.pbt.tournaments import BinaryTournament
 from tests.helpers.audits import lineage as lineage_class
 from tests.helpers.populations import build, member, report, scored
 
@@ -205,17 +203,21 @@ def quadratic(controller, steps=200, step_size=0.01, every=4):
     return max(score)
 
 
-def median_of_quadratic(copy, *, sigma, exploit=BinaryTournament):
+def median_of_quadratic(copy, *, sigma, exploit=None):
+    from pbt_rl.pbt.own.rules import CustomExplore
+    from pbt_rl.pbt.published.tournaments import BinaryTournament
+
     table = {name: HyperSpec(name, 1.0, 0.0, 10.0, "linear", tuned=True) for name in ("h0", "h1")}
     walk = CustomExplore(lambda v, rng: {n: x + rng.gauss(0, sigma) for n, x in v.items()}, table)
 
     def controller(seed):
-        rules = {"ready": Synchronous(4, 0, 1), "exploit": exploit(), "explore": walk}
+        rules = {"ready": Synchronous(4, 0, 1), "exploit": (exploit or BinaryTournament)(), "explore": walk}
         return PbtController(table, seed, **rules, copy=copy)
 
     return statistics.median(quadratic(controller(seed)) for seed in range(15))
 
 
+@pytest.mark.extra("pbt_rl/pbt/own", "pbt_rl/pbt/published")
 def test_the_quadratic_needs_weights_alone_to_be_copied():
     """T1: without explore it is the exchange of weights alone that leads beyond 1.2 - 0.81 = 0.39."""
     assert median_of_quadratic("both", sigma=0.0) == pytest.approx(0.39, abs=1e-3)
