@@ -8,7 +8,7 @@ runs/NAME/
   policy_00/       TensorBoard events of member 0
   population/      TensorBoard events of the population
   checkpoints/     at_FRAMES/: the whole run then, policy_00.safetensors for each member, see `record.checkpoints`
-  logs/            what actors, learners and environments print: actor_0.log, learner_0.log; stacks-TIME.txt
+  logs/            what actors, learners and environments print: actor_0.log, learner_0.log
   report/          the output of `pbt-rl report`
   .lock            held while a process writes the run, see `record.lock`
 """

@@ -7,7 +7,7 @@ from pbt_rl.extras import Command
 NEEDS = ("pbt_rl.pbt.history", "pbt_rl.control")
 WITHOUT_TORCH = True
 FIGURES = "pbt_rl.report.images"
-"""The process that draws figures for TensorBoard (`display.tensorboard`)."""
+"""The process that draws figures for TensorBoard."""
 COMMANDS = (
     Command(
         "report",
