@@ -84,9 +84,6 @@ class PbtConfig:
     prior: tuple[str, ...] = option((), common=True)
     """Where the tuned values start, if not anywhere within their bounds: NAME=LOW:HIGH, NAME=LOW:HIGH:SCALE, or choices
     as NAME=A,B,C."""
-    start_values: tuple[str, ...] = ()
-    """Start values of single members: a table (FILE.csv with a column per value, FILE.json with an object per member),
-    or one text per member such as learning_rate=1e-3,gamma=0.99. What is left out starts as without it."""
 
     def __post_init__(self) -> None:
         require(

@@ -20,7 +20,6 @@ from pbt_rl.pbt.entry import Ingredients
 from pbt_rl.pbt.events import Event
 from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table, with_shaping
 from pbt_rl.pbt.registry import controller_entry
-from pbt_rl.pbt.start import Started, read_rows
 from pbt_rl.pbt.state import restore_state
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
@@ -61,16 +60,8 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
             events=_recorded(config, entry.follows) if entry.follows else (),
         )
     )
-    if pbt.start_values:
-        require(
-            not entry.follows,
-            "pbt.start-values",
-            pbt.start_values[0],
-            "a recorded run gives the first values",
-        )
-        controller = Started(controller, read_rows(pbt.start_values, tuned, config.num_policies))
-    for around in offered("pbt_rl", "AROUND"):
-        controller = load_object(around)(controller, config, entry)
+    for around in (*offered("pbt_rl.pbt", "AROUND"), *offered("pbt_rl", "AROUND")):
+        controller = load_object(around)(controller, config, entry, tuned)
     return controller
 
 
