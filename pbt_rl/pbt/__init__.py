@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pbt_rl.extras import offered
 
 if TYPE_CHECKING:
-    from pbt_rl.pbt.controllers import Evaluation, PbtController, StaticController
+    from pbt_rl.pbt.controllers import PbtController, StaticController
     from pbt_rl.pbt.decisions import (
         Continue,
         Controller,
@@ -42,10 +42,7 @@ if TYPE_CHECKING:
     from pbt_rl.pbt.hypers import (
         HyperSpec,
         Values,
-        boolean_spec,
         choice_spec,
-        decode,
-        flat_table,
         sample_prior,
     )
     from pbt_rl.pbt.ready import Asynchronous, Ready, Synchronous
@@ -57,7 +54,6 @@ __all__ = [
     "Controller",
     "Decision",
     "Evaluate",
-    "Evaluation",
     "Exploit",
     "Explore",
     "ExplorePipeline",
@@ -79,10 +75,7 @@ __all__ = [
     "Synchronous",
     "Truncation",
     "Values",
-    "boolean_spec",
     "choice_spec",
-    "decode",
-    "flat_table",
     "restore_state",
     "sample_prior",
     "save_state",

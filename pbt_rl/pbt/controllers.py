@@ -4,8 +4,7 @@
            -> Explore (with which values?) -> decisions
 
 Each of the last three is a small object behind a protocol; `PbtController` owns the generator and joins them. `Broken`
-repairs members that cannot learn any more, as Orion's PBT repairs broken trials. In an `Evaluation` members play whole
-episodes with weights that stay as they are before they are compared.
+repairs members that cannot learn any more, as Orion's PBT repairs broken trials.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Protocol
 
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import (
@@ -21,7 +21,6 @@ from pbt_rl.pbt.decisions import (
     Controller,
     CopyWhat,
     Decision,
-    Evaluate,
     MemberReport,
     Mutate,
     PopulationReport,
@@ -32,65 +31,23 @@ from pbt_rl.pbt.decisions import (
 from pbt_rl.pbt.exploit import Exploit, Remembering, Selection, decides, score
 from pbt_rl.pbt.explore import Explore, Learning, Pairing
 from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior
-from pbt_rl.pbt.ready import FOREVER, Ready, Round
+from pbt_rl.pbt.ready import Ready, Round
 from pbt_rl.pbt.state import restore_state, save_state
 
 
-@dataclass
-class Evaluation:
-    """The `eval` of Jaderberg et al. (2017), algorithm 1, as a phase of its own, not from training episodes.
+class BeforeComparing(Protocol):
+    """What comes before a comparison, such as an evaluation of all members. A part with a state (`pbt.state`)."""
 
-    When a comparison is due all members are evaluated at the same time, and compared once each has its `episodes`
-    (rounds of all tasks, if there are tasks). A member that did not get them within `patience_frames` is waited for no
-    longer. If nothing can be compared even then, the members learn on, and the next comparison that can be held is held
-    without an evaluation: else an environment whose episodes never end would stop all learning.
-
-    episodes: 0 for no evaluation: members are compared by the episodes of their training.
-    """
-
-    episodes: int = 0
-    patience_frames: int = FOREVER
-    _began: dict[int, int] = field(default_factory=dict, init=False)
-    """Member that is being evaluated -> its frames when that began."""
-    _given_up: bool = field(default=False, init=False)
-
-    def begin(self, report: PopulationReport, frames_left: int) -> list[Decision]:
-        """Return the decisions that begin an evaluation, if one has to be before the comparison that is due.
-
-        frames_left: until a comparison is due.
-        """
-        idle = self.episodes == 0 or self._began or self._given_up
-        if idle or frames_left > 0 or len(report.members) < 2:
-            return []
-        healthy = [m for m in report.members if not m.broken]
-        self._began = {m.member: m.frames for m in healthy}
-        return [Evaluate(m.member, self.episodes, "evaluated before it is compared") for m in healthy]
-
-    def waits(self, report: PopulationReport) -> bool:
-        """Whether a member still plays the episodes by which it is to be judged."""
-        return any(self._plays(m) for m in report.members)
-
-    def _plays(self, member: MemberReport) -> bool:
-        began = self._began.get(member.member)
-        if began is None or member.broken or member.episodes >= self.episodes:
-            return False
-        return member.frames - began < self.patience_frames
-
-    def end(self, report: PopulationReport, decisions: Sequence[Decision]) -> list[Decision]:
-        """Return the decisions of a comparison, with one for each member whose evaluation ends without any.
-
-        decisions: of the comparison; none if it could not be held.
-        """
-        self._given_up = not decisions and bool(self._began or self._given_up)
-        decided = {d.member for d in decisions}
-        left = [m.member for m in report.members if m.member in self._began and m.member not in decided]
-        self._began.clear()
-        return [*decisions, *(Continue(m, "evaluated, and not compared") for m in left)]
+    def hold(
+        self,
+        report: PopulationReport,
+        frames_left: int,
+        compare: Callable[[PopulationReport], list[Decision]],
+    ) -> list[Decision]:
+        """Return the decisions that prepare a comparison, or those of one. frames_left: until one is due."""
 
     def forget(self, members: Iterable[int]) -> None:
         """Wait no longer for members that something else was decided about."""
-        for member in members:
-            self._began.pop(member, None)
 
 
 @dataclass(frozen=True)
@@ -244,7 +201,7 @@ class PbtController:
     exploit: Exploit = field(kw_only=True)
     explore: Explore = field(kw_only=True)
     copy: CopyWhat = field(default="both", kw_only=True)
-    evaluation: Evaluation = field(default_factory=Evaluation, kw_only=True)
+    evaluation: BeforeComparing | None = field(default=None, kw_only=True)
     _rng: Random = field(init=False)
     _broken: Broken = field(init=False)
 
@@ -268,9 +225,13 @@ class PbtController:
         """Repair what can be repaired at once, and hold a comparison if one is due."""
         repairs = self._broken.repairs([m for m in report.members if m.broken], self._rng)
         decisions = {d.member: d for d in repairs}
-        self.evaluation.forget(decisions)
-        rest = tuple(m for m in report.members if m.member not in decisions)
-        decisions |= {d.member: d for d in self._evaluate_and_compare(replace(report, members=rest))}
+        rest = replace(report, members=tuple(m for m in report.members if m.member not in decisions))
+        if self.evaluation is None:
+            held = self._compare(rest)
+        else:
+            self.evaluation.forget(decisions)
+            held = self.evaluation.hold(rest, self.ready.frames_left(rest), self._compare)
+        decisions |= {d.member: d for d in held}
         if not decisions:
             return []
         decided = [m for m in report.members if m.member in decisions]
@@ -284,12 +245,6 @@ class PbtController:
             if isinstance(self.explore, Learning):
                 self.explore.after(report.members, settled)
         return made
-
-    def _evaluate_and_compare(self, report: PopulationReport) -> list[Decision]:
-        begun = self.evaluation.begin(report, self.ready.frames_left(report))
-        if begun or self.evaluation.waits(report):
-            return begun
-        return self.evaluation.end(report, self._compare(report))
 
     def frames_left(self, report: PopulationReport) -> int:
         """Return the frames of each member until the next comparison is due; 0 if it waits for episodes."""

@@ -5,6 +5,7 @@ They are entries of the tables of the registries, or of an extra, `pbt/NAME/extr
     CONTROLLERS                                  name -> ControllerEntry
     READY_RULES, EXPLOIT_RULES, EXPLORE_RULES    name -> ReadyRule, ExploitRule, ExploreRule
     OPTIONS                                      group of the config -> dataclass of options
+    BEFORE_COMPARING                             (ingredients) -> what comes before comparisons, or None
     OWN                                          option that names one -> (`module:object`) -> its entry
     REFINES                                      (exploit rule, options) -> rule, (explore rule, options, specs) -> rule
 """

@@ -71,10 +71,6 @@ class PbtConfig:
     """Average the objective over at most this many of the last episodes since the member changed."""
     min_episodes: int = option(5, at_least=1)
     """Leave a member with fewer finished episodes since its last change to the next comparison."""
-    evaluate_episodes: int = option(0, at_least=0)
-    """Evaluate each member on purpose before it is compared: it learns nothing until its environments have played so
-    many whole episodes (rounded up to equally many of each), and these are its objective. Their frames count in the
-    budget. At the end of the run all members play --final-episodes. 0: compare by the episodes of training."""
     tune: tuple[str, ...] = option((), common=True)
     """Names of the values to tune: hypers by name, shaping as `shaping.NAME`. Empty: the usual hypers, and all shaping
     but score_scale (a factor on all rewards, which normalised advantages do not see).

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from pbt_rl.errors import require
-from pbt_rl.extras import discover
-from pbt_rl.pbt.controllers import Evaluation, PbtController, StaticController
+from pbt_rl.extras import discover, offered
+from pbt_rl.pbt.controllers import BeforeComparing, PbtController, StaticController
 from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.entry import PATIENCE_PERIODS, ControllerEntry, Ingredients, own_entry
+from pbt_rl.pbt.entry import ControllerEntry, Ingredients, own_entry
 from pbt_rl.pbt.rules import build_exploit, build_explore, build_ready, least_members
 
 
@@ -37,30 +37,8 @@ def pbt_rules(given: Ingredients) -> dict[str, Any]:
     }
 
 
-def _evaluation(given: Ingredients) -> Evaluation:
-    pbt, name = given.pbt, "pbt.evaluate-episodes"
-    if pbt.evaluate_episodes == 0:
-        return Evaluation()
-    episodes = pbt.evaluate_episodes
-    require(
-        pbt.ready == "synchronous",
-        name,
-        episodes,
-        "all members are evaluated together: use --pbt.ready synchronous",
-    )
-    require(
-        given.slots >= given.members,
-        name,
-        episodes,
-        "members that take turns cannot be evaluated: leave out --slots",
-    )
-    require(
-        pbt.min_episodes <= episodes <= pbt.objective_episodes,
-        name,
-        episodes,
-        f"give --pbt.min-episodes, {pbt.min_episodes}, to --pbt.objective-episodes, {pbt.objective_episodes}",
-    )
-    return Evaluation(episodes, PATIENCE_PERIODS * pbt.period_frames)
+def _evaluation(given: Ingredients) -> BeforeComparing | None:
+    return next((build(given) for build in offered("pbt_rl.pbt", "BEFORE_COMPARING")), None)
 
 
 CONTROLLERS: dict[str, ControllerEntry] = {

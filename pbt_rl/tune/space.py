@@ -17,10 +17,11 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.exploit import Gap, Truncation
 from pbt_rl.pbt.explore import Explore, ExplorePipeline, PerturbFactors
-from pbt_rl.pbt.hypers import HyperSpec, Scale, Values, choice_spec, decode, meaning
+from pbt_rl.pbt.hypers import HyperSpec, Scale, Values, choice_spec, meaning
 from pbt_rl.pbt.own.checks import named
 from pbt_rl.pbt.own.rules import CustomExplore
 from pbt_rl.pbt.ready import Synchronous
+from pbt_rl.tune.nested import decode
 
 LOG_RATIO = 100.0
 """Of the ends of a range: from here on it is tuned on a logarithmic scale."""

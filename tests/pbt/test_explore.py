@@ -17,7 +17,7 @@ from pbt_rl.pbt.explore import (
     Resample,
     perturb,
 )
-from pbt_rl.pbt.hypers import HyperSpec, boolean_spec, choice_spec, flat_table, hyper_table, shaping_table
+from pbt_rl.pbt.hypers import HyperSpec, choice_spec, hyper_table, shaping_table
 from tests.helpers import populations  # noqa: F401 - its hypothesis profile
 
 MultiplyOrDivide, ResampleAll, CustomExplore = (
@@ -158,20 +158,19 @@ def test_the_same_seed_gives_the_same_values(seed, rate):
 
 # -- the other operators (T8) -------------------------------------------------------------------------------
 
-NESTED = flat_table(
-    {
-        "lr": HyperSpec("", 1e-3, 1e-6, 1e-2, "log", tuned=True),
-        "gamma": HyperSpec("", 0.99, 0.8, 0.9999, "one_minus", tuned=True),
-        "unroll": HyperSpec("", 20, 2, 64, "integer", tuned=True),
-        "betas": (
-            HyperSpec("", 0.5, 0.0, 1.0, "linear", tuned=True),
-            HyperSpec("", 0.0, -1.0, 1.0, "linear", tuned=True),
-        ),
-        "act": choice_spec("", ("relu", "elu", "tanh"), "relu"),
-        "norm": boolean_spec("", False),
-        "fixed": HyperSpec("", 3.0, 3.0, 3.0, "linear", tuned=True),
-    }
-)
+NESTED = {
+    s.name: s
+    for s in (
+        HyperSpec("lr", 1e-3, 1e-6, 1e-2, "log", tuned=True),
+        HyperSpec("gamma", 0.99, 0.8, 0.9999, "one_minus", tuned=True),
+        HyperSpec("unroll", 20, 2, 64, "integer", tuned=True),
+        HyperSpec("betas.0", 0.5, 0.0, 1.0, "linear", tuned=True),
+        HyperSpec("betas.1", 0.0, -1.0, 1.0, "linear", tuned=True),
+        choice_spec("act", ("relu", "elu", "tanh"), "relu"),
+        choice_spec("norm", (False, True), False),
+        HyperSpec("fixed", 3.0, 3.0, 3.0, "linear", tuned=True),
+    )
+}
 DEFAULTS = {name: s.default for name, s in NESTED.items()}
 RULES = {
     "perturb": lambda t: Perturb(t, 0.5, 1.1, 1.5, reset_probability=0.1),
@@ -311,7 +310,7 @@ def test_categories_adjacent_and_uniform():
 )
 def test_a_boolean_flips(name):
     rule = {"perturb": lambda t: Perturb(t, 1.0, 1.1, 1.5)}.get(name, RULES[name])(
-        {"on": boolean_spec("on", True)}
+        {"on": choice_spec("on", (False, True), True)}
     )
     assert rule.mutate({"on": 0.0}, Random(0)) == {"on": 1.0}
     assert rule.mutate({"on": 1.0}, Random(0)) == {"on": 0.0}
