@@ -187,25 +187,6 @@ class WriteFailed:
     reason: str
 
 
-@dataclass(frozen=True)
-class _Begin:
-    frames: int
-    state: bytes
-    expected: int
-    kept: bool
-
-
-@dataclass(frozen=True)
-class _Add:
-    snapshot: MemberSnapshot
-    done: Callable[[], None]
-
-
-@dataclass(frozen=True)
-class _Abandon:
-    reason: str
-
-
 class CheckpointWriter:
     """Writes one checkpoint after the other into a folder. All methods are for one thread, the one that made it.
 
@@ -217,9 +198,12 @@ class CheckpointWriter:
         assert keep >= 1, f"keep {keep}: the last checkpoint always stays"
         self._warn = warn
         self._busy = False
-        self._jobs: SimpleQueue[_Begin | _Add | _Abandon | None] = SimpleQueue()
-        self._worker = _Worker(folder, names, keep, self._jobs)
-        self._thread = threading.Thread(target=self._worker.run, name="checkpoints", daemon=True)
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._ended: SimpleQueue[Written | WriteFailed | str] = SimpleQueue()
+        self._error = ""
+        self._files = _Files(folder, names, keep, self._ended)
+        """Of the thread."""
+        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
         self._thread.start()
 
     @property
@@ -234,9 +218,9 @@ class CheckpointWriter:
         """
         assert not self._busy, "a checkpoint is in progress"
         assert expected > 0, "a checkpoint without members"
-        text = json.dumps(as_json_types(state), allow_nan=False)
+        text = json.dumps(as_json_types(state), allow_nan=False).encode()
         self._busy = True
-        self._jobs.put(_Begin(frames, text.encode(), expected, kept))
+        self._jobs.put(lambda: self._files.begin(frames, text, expected, kept))
 
     def add(self, snapshot: MemberSnapshot, done: Callable[[], None]) -> None:
         """Add one of the expected snapshots; the last of them completes the checkpoint.
@@ -244,14 +228,14 @@ class CheckpointWriter:
         done: called from the thread when the arrays may be reused, also if the checkpoint has failed; must not raise.
         """
         assert self._busy, "no checkpoint is in progress"
-        self._jobs.put(_Add(snapshot, done))
+        self._jobs.put(lambda: self._files.add(snapshot, done))
 
     def abandon(self, reason: str) -> None:
         """Give up the checkpoint in progress, if it is not complete.
 
         What is added until `poll` has returned its end is only released (`done`); nothing of it may be added later.
         """
-        self._jobs.put(_Abandon(reason))
+        self._jobs.put(lambda: self._files.abandon(reason))
 
     def poll(self) -> list[Written | WriteFailed]:
         """Return what has ended since. A checkpoint that fails ends when all its snapshots were added.
@@ -261,14 +245,14 @@ class CheckpointWriter:
         ended = []
         with suppress(Empty):
             while True:
-                item = self._worker.ended.get_nowait()
+                item = self._ended.get_nowait()
                 if isinstance(item, str):
                     self._warn(item)
                 else:
                     ended.append(item)
                     self._busy = False
-        if self._worker.error:
-            raise RunFailed(f"the thread that writes checkpoints failed:\n{self._worker.error}")
+        if self._error:
+            raise RunFailed(f"the thread that writes checkpoints failed:\n{self._error}")
         return ended
 
     def close(self, patience_seconds: float) -> bool:
@@ -281,78 +265,68 @@ class CheckpointWriter:
         self._thread.join(patience_seconds)
         return not self._thread.is_alive()
 
+    def _run(self) -> None:
+        """Work in the thread, until None comes."""
+        try:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+            while (job := self._jobs.get()) is not None:
+                job()
+            self._files.abandon("the run ended before every member had been saved")
+        except Exception:  # noqa: BLE001 - `poll` raises it in the thread of the owner
+            self._error = traceback.format_exc()
 
-class _Worker:
-    """What the thread does. Only `ended`, `error` and `keep` are for others."""
+
+class _Files:
+    """What the thread does to the checkpoint in progress. ended: gets what has ended, and what to warn of."""
 
     def __init__(
-        self, folder: Path, names: NetNames, keep: int, jobs: SimpleQueue[_Begin | _Add | _Abandon | None]
+        self, folder: Path, names: NetNames, keep: int, ended: SimpleQueue[Written | WriteFailed | str]
     ) -> None:
-        self.ended: SimpleQueue[Written | WriteFailed | str] = SimpleQueue()
-        self.error = ""
-        self._folder, self._names, self._jobs = folder, names, jobs
-        self.keep = keep
-        """May be set from another thread."""
-        self._begun: _Begin | None = None
+        self._folder, self._names, self._keep, self._ended = folder, names, keep, ended
+        self._frames: int | None = None
+        """Of the checkpoint in progress; None if there is none."""
         self._began_at = 0.0
         self._missing = 0
-        """Snapshots that the checkpoint in progress still lacks."""
+        """Snapshots that it still lacks."""
         self._files: UnfinishedCheckpoint | None = None
         """None: nothing is in progress, or it has failed."""
         self._failure = ""
 
-    def run(self) -> None:
-        """Work until None comes."""
-        try:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-            while (job := self._jobs.get()) is not None:
-                match job:
-                    case _Begin():
-                        self._begin(job)
-                    case _Add():
-                        self._add(job)
-                    case _Abandon():
-                        self._abandon(job.reason)
-            self._abandon("the run ended before every member had been saved")
-        except Exception:  # noqa: BLE001 - `poll` raises it in the thread of the owner
-            self.error = traceback.format_exc()
-
-    def _begin(self, job: _Begin) -> None:
-        self._begun, self._began_at, self._missing = job, time.monotonic(), job.expected
-        self._files = UnfinishedCheckpoint(self._folder, job.frames, self._names, job.kept)
+    def begin(self, frames: int, state: bytes, expected: int, kept: bool) -> None:
+        self._frames, self._began_at, self._missing = frames, time.monotonic(), expected
+        self._files = UnfinishedCheckpoint(self._folder, frames, self._names, kept)
         with self._failures():
-            self._files.begin(job.state)
+            self._files.begin(state)
 
-    def _add(self, job: _Add) -> None:
+    def add(self, snapshot: MemberSnapshot, done: Callable[[], None]) -> None:
         try:
             with self._failures():
                 if self._files is not None:
-                    self._files.pack(job.snapshot)
+                    self._files.pack(snapshot)
         finally:
-            job.done()
+            done()
         with self._failures():
             if self._files is not None:
-                self._files.write(job.snapshot.header)
-        if self._begun is not None:
+                self._files.write(snapshot.header)
+        if self._frames is not None:
             self._missing -= 1
             if self._missing == 0:
-                self._end()
+                self._end(self._frames)
 
-    def _abandon(self, reason: str) -> None:
-        if self._begun is not None:
+    def abandon(self, reason: str) -> None:
+        if self._frames is not None:
             self._fail(reason)
-            self._end()
+            self._end(self._frames)
 
-    def _end(self) -> None:
-        assert self._begun is not None
+    def _end(self, frames: int) -> None:
         with self._failures():
             if self._files is not None:
                 written = self._written(self._files.finish())
                 self._remove_oldest()
-                self.ended.put(written)
+                self._ended.put(written)
         if self._files is None:
-            self.ended.put(WriteFailed(self._begun.frames, self._failure))
-        self._begun = self._files = None
+            self._ended.put(WriteFailed(frames, self._failure))
+        self._frames = self._files = None
 
     def _written(self, checkpoint: Checkpoint) -> Written:
         files = checkpoint.manifest.files
@@ -368,10 +342,10 @@ class _Worker:
 
     def _remove_oldest(self) -> None:
         try:
-            remove_oldest(self._folder, self.keep)
+            remove_oldest(self._folder, self._keep)
         except (OSError, CheckpointBroken) as error:
             why = reason(error) if isinstance(error, OSError) else error
-            self.ended.put(f"an old checkpoint in {self._folder} could not be removed: {why}")
+            self._ended.put(f"an old checkpoint in {self._folder} could not be removed: {why}")
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
