@@ -34,10 +34,8 @@ if TYPE_CHECKING:
     )
     from pbt_rl.pbt.explore import (
         Explore,
-        ExplorePipeline,
         Perturb,
         PerturbFactors,
-        Resample,
     )
     from pbt_rl.pbt.hypers import (
         HyperSpec,
@@ -56,7 +54,6 @@ __all__ = [
     "Evaluate",
     "Exploit",
     "Explore",
-    "ExplorePipeline",
     "Gap",
     "HyperSpec",
     "MemberReport",
@@ -67,7 +64,6 @@ __all__ = [
     "PopulationReport",
     "Ready",
     "Replace",
-    "Resample",
     "Restart",
     "Selection",
     "StaticController",

@@ -1,6 +1,6 @@
 """Rules of exploration: how the values of a member that changes are moved.
 
-The protocol, what moves one value, and the rules of Sample Factory, of Jaderberg et al. and of Ray; extras have more.
+The protocol, what moves one value, and the rules of Sample Factory and of Jaderberg et al.; extras have more.
 Pure: seeded Python, no process, no file, no torch.
 """
 
@@ -49,44 +49,6 @@ class Learning(Protocol):
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
         """Observe how they changed. members: of the whole report."""
-
-
-@dataclass(frozen=True)
-class ExplorePipeline:
-    """Rules in turn. until_change: stop at the first that changes anything (Orion); else all of them (Ray).
-
-    Orion's default is `(ResampleAll(tuned, 0.2), MultiplyOrDivide(tuned, 1.2, volatility=1e-4))` until a change.
-    Members begin as the first rule has it.
-    """
-
-    rules: tuple[Explore, ...]
-    until_change: bool
-
-    def initial(self, values: Values, rng: Random) -> Values:
-        """Return what the first rule returns."""
-        return self.rules[0].initial(values, rng)
-
-    def mutate(self, values: Values, rng: Random) -> Values:
-        """Apply one rule after the other."""
-        now = dict(values)
-        for rule in self.rules:
-            now = rule.mutate(now, rng)
-            if self.until_change and now != values:
-                break
-        return now
-
-    def before(self, members: Sequence[MemberReport]) -> None:
-        """Pass it to the rules that learn."""
-        for rule in self._learning():
-            rule.before(members)
-
-    def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Pass it to the rules that learn."""
-        for rule in self._learning():
-            rule.after(members, changes)
-
-    def _learning(self) -> list[Learning]:
-        return [rule for rule in self.rules if isinstance(rule, Learning)]
 
 
 ZERO_STEP = 0.1
@@ -240,28 +202,3 @@ class PerturbFactors:
             return spec.clamp(moved_by(spec, value, factor if up else 1 / factor, multiply=up))
 
         return move_each(self.tuned, values, move)
-
-
-@dataclass(frozen=True)
-class Resample:
-    """Draw each value anew from its prior with `probability`, on its own (Ray: 0.25 *per hyperparameter*).
-
-    otherwise: the rule for the values that are not drawn anew (Ray: `PerturbFactors`); None leaves them.
-    """
-
-    tuned: Mapping[str, HyperSpec]
-    probability: float = option(0.25, at_least=0, at_most=1)
-    otherwise: Explore | None = None
-
-    def initial(self, values: Values, rng: Random) -> Values:
-        """Draw every tuned value from its prior."""
-        return from_priors(self.tuned, values, rng)
-
-    def mutate(self, values: Values, rng: Random) -> Values:
-        """Draw some values anew, and let `otherwise` change the others."""
-        others = self.otherwise.mutate(values, rng) if self.otherwise else values
-        return move_each(
-            self.tuned,
-            others,
-            lambda spec, value: sample_prior(spec, rng) if rng.random() < self.probability else value,
-        )

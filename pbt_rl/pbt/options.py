@@ -52,8 +52,7 @@ class PbtConfig:
         "perturb", custom="module:Class", common=True, texts=lambda: _texts("EXPLORE_RULES")
     )
     """`perturb` (Sample Factory): some values are multiplied or divided by a uniform factor. `factors` (Jaderberg et
-    al. 2017): each is multiplied by one of --pbt.factors. `resample` (Ray): each is drawn anew or else changed as by
-    `factors`. {each}"""
+    al. 2017): each is multiplied by one of --pbt.factors. {each}"""
     mutation_rate: float = option(0.15, at_least=0, at_most=1)
     """perturb: probability that a value changes when its member mutates."""
     perturb_min: float = option(1.1, at_least=1)

@@ -19,7 +19,6 @@ from pbt_rl.pbt.explore import (
     Explore,
     Perturb,
     PerturbFactors,
-    Resample,
 )
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.ready import Asynchronous, Ready, Synchronous
@@ -82,30 +81,16 @@ def _perturb(pbt: PbtConfig, tuned: Specs) -> Explore:
 
 
 def _factors(pbt: PbtConfig, tuned: Specs) -> Explore:
-    return PerturbFactors(tuned, pbt.factors, _probability_of_each(pbt))
+    rule, probability = EXPLOIT_RULES.get(pbt.exploit), pbt.explore_probability
+    usual = 1.0 if rule is None else rule.explore_probability
+    return PerturbFactors(tuned, pbt.factors, usual if probability is None else probability)
 
-
-def _resample(pbt: PbtConfig, tuned: Specs) -> Explore:
-    return Resample(tuned, _probability(pbt, 0.25), PerturbFactors(tuned, pbt.factors))
-
-
-def _probability_of_each(pbt: PbtConfig) -> float:
-    rule = EXPLOIT_RULES.get(pbt.exploit)
-    return _probability(pbt, 1.0 if rule is None else rule.explore_probability)
-
-
-def _probability(pbt: PbtConfig, usual: float) -> float:
-    return usual if pbt.explore_probability is None else pbt.explore_probability
-
-
-_PROBABILITY = "pbt.explore_probability"
 
 EXPLORE_RULES: dict[str, ExploreRule] = {
     "perturb": ExploreRule(
         _perturb, ("pbt.mutation_rate", "pbt.perturb_min", "pbt.perturb_max", "pbt.reset_probability")
     ),
-    "factors": ExploreRule(_factors, ("pbt.factors", _PROBABILITY)),
-    "resample": ExploreRule(_resample, ("pbt.factors", _PROBABILITY)),
+    "factors": ExploreRule(_factors, ("pbt.factors", "pbt.explore_probability")),
 }
 """Name -> rule. `--pbt.explore-option` sets any field of the rule that is built."""
 for _extra in discover("pbt_rl.pbt"):

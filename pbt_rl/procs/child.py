@@ -49,6 +49,7 @@ KEEPER_SECONDS = keeper.TERM_SECONDS + keeper.KILL_SECONDS + 0.5
 PID_SECONDS = 10.0
 MOST_FDS = 200
 """Descriptors in one message; Linux takes 253."""
+STDERR = 2
 LINE_BUFFERED = 1
 """_IOLBF of the C library."""
 CHILD_ENVIRONMENT = {
@@ -390,7 +391,7 @@ def leave_to_parent() -> None:
 
 def print_stacks() -> None:
     """Print where every thread of this process stands."""
-    faulthandler.dump_traceback(sys.stderr.fileno(), all_threads=True)
+    faulthandler.dump_traceback(STDERR, all_threads=True)
 
 
 def register_stacks() -> None:
@@ -399,7 +400,7 @@ def register_stacks() -> None:
     It cannot print those of other threads: while they run, their frames change under its eyes, and it reads what has
     been freed.
     """
-    faulthandler.register(STACKS_SIGNAL, sys.stderr.fileno(), all_threads=False, chain=True)
+    faulthandler.register(STACKS_SIGNAL, STDERR, all_threads=False, chain=True)
 
 
 class StackDumps:

@@ -1,47 +1,13 @@
 """The journal of a run: JSON lines, one object per event, appended and flushed as it happens.
 
 Every event holds `event` (its kind), `time` (seconds since the epoch) and `frames` (the population's clock: the least
-emulator frames of any member that trains). The kinds:
-
-    start           config, seed, versions, git, spec; always the first
-    initial         values: of the members at the start, in order of id
-    init            parts: of --init-parts; members: what each member began from, by --init-from
-    slot            pack, slot, leaves, enters: one slot changes hands (null: no member)
-    matchup         pack, matchup_version, slots: the member in each slot; games: [P, P], how often the policy of one
-                    slot has a seat in the games of another
-    checkpoint      at_frames: of the folder under checkpoints/; number, members, bytes, seconds, kept
-    evaluation      games beside training: at_frames, all_frames of the checkpoint; member, generation, mean, spread,
-                    episodes, seconds
-    progress        members: generation, frames, objective and episodes of each, and whether its window is complete;
-                    busy_threads: {stage: mean over the last minute}; seconds, seconds_left and frames_per_second as the
-                    terminal shows them; every ten seconds, after days every minute
-    round           report: what the controller was passed, without the members' values: those are what the events
-                    before have given them; decisions: what it returned. `pbt-rl audit` decides it again, bit for bit.
-                    incomplete: members whose window holds only the shortest episodes since a change; count: episodes
-                    whose mean is one entry of the objectives, absent if it is 1 (more in a simulator on the device)
-    applied         one `Applied`: the proof of a change, read back from optimiser, loss and environment;
-                    milliseconds_until: from the decision to each stage that its edit went through (not with --nodes:
-                    there `sent` and `answered` alone, by the clock of the supervisor)
-    actor_restart   actor, kind, cause
-    pack_lost       pack, kind, cause: a learner died or hangs and is replaced; members: frames_lost of each, and from:
-                    {checkpoint, member} (with `generation`, a remembered state) or {drawn: [member, generation]}. A
-                    `slot` for every holder follows. Decisions that were on their way are in force without `applied`
-    remark          text: a line of the terminal about what goes wrong unseen; summary.json has all of them
-    lost            counts: of events by kind that were dropped while the disk was full; time, frames: of the first
-    resume          config: of the run from here on; changed: {option: [old, new]}; new_episodes: environments begin
-                    new ones. The members go on as they were at the event before; a `slot` for every holder and a
-                    `matchup` for every pack follow
-    final           members: mean, spread and number of the fresh episodes that each played after training; halves: with
-                    a control group, the means of every other one and of the rest
-    end             ended: why; the last event of a run that was not cut off, or the last one before a `resume`
+emulator frames of any member that trains). docs/runs.md has the kinds, `pbt/events.py` those that others read.
 
 Events that cannot be written (a full disk, a folder that is read-only or gone) wait in memory and are written in order
 when that is possible again. At most 64 MB wait; beyond that the oldest are dropped and counted in a `lost` event, those
 that an audit needs (`round`...) last of all.
 
 JSON has no NaN and no infinities: they are written as the strings "nan", "inf" and "-inf".
-
-`pbt/events.py` has the events that others read, with their types.
 
 Reads the JSON files of a run's folder, which may come from anybody and be damaged in any way.
 """
@@ -62,7 +28,7 @@ from dataclasses import fields, is_dataclass
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -83,7 +49,6 @@ PACKAGES = ("torch", "numpy", "numba", "gymnasium", "ale-py", "safetensors")
 MAX_WAITING_BYTES = 64 << 20
 AUDITED = frozenset({"start", "initial", "round", "resume"})
 """Events without which the decisions cannot be decided again."""
-_TAIL_BYTES = 1 << 16
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 LineT = TypeVar("LineT")
 
@@ -95,12 +60,11 @@ def _warn(text: str) -> None:
 class Journal:
     """Appends events to one file. Use it from one thread of one process.
 
-    An existing file is continued; a last line that a killed process left unfinished is cut off first.
+    An existing file is continued; it ends with a whole event (`cut_journal`).
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None] = _warn) -> None:
         """warn: shows a line when writing fails, and when it works again. Raises OSError."""
-        _mend_end(path)
         self._path, self._warn = path, warn
         self._file = AppendFile(path)
         self._outage = Outage(f"events of {path}", warn)
@@ -319,35 +283,6 @@ def as_json_types(value: Any) -> Any:
 def _line(record: Mapping[str, Any]) -> bytes:
     text = json.dumps(as_json_types(record), allow_nan=False, ensure_ascii=False)
     return text.encode(errors="replace") + b"\n"  # a path may hold what is no text
-
-
-def _mend_end(path: Path) -> None:
-    """Cut off a last line that is unfinished; end one that lacks only its line feed."""
-    if not path.exists() or path.is_symlink():
-        return
-    with path.open("r+b") as file:
-        begin = _last_line(file)
-        file.seek(begin)
-        line = file.read()
-        try:
-            _OBJECT.decode(line)
-        except (*NOT_JSON, RecursionError):
-            file.truncate(begin)
-        else:
-            file.write(b"\n")
-
-
-def _last_line(file: IO[bytes]) -> int:
-    """Return where the text after the last line feed begins."""
-    end = file.seek(0, os.SEEK_END)
-    while end > 0:
-        begin = max(0, end - _TAIL_BYTES)
-        file.seek(begin)
-        found = file.read(end - begin).rfind(b"\n")
-        if found >= 0:
-            return begin + found + 1
-        end = begin
-    return 0
 
 
 MOST_BYTES = 64 << 20

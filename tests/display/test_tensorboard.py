@@ -179,7 +179,7 @@ FRAMES = (400, 200, 200)
 
 def resume(run_dir, *, until=20, end=40):
     display = TensorBoard(RunFolder(run_dir), 2, config_json="{}", warn=fail, resumed=FRAMES)
-    display.update(replace(hour(until), seconds=until + 0.9))  # no frame since the checkpoint
+    display.update(replace(hour(until), seconds=until + 0.2))  # no frame since the checkpoint
     for second in range(until + 1, end):
         display.update(hour(second))
     display.close()

@@ -11,17 +11,16 @@ from pbt_rl.config import Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.explore import (
     ZERO_STEP,
-    ExplorePipeline,
     Perturb,
     PerturbFactors,
-    Resample,
     perturb,
 )
 from pbt_rl.pbt.hypers import HyperSpec, choice_spec, hyper_table, shaping_table
 from tests.helpers import populations  # noqa: F401 - its hypothesis profile
 
-MultiplyOrDivide, ResampleAll, CustomExplore = (
-    getattr(pbt, name, None) for name in ("MultiplyOrDivide", "ResampleAll", "CustomExplore")
+ExplorePipeline, MultiplyOrDivide, Resample, ResampleAll, CustomExplore = (
+    getattr(pbt, name, None)
+    for name in ("ExplorePipeline", "MultiplyOrDivide", "Resample", "ResampleAll", "CustomExplore")
 )
 published, of_ones_own = (pytest.mark.extra(f"pbt_rl/pbt/{name}") for name in ("published", "own"))
 
@@ -176,12 +175,12 @@ RULES = {
     "perturb": lambda t: Perturb(t, 0.5, 1.1, 1.5, reset_probability=0.1),
     "factors": PerturbFactors,
     "wild factors": lambda t: PerturbFactors(t, (2.0, 0.5, 1.0), 0.5, "uniform"),
-    "resample": lambda t: Resample(t, 0.25, PerturbFactors(t)),
 }
 if MultiplyOrDivide:
     RULES |= {
         "multiply-or-divide": MultiplyOrDivide,
         "volatile": lambda t: MultiplyOrDivide(t, 3.0, volatility=0.5),
+        "resample": lambda t: Resample(t, 0.25, PerturbFactors(t)),
         "resample-all": ResampleAll,
         "orion": lambda t: ExplorePipeline(
             (ResampleAll(t), MultiplyOrDivide(t, volatility=1e-4)), until_change=True
@@ -189,13 +188,9 @@ if MultiplyOrDivide:
     }
 if CustomExplore:
     RULES |= {
-        "custom": lambda t: ExplorePipeline(
-            (
-                PerturbFactors(t),
-                CustomExplore(lambda v, rng: {n: x * 100 + rng.random() for n, x in v.items()}, t),
-            ),
-            until_change=False,
-        ),
+        "custom": lambda t: CustomExplore(
+            lambda v, rng: {n: x * 100 + rng.random() for n, x in v.items()}, t, PerturbFactors(t)
+        )
     }
 
 
@@ -333,6 +328,7 @@ def test_resample_is_per_key_and_resample_all_takes_the_whole_configuration():
     assert 350 < whole[4] < 450
 
 
+@published
 def test_ray_perturbs_what_it_does_not_draw_anew():
     table = {n: spec("linear", 0.0, 1000.0, name=n) for n in "ab"}
     rng = Random(0)
@@ -353,6 +349,7 @@ def test_a_value_that_changes_may_return_to_its_default():
     assert rule.initial({"x": 7.0}, rng)["x"] != 1.0
 
 
+@published
 @of_ones_own
 def test_pipelines_until_a_change_and_all_in_turn():
     def adds(amount):

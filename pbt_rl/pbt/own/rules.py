@@ -20,7 +20,7 @@ from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import CopyWhat, MemberReport, StateKey
 from pbt_rl.pbt.entry import ExploitRule, ExploreRule
 from pbt_rl.pbt.exploit import Exploit, Selection, decides
-from pbt_rl.pbt.explore import Explore, ExplorePipeline, Learning, Pairing
+from pbt_rl.pbt.explore import Explore, Learning, Pairing
 from pbt_rl.pbt.hypers import HyperSpec, Values
 from pbt_rl.pbt.own.checks import check_signature, load, named, not_kept
 from pbt_rl.pbt.own.options import OwnOptions
@@ -68,7 +68,7 @@ def refine_explore(rule: Explore, pbt: PbtConfig, table: Specs) -> Explore:
     )
     function = load(path, "pbt.custom-explore")
     require(callable(function), "pbt.custom-explore", path, "give a function of (values, rng)")
-    return ExplorePipeline((rule, CustomExplore(function, table)), until_change=False)
+    return CustomExplore(function, table, rule)
 
 
 def build_own_exploit(path: str, settings: Sequence[str]) -> Exploit:
@@ -181,22 +181,35 @@ class OwnExploit:
 
 @dataclass(frozen=True)
 class CustomExplore:
-    """A user's function: `function(values, rng)` returns new values. It usually stands last in a pipeline (Ray).
+    """A user's function: `function(values, rng)` returns new values.
 
-    table: what the new values are held to (`HyperSpec.hold`); values outside of the table are taken as they are. All
-    randomness must come from `rng`, or a run cannot be audited. Raises ConfigError for a result with other names or
-    with NaN.
+    behind: the rule that changes them before; None if there is none. table: what the new values are held to
+    (`HyperSpec.hold`); values outside of the table are taken as they are. All randomness must come from `rng`, or a run
+    cannot be audited. Raises ConfigError for a result with other names or with NaN.
     """
 
     function: Callable[[Values, Random], Values]
     table: Mapping[str, HyperSpec] = field(default_factory=dict)
+    behind: Explore | None = None
 
-    def initial(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - the protocol's signature
-        """Leave the values alone."""
-        return dict(values)
+    def initial(self, values: Values, rng: Random) -> Values:
+        """Leave them to the rule before."""
+        return dict(values) if self.behind is None else self.behind.initial(values, rng)
+
+    def before(self, members: Sequence[MemberReport]) -> None:
+        """See `Learning`."""
+        if isinstance(self.behind, Learning):
+            self.behind.before(members)
+
+    def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
+        """See `Learning`."""
+        if isinstance(self.behind, Learning):
+            self.behind.after(members, changes)
 
     def mutate(self, values: Values, rng: Random) -> Values:
         """Call the function."""
+        if self.behind is not None:
+            values = self.behind.mutate(values, rng)
         with named(f"--pbt.custom-explore {getattr(self.function, '__name__', self.function)}", ""):
             result = self.function(dict(values), rng)
         if not isinstance(result, Mapping) or result.keys() != values.keys():

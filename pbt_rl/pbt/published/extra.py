@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from pbt_rl.pbt.entry import PERIOD_OPTIONS, ExploitRule, ExploreRule, ReadyRule
-from pbt_rl.pbt.explore import Explore, ExplorePipeline
+from pbt_rl.pbt.explore import Explore, PerturbFactors
 from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.published.explore import MultiplyOrDivide, ResampleAll
+from pbt_rl.pbt.published.explore import ExplorePipeline, MultiplyOrDivide, Resample, ResampleAll
 from pbt_rl.pbt.published.options import PublishedOptions
 from pbt_rl.pbt.published.orion import Backtrack, ExploitPipeline, QuantileTruncation
 from pbt_rl.pbt.published.pairwise import PairwiseLearning
@@ -37,6 +37,10 @@ def _probability(pbt: PbtConfig, usual: float) -> float:
 def _multiply_or_divide(pbt: PbtConfig, tuned: Specs) -> Explore:
     usual = IMPALA_PROBABILITY if pbt.exploit == "impala" else 1.0
     return MultiplyOrDivide(tuned, probability=_probability(pbt, usual))
+
+
+def _resample(pbt: PbtConfig, tuned: Specs) -> Explore:
+    return Resample(tuned, _probability(pbt, 0.25), PerturbFactors(tuned, pbt.factors))
 
 
 def _resample_all(pbt: PbtConfig, tuned: Specs) -> Explore:
@@ -86,6 +90,11 @@ EXPLORE_RULES = {
     "multiply-or-divide": ExploreRule(
         _multiply_or_divide, (_PROBABILITY,), help="each is multiplied or divided by 1.2 (IMPALA)."
     ),
+    "resample": ExploreRule(
+        _resample,
+        ("pbt.factors", _PROBABILITY),
+        help="each is drawn anew or else changed as by `factors` (Ray).",
+    ),
     "resample-all": ExploreRule(
         _resample_all,
         (_PROBABILITY,),
@@ -100,7 +109,7 @@ EXPLORE_RULES = {
 PBT_FIELDS = PublishedOptions
 """Options beside those of PBT."""
 _MODULES = {
-    "explore": "MultiplyOrDivide ResampleAll",
+    "explore": "ExplorePipeline MultiplyOrDivide Resample ResampleAll",
     "orion": "Backtrack ExploitPipeline QuantileTruncation",
     "pairwise": "PairwiseLearning",
     "partial": "PartiallySynchronous",
