@@ -1,7 +1,8 @@
-"""What stands in TensorBoard besides the numbers: charts by subject, the table of start values, figures."""
+"""What stands in TensorBoard besides the numbers: charts by subject, the table of start values, games, figures."""
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -9,11 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from tensorboardX import summary as _summary
+from tensorboardX.proto.summary_pb2 import Summary as _Summary
 
 from pbt_rl.charts.drawing import Drawing
-from pbt_rl.display.scalars import CPU_SHARE, value_tag
-from pbt_rl.display.tensorboard import EventFile, image
-from pbt_rl.display.view import EPISODE_STATS, MATCHUP_STATS, MemberView, RunView, run_statistics
+from pbt_rl.display.scalars import CPU_SHARE, evaluation_scalars, value_tag
+from pbt_rl.display.tensorboard import EventFile
+from pbt_rl.display.view import (
+    EPISODE_STATS,
+    MATCHUP_STATS,
+    Evaluation,
+    MemberView,
+    RunView,
+    run_statistics,
+)
 from pbt_rl.pbt.hypers import SHAPING
 
 METRICS = ("episodes/objective", "episodes/raw_return", "pbt/generation")
@@ -30,6 +39,8 @@ class Charts:
         self.drawing = Drawing(run, warn)
         self._figures = figures
         self._images: dict[str, bytes] = {}
+        self._evaluations: list[tuple[Evaluation, bytes]] = []
+        """Those that are not written yet, each with its clip."""
         self._begun: set[int] = set()
         """Members whose file has the values that they began with; -1: the population's has their names."""
         self._layout_written = False
@@ -38,6 +49,10 @@ class Charts:
         """Have the figures drawn soon: the journal holds the round of a comparison."""
         if self._figures:
             self.drawing.request()
+
+    def evaluated(self, evaluation: Evaluation, clip: bytes) -> None:
+        """Keep an evaluation, to be written at the frames at which it was made."""
+        self._evaluations.append((evaluation, clip))
 
     def poll(self) -> bool:
         """Take figures that have become ready; return whether there are any to write."""
@@ -60,13 +75,27 @@ class Charts:
                 self._begun.add(member.member)
         if _learning_names(view):
             self._write_layout(view, population)
+        while self._evaluations:
+            self._write_evaluation(*self._evaluations[0], population)
+            del self._evaluations[0]
         images = [
-            image(f"population/{name}", data, *struct.unpack(">II", data[16:24]))  # of the PNG header
+            _image(f"population/{name}", data, *struct.unpack(">II", data[16:24]))  # of the PNG header
             for name, data in self._images.items()
         ]
         if images:
             population.message(images, view.frames)
             self._images.clear()
+
+    def _write_evaluation(self, evaluation: Evaluation, clip: bytes, population: EventFile) -> None:
+        values = [
+            _Summary(value=[_Summary.Value(tag=tag, simple_value=value)])
+            for tag, value in evaluation_scalars(evaluation).items()
+            if math.isfinite(value)
+        ]
+        if clip:
+            width, height = struct.unpack("<HH", clip[6:10])  # of the GIF header
+            values.append(_image("evaluation/game", clip, width, height))
+        population.message(values, evaluation.all_frames)
 
     def end(self, view: RunView, population: EventFile, members: Sequence[EventFile]) -> None:
         """Write that the run has ended. Raises OSError."""
@@ -83,6 +112,12 @@ class Charts:
         if not self._layout_written:
             population.message([_summary.custom_scalars(layout(view))])
             self._layout_written = True
+
+
+def _image(tag: str, data: bytes, width: int, height: int) -> Any:
+    """Return the summary of an image file."""
+    shown = _Summary.Image(width=width, height=height, colorspace=4, encoded_image_string=data)
+    return _Summary(value=[_Summary.Value(tag=tag, image=shown)])
 
 
 def start_values(member: MemberView) -> tuple[Any, Any, Any]:

@@ -89,11 +89,6 @@ def evaluation_scalars(evaluation: Evaluation | None) -> Scalars:
     }
 
 
-def tracked_scalars(view: RunView) -> Scalars:
-    """Return tag -> value of the population for trackers, which are told the newest evaluation with every view."""
-    return population_scalars(view) | evaluation_scalars(view.evaluation)
-
-
 def value_tag(name: str) -> str:
     """Return the tag of a hyper or of a shaping value."""
     return f"shaping/{name.removeprefix(SHAPING)}" if name.startswith(SHAPING) else f"hypers/{name}"

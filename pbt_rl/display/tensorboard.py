@@ -26,7 +26,7 @@ from tensorboardX.proto.event_pb2 import SessionLog as _SessionLog
 from tensorboardX.proto.summary_pb2 import Summary as _Summary
 from tensorboardX.record_writer import masked_crc32c as _checksum
 
-from pbt_rl.display.scalars import evaluation_scalars, gap_seconds, member_scalars, population_scalars
+from pbt_rl.display.scalars import gap_seconds, member_scalars, population_scalars
 from pbt_rl.display.view import Evaluation, MemberView, RunView
 from pbt_rl.extras import load_object, offered
 from pbt_rl.record.append import AppendFile, Outage
@@ -83,6 +83,9 @@ class Charts(Protocol):
     def request(self) -> None:
         """Note that the journal holds the round of a comparison."""
 
+    def evaluated(self, evaluation: Evaluation, clip: bytes) -> None:
+        """Receive games beside training. clip: GIF of the first episode; empty without one."""
+
     def poll(self) -> bool:
         """Return whether there is something that should be written soon."""
 
@@ -131,8 +134,6 @@ class TensorBoard:
         self._written_changes = -1
         self._written_population: RunView | None = None
         self._unwritten: RunView | None = None
-        self._evaluations: list[tuple[Evaluation, bytes]] = []
-        """Those that are not written yet, each with its clip."""
         self._last: RunView | None = None
         self._outage = Outage("TensorBoard files", warn)
         self.charts: list[Charts] = [
@@ -145,8 +146,9 @@ class TensorBoard:
             charts.request()
 
     def evaluated(self, evaluation: Evaluation, clip: bytes) -> None:
-        """Write an evaluation at the frames at which it was made. clip: GIF of its first episode; empty without one."""
-        self._evaluations.append((evaluation, clip))
+        """Receive games beside training. clip: GIF of the first episode; empty without one."""
+        for charts in self.charts:
+            charts.evaluated(evaluation, clip)
         self._try(self._write_waiting)
 
     def update(self, view: RunView) -> None:
@@ -180,18 +182,6 @@ class TensorBoard:
             self._outage.worked()
 
     def _write_waiting(self) -> None:
-        while self._evaluations:
-            evaluation, clip = self._evaluations[0]
-            values = [
-                _Summary(value=[_Summary.Value(tag=tag, simple_value=value)])
-                for tag, value in evaluation_scalars(evaluation).items()
-                if math.isfinite(value)
-            ]
-            if clip:
-                width, height = struct.unpack("<HH", clip[6:10])  # of the GIF header
-                values.append(image("evaluation/game", clip, width, height))
-            self._population.message(values, evaluation.all_frames)
-            del self._evaluations[0]
         if self._unwritten is not None:
             self._write(self._unwritten)
             self._unwritten = None
@@ -216,9 +206,3 @@ class TensorBoard:
                 file.scalars(member_scalars(member), member.frames)
                 self._written_members[member.member] = member
         self._written_changes = view.replacements + view.mutations
-
-
-def image(tag: str, data: bytes, width: int, height: int) -> Any:
-    """Return the summary of an image file."""
-    shown = _Summary.Image(width=width, height=height, colorspace=4, encoded_image_string=data)
-    return _Summary(value=[_Summary.Value(tag=tag, image=shown)])
