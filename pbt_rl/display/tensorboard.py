@@ -16,7 +16,6 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import starmap
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -126,8 +125,9 @@ class TensorBoard:
         Raises OSError, as a run that cannot be written should not start.
         """
         folders = [run.population_events, *(run.member_events(member) for member in range(num_members))]
-        began = resumed or [None] * len(folders)
-        self._population, *self._members = starmap(EventFile, zip(folders, began, strict=True))
+        self._population, *self._members = (
+            EventFile(folder, None if resumed is None else resumed[i]) for i, folder in enumerate(folders)
+        )
         self._population.message([_summary.text("config", f"```json\n{config_json}\n```")])
         self._written_members: list[MemberView | None] = [None] * num_members
         self._written_seconds = 0.0

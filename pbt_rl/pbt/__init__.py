@@ -43,11 +43,10 @@ if TYPE_CHECKING:
         choice_spec,
         sample_prior,
     )
-    from pbt_rl.pbt.ready import Asynchronous, Ready, Synchronous
+    from pbt_rl.pbt.ready import Ready, Synchronous
     from pbt_rl.pbt.state import restore_state, save_state
 
 __all__ = [
-    "Asynchronous",
     "Continue",
     "Controller",
     "Decision",

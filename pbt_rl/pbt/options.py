@@ -24,8 +24,7 @@ class PbtConfig:
     enabled: bool = option(True, common=True)
     """Compare and change members. Off: members train independently, all with the initial values of member 0."""
     ready: str = option("synchronous", texts=lambda: _texts("READY_RULES"))
-    """`synchronous`: all members are compared together. `asynchronous`: each member at its own times, with the others
-    as they are then (Jaderberg et al. 2017). {each}"""
+    """`synchronous`: all members are compared together. {each}"""
     period_frames: int = option(5_000_000, above=0, common=True)
     """Emulator frames of each member between two comparisons (a meta-epoch)."""
     period_growth: float = option(1.0, at_least=1)

@@ -21,20 +21,17 @@ from pbt_rl.pbt.explore import (
     PerturbFactors,
 )
 from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.ready import Asynchronous, Ready, Synchronous
+from pbt_rl.pbt.ready import Ready, Synchronous
 
 if TYPE_CHECKING:
     from pbt_rl.pbt.options import PbtConfig
 
 
-def _period(pbt: PbtConfig) -> tuple[int, int, int, float]:
-    return pbt.period_frames, pbt.start_frames, pbt.min_episodes, pbt.period_growth
+def _synchronous(pbt: PbtConfig) -> Ready:
+    return Synchronous(pbt.period_frames, pbt.start_frames, pbt.min_episodes, pbt.period_growth)
 
 
-READY_RULES: dict[str, ReadyRule] = {
-    "synchronous": ReadyRule(lambda pbt: Synchronous(*_period(pbt))),
-    "asynchronous": ReadyRule(lambda pbt: Asynchronous(*_period(pbt))),
-}
+READY_RULES: dict[str, ReadyRule] = {"synchronous": ReadyRule(_synchronous)}
 
 
 def build_ready(pbt: PbtConfig) -> Ready:

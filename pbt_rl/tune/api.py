@@ -153,7 +153,8 @@ def run(
         top: int = getattr(controller, "highest_rung_frames", 0)
         highest = f"where the highest rung of {type(controller).__name__} ends"
         needs(steps >= top, "steps", steps, f"give {top} or more, {highest}")
-        evaluated = controller.evaluation.episodes if isinstance(controller, PbtController) else 0
+        before = controller.evaluation if isinstance(controller, PbtController) else None
+        evaluated: int = getattr(before, "episodes", 0)
         needs(window >= evaluated, "window", window, f"give {evaluated} or more, as its evaluation has")
         if state is not None:
             _check_saved(controller)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, cast
 from pbt_rl.pbt.entry import PERIOD_OPTIONS, ExploitRule, ExploreRule, ReadyRule
 from pbt_rl.pbt.explore import Explore, PerturbFactors
 from pbt_rl.pbt.hypers import HyperSpec
+from pbt_rl.pbt.published.clocks import Asynchronous, PartiallySynchronous
 from pbt_rl.pbt.published.explore import ExplorePipeline, MultiplyOrDivide, Resample, ResampleAll
 from pbt_rl.pbt.published.options import PublishedOptions
 from pbt_rl.pbt.published.orion import Backtrack, ExploitPipeline, QuantileTruncation
 from pbt_rl.pbt.published.pairwise import PairwiseLearning
-from pbt_rl.pbt.published.partial import PartiallySynchronous
 from pbt_rl.pbt.published.sigma_gap import SigmaGap
 from pbt_rl.pbt.published.tournaments import BinaryTournament, Impala, TTest
 
@@ -25,9 +25,12 @@ IMPALA_PROBABILITY = 1 / 3
 _PROBABILITY = "pbt.explore_probability"
 
 
+def _period(pbt: PbtConfig) -> tuple[int, int, int, float]:
+    return pbt.period_frames, pbt.start_frames, pbt.min_episodes, pbt.period_growth
+
+
 def _partially(pbt: PbtConfig) -> PartiallySynchronous:
-    period = pbt.period_frames, pbt.start_frames, pbt.min_episodes, pbt.period_growth
-    return PartiallySynchronous(*period, fraction=cast("PublishedOptions", pbt).ready_fraction)
+    return PartiallySynchronous(*_period(pbt), fraction=cast("PublishedOptions", pbt).ready_fraction)
 
 
 def _probability(pbt: PbtConfig, usual: float) -> float:
@@ -49,11 +52,15 @@ def _resample_all(pbt: PbtConfig, tuned: Specs) -> Explore:
 
 
 READY_RULES = {
+    "asynchronous": ReadyRule(
+        lambda pbt: Asynchronous(*_period(pbt)),
+        help="each member at its own times, with the others as they are then (Jaderberg et al. 2017).",
+    ),
     "partially-synchronous": ReadyRule(
         _partially,
         (*PERIOD_OPTIONS, "pbt.ready_fraction"),
         help="the members that have arrived, once they are enough (Jaderberg et al.).",
-    )
+    ),
 }
 EXPLOIT_RULES = {
     "t-test": ExploitRule(
@@ -109,10 +116,10 @@ EXPLORE_RULES = {
 PBT_FIELDS = PublishedOptions
 """Options beside those of PBT."""
 _MODULES = {
+    "clocks": "Asynchronous PartiallySynchronous",
     "explore": "ExplorePipeline MultiplyOrDivide Resample ResampleAll",
     "orion": "Backtrack ExploitPipeline QuantileTruncation",
     "pairwise": "PairwiseLearning",
-    "partial": "PartiallySynchronous",
     "sigma_gap": "SigmaGap",
     "tournaments": "BinaryTournament Impala TTest",
 }
