@@ -91,7 +91,6 @@ class Recorder:
         self._saved = continued is not None
         late: list[Evaluation] = []
         if continued is not None:
-            folder.remove_drafts()
             position = continued.record["journal"]
             late = games().recorded_late(folder.journal, position, continued.checkpoint.frames)
             cut_journal(folder.journal, position)
