@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from pbt_rl.procs import keeper
 from pbt_rl.procs.paths import interpreter_options, working_directory_last
@@ -47,8 +47,6 @@ MARK = "PBT_RL_CHILD"
 KEEPER_SECONDS = keeper.TERM_SECONDS + keeper.KILL_SECONDS + 0.5
 """A keeper that takes longer to end is stopped or stuck, and is killed."""
 PID_SECONDS = 10.0
-MOST_FDS = 200
-"""Descriptors in one message; Linux takes 253."""
 STDERR = 2
 LINE_BUFFERED = 1
 """_IOLBF of the C library."""
@@ -84,17 +82,12 @@ class ChildFailed:
     killed: bool = False
 
 
-@dataclass(frozen=True)
-class Later:
-    """The first message of a child that is started before its setup is known."""
+@runtime_checkable
+class Unfinished(Protocol):
+    """A first message to a child that is started before its setup is known."""
 
-
-@dataclass(frozen=True)
-class Begun:
-    """The second one. fds: the parent's numbers of descriptors that follow it."""
-
-    setup: Any
-    fds: tuple[int, ...]
+    def finished(self, connection: Connection[Any, Any]) -> Any:
+        """Return the setup, received from its parent. Called in the child."""
 
 
 class Program:
@@ -287,48 +280,6 @@ class Child(Program, Generic[SendT, ReceiveT]):
         self.connection.close()
 
 
-class Waiting(Child[SendT, ReceiveT]):
-    """A child that imports its module and waits for its setup, while its parent finds out what that is."""
-
-    def __init__(self, module: str) -> None:
-        super().__init__(module, module, Later(), ())
-
-    def begin(self, label: str, setup: object, fds: Sequence[int], log: Path | None) -> None:
-        """Tell it what a `Child` is told at its start. The setup has `with_descriptors`."""
-        self.label, self._log = label, log
-        with contextlib.suppress(OSError):  # it has ended already: the sentinel shows it
-            self._line.send(f"{label}\n{'' if log is None else log.absolute()}".encode())
-            self.connection.send(cast("SendT", Begun(setup, tuple(fds))))
-            with socket.socket(fileno=os.dup(self.connection.fileno())) as line:
-                for part in _parts(fds):
-                    socket.send_fds(line, [b"\0"], part)
-
-    def discard(self) -> None:
-        """End it, unless it has begun. Safe to call twice."""
-        if self.label == self.module and self._line.fileno() >= 0:
-            self.kill()
-            self.end(0)
-
-
-def _parts(fds: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield as many descriptors as the kernel takes at once."""
-    for at in range(0, len(fds), MOST_FDS):
-        yield fds[at : at + MOST_FDS]
-
-
-def _begun(connection: Connection[Any, Any]) -> Any:
-    """Receive the setup that `Waiting.begin` sends, with its descriptors by the numbers that they have here."""
-    begun: Begun = connection.recv()
-    here: list[int] = []
-    with socket.socket(fileno=os.dup(connection.fileno())) as line:
-        for part in _parts(begun.fds):
-            here += socket.recv_fds(line, 1, len(part))[1]
-    for fd in here:
-        os.set_inheritable(fd, False)
-    mapped = dict(zip(begun.fds, here, strict=True))
-    return begun.setup.with_descriptors(mapped)
-
-
 def python_module(module: str, *arguments: str) -> list[str]:
     """Return the command that runs a module, which calls `working_directory_last` first."""
     return [sys.executable, *interpreter_options(), "-m", module, *arguments]
@@ -377,7 +328,7 @@ def begin_child() -> tuple[Connection[Any, Any], Any]:
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, LINE_BUFFERED, 0)
     working_directory_last()
     setup = connection.recv()
-    return connection, _begun(connection) if isinstance(setup, Later) else setup
+    return connection, setup.finished(connection) if isinstance(setup, Unfinished) else setup
 
 
 def leave_to_parent() -> None:

@@ -212,7 +212,8 @@ class ProcessFleet(LocalFleet):
         spare, self._spare = self._spare, None
         if spare is not None and spare.exit_code() is None:
             spare.begin(label, setup, setup.fds, log)
-            return spare
+            begun: LearnerChild = spare
+            return begun
         return Child(LEARNER, label, setup, setup.fds, log)
 
     def _start_actor(self, index: int) -> ActorChild:
