@@ -33,8 +33,8 @@ from pbt_rl.errors import require
 from pbt_rl.games.beside import Evaluated, EvaluationSetup
 from pbt_rl.games.options import GamesOptions
 from pbt_rl.games.rounds import JUDGE, FinalRound, FinalSetup
-from pbt_rl.pbt.events import Evaluation as Recorded
-from pbt_rl.pbt.events import decode_event
+from pbt_rl.journals.events import Evaluation as Recorded
+from pbt_rl.journals.events import decode_event
 from pbt_rl.pbt.objectives import mean, spread
 from pbt_rl.plan import Plan
 from pbt_rl.play.evaluate import film_maker

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from pbt_rl.errors import ConfigError
 from pbt_rl.extras import offered
 from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.events import Event
 from pbt_rl.pbt.exploit import Exploit
 from pbt_rl.pbt.explore import Explore
 from pbt_rl.pbt.hypers import HyperSpec
@@ -101,8 +100,6 @@ class Ingredients:
     options: Groups
     settings: Sequence[str] = ()
     """NAME=VALUE, of a controller of the user's own."""
-    events: Sequence[Event] = ()
-    """Journal of the recorded run, if the controller follows one."""
 
     @property
     def pbt(self) -> PbtConfig:
@@ -148,7 +145,7 @@ class ControllerEntry:
     note: Callable[[Groups, int, int], str] = no_note
     """(options, members, budget) -> a line for people about settings that defeat its purpose; "" if there is none."""
     follows: str = ""
-    """Option that names a recorded run, from whose journal it is built; "" if it needs none."""
+    """Option that names a recorded run, from whose journal it is built; "" if it follows none."""
     patience_frames: Callable[[Groups, int], int] = ten_periods
     """(options, budget) -> how long a changed member is not judged because one of its environments plays a very long
     episode, so that one that never ends does not exclude the member for ever."""

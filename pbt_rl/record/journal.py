@@ -1,7 +1,7 @@
 """The journal of a run: JSON lines, one object per event, appended and flushed as it happens.
 
 Every event holds `event` (its kind), `time` (seconds since the epoch) and `frames` (the population's clock: the least
-emulator frames of any member that trains). docs/runs.md has the kinds, `pbt/events.py` those that others read.
+emulator frames of any member that trains). docs/runs.md has the kinds.
 
 Events that cannot be written (a full disk, a folder that is read-only or gone) wait in memory and are written in order
 when that is possible again. At most 64 MB wait; beyond that the oldest are dropped and counted in a `lost` event, those
@@ -35,7 +35,6 @@ import numpy as np
 import pbt_rl
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Decision, PopulationReport, decision_to_dict
-from pbt_rl.pbt.events import CheckpointWritten, Event, Resume, decode_event
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.records import NOT_JSON
 from pbt_rl.record.append import AppendFile, Outage, reason
@@ -190,21 +189,18 @@ class Journal:
         self.close()
 
 
-def each_event(path: Path) -> Iterator[Event]:
-    """Yield the events in order, without a broken last line (the process was killed while writing it).
-
-    One after the other, as a journal of weeks has gigabytes. Raises OSError; ConfigError for a line that is no event,
-    ValueError for one that is no JSON anywhere but at the end: the file is damaged then.
-    """
-    return _each(path, decode_event)
-
-
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Return the events as JSON types, in order. Raises as `each_event`."""
-    return list(_each(path, lambda line, _: _OBJECT.decode(line)))
+    """Return the events as JSON types, in order. Raises as `each_line`."""
+    return list(each_line(path, lambda line, _: _OBJECT.decode(line)))
 
 
-def _each(path: Path, decode: Callable[[bytes, int], LineT]) -> Iterator[LineT]:
+def each_line(path: Path, decode: Callable[[bytes, int], LineT]) -> Iterator[LineT]:
+    """Yield what a function makes of each line and its number, without a broken last line (the process was killed while
+    writing it).
+
+    One after the other, as a journal of weeks has gigabytes. Raises OSError, what the function does, and ValueError for
+    a line that is no JSON anywhere but at the end: the file is damaged then.
+    """
     broken = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -299,23 +295,24 @@ def read_object(path: Path, if_missing: str) -> dict[str, Any]:
     return data
 
 
-def journal_events(folder: Path) -> Iterator[Event]:
-    """Yield the events of a run's journal in order. Raises ConfigError."""
+def was_saved(folder: Path) -> bool:
+    """Return whether a run has had a checkpoint. One that goes on from its only one notes `resume` in its place.
+
+    Raises ConfigError.
+    """
     path = RunFolder(folder).journal
     try:
-        yield from each_event(path)
-    except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"{folder} is not the folder of a run: it has no {path.name}") from None
-    except ConfigError:
-        raise
+        lines = each_line(path, lambda line, _: _KIND.decode(line)) if path.exists() else ()
+        return any(one.event in ("checkpoint", "resume") for one in lines)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{folder} is not the folder of a run: {_reason(error)}") from error
 
 
-def was_saved(folder: Path) -> bool:
-    """Return whether a run has had a checkpoint. One that goes on from its only one notes `resume` in its place."""
-    events = journal_events(folder) if RunFolder(folder).journal.exists() else ()
-    return any(isinstance(event, CheckpointWritten | Resume) for event in events)
+class _Kind(msgspec.Struct):
+    event: str
+
+
+_KIND = msgspec.json.Decoder(_Kind)
 
 
 def _reason(error: Exception) -> str:

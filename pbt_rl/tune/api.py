@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.journals.events import Event, Start
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.events import Event, Start
 from pbt_rl.pbt.history.decide import Mismatch, audit_decisions
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.member import MemberRecord
@@ -204,7 +204,7 @@ def audit(
     folder: of `run(folder=...)`. controller: the space of the run, or its controller, made anew. explore: as in the
     run. Raises ConfigError.
     """
-    from pbt_rl.record.journal import journal_events  # noqa: PLC0415
+    from pbt_rl.journals.reading import journal_events  # noqa: PLC0415
 
     events = list(journal_events(Path(folder)))
     start = events[0] if events else None
@@ -256,7 +256,8 @@ def _clear(journal: Path) -> None:
 
     Raises ConfigError for the record of anything else.
     """
-    from pbt_rl.record.journal import cut_journal, journal_events  # noqa: PLC0415
+    from pbt_rl.journals.reading import journal_events  # noqa: PLC0415
+    from pbt_rl.record.journal import cut_journal  # noqa: PLC0415
 
     if not journal.exists():
         return
