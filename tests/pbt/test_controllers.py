@@ -238,7 +238,14 @@ def test_what_is_copied(copy):
     assert decision.values == (worst if copy == "weights" else best)
 
 
-@pytest.mark.parametrize("exploit", ["truncation", "top-middle-bottom", "impala"])
+@pytest.mark.parametrize(
+    "exploit",
+    [
+        "truncation",
+        "top-middle-bottom",
+        pytest.param("impala", marks=pytest.mark.extra("pbt_rl/pbt/published")),
+    ],
+)
 def test_with_weights_alone_values_are_neither_copied_nor_explored(exploit):
     """The ablation of Jaderberg et al. (2017), section 4.4.3."""
     rules = {"exploit": exploit, "mutation_rate": 1.0, "explore_probability": 1.0, "replace_gap": 0.0}
@@ -267,6 +274,7 @@ def test_a_comparison_that_cannot_be_judged_yet_stays_due():
     assert isinstance(controller.observe(report(110, all_of_them))[0], Replace)
 
 
+@pytest.mark.extra("pbt_rl/pbt/published")
 def test_asynchronous_only_the_members_that_arrived_decide():
     controller = build(replace(PBT, ready="asynchronous", exploit="binary-tournament"), TABLE, seed=0)
     values = controller.initial(3)
@@ -301,7 +309,7 @@ def test_every_option_gives_a_controller_that_decides_and_resumes(options):
     assert Replace in kinds
 
 
-@pytest.mark.extra("pbt_rl/pbt/published", "pbt_rl/pbt/mf_pbt")
+@pytest.mark.extra("pbt_rl/pbt/published", "pbt_rl/pbt/mf_pbt", "pbt_rl/pbt/own")
 def test_options_that_do_not_fit_the_population():
     with pytest.raises(ConfigError, match=r"--pbt.exploit backtrack .* at least 5 members"):
         build(replace(PBT, exploit="backtrack"), TABLE, 0, num_members=4)
@@ -319,6 +327,7 @@ def doubled_rate(values, rng):
     return values | {"learning_rate": 2 * values["learning_rate"]}
 
 
+@pytest.mark.extra("pbt_rl/pbt/own")
 def test_a_users_function_comes_last():
     pbt = replace(
         PBT, exploit="truncation", mutation_rate=0.0, custom_explore="tests.pbt.test_controllers:doubled_rate"
@@ -330,7 +339,10 @@ def test_a_users_function_comes_last():
     assert decision.values == best | {"learning_rate": 2 * best["learning_rate"]}
 
 
-@pytest.mark.parametrize("exploit", ["truncation", "binary-tournament"])
+@pytest.mark.parametrize(
+    "exploit",
+    ["truncation", pytest.param("binary-tournament", marks=pytest.mark.extra("pbt_rl/pbt/published"))],
+)
 def test_the_surviving_root_ancestors_never_grow_and_greed_ends_with_one(exploit):
     """T10."""
     controller = build(replace(PBT, exploit=exploit, replace_gap=0.0), TABLE, seed=0, num_members=8)

@@ -248,7 +248,7 @@ def test_a_killed_run_goes_on_with_other_devices_actors_and_budget(killed):
     [
         (("--seed=1", "--hypers.gamma=0.5"), "--seed: 0 there, 1 now; --hypers.gamma: 0.99 there, 0.5 now"),
         (("--resume=no",), "exists already, and --resume no was given"),
-        (("--pbt.exploit=t-test", "--pbt.no-enabled"), "cannot be continued"),
+        (("--pbt.exploit=truncation", "--pbt.no-enabled"), "cannot be continued"),
     ],
 )
 def test_what_may_not_change_is_said_and_nothing_is_touched(killed, options, said):
