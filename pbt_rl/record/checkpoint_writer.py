@@ -38,7 +38,7 @@ from pbt_rl.record.headers import (
     member_file,
 )
 from pbt_rl.record.journal import as_json_types
-from pbt_rl.record.net_names import NetNames, Packer, to_tensors
+from pbt_rl.record.net_names import NetNames, pack, to_tensors
 from pbt_rl.wire.store import MemberSnapshot, SnapshotHeader
 
 
@@ -51,8 +51,7 @@ class UnfinishedCheckpoint:
     def __init__(self, folder: Path, frames: int, names: NetNames, kept: bool) -> None:
         self._folder, self._frames, self._names, self._kept = folder, frames, names, kept
         self._path = self._partial = folder
-        self._packer = Packer()
-        self._packed = memoryview(b"")
+        self._packed = b""
         self._members: list[SavedMember] = []
         self._remembered: list[SavedMember] = []
 
@@ -64,12 +63,12 @@ class UnfinishedCheckpoint:
         self._path, partial = _free_names(self._folder, self._frames)
         partial.mkdir()
         self._partial = partial
-        self._state = self._write(STATE, memoryview(state))
+        self._state = self._write(STATE, state)
 
     def pack(self, snapshot: MemberSnapshot) -> None:
         """Copy a member's arrays into the bytes of its file; afterwards they may be written to. Raises MemoryError."""
         tensors = to_tensors(snapshot.arrays, self._names)
-        self._packed = self._packer.pack(tensors, header_to_metadata(snapshot.header))
+        self._packed = pack(tensors, header_to_metadata(snapshot.header))
 
     def write(self, header: SnapshotHeader) -> None:
         """Write the file that `pack` has made."""
@@ -94,7 +93,7 @@ class UnfinishedCheckpoint:
             self._state,
         )
         _sync_folder(self._partial)
-        self._write(FILE, memoryview(manifest.to_text().encode()))
+        self._write(FILE, manifest.to_text().encode())
         _sync_folder(self._partial)
         self._partial.rename(self._path)
         _sync_folder(self._folder)
@@ -105,7 +104,7 @@ class UnfinishedCheckpoint:
         if self._partial != self._folder:
             shutil.rmtree(self._partial, ignore_errors=True)
 
-    def _write(self, name: str, data: memoryview) -> SavedFile:
+    def _write(self, name: str, data: bytes) -> SavedFile:
         with (self._partial / name).open("xb") as file:
             file.write(data)
             file.flush()

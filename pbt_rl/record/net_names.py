@@ -10,14 +10,11 @@
 N numbers in the flat vector of a network's parameters.
 
 The file: the header's length (8 bytes, little endian), the header (JSON: name -> dtype, shape, first and last byte;
-texts under `__metadata__`), the arrays one after the other. Reading executes nothing and trusts nothing. The library
-reads; it does not write, so that the bytes are copied once, outside of the interpreter's lock, and hashed and written
-from that copy.
+texts under `__metadata__`), the arrays one after the other. Reading executes nothing and trusts nothing.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +25,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
 
 from pbt_rl.errors import ConfigError
 
@@ -46,32 +44,14 @@ DTYPES = {
     "U8": "|u1",
     "BOOL": "|b1",
 }
-CODES = {dtype: code for code, dtype in DTYPES.items()}
 LENGTH_BYTES = 8
 
 
-class Packer:
-    """Makes files in one block of memory that it keeps, so that files of one size cost no new memory."""
-
-    def __init__(self) -> None:
-        self._block: NDArray[np.uint8] = np.empty(0, np.uint8)
-
-    def pack(self, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> memoryview:
-        """Return the bytes of a file, valid until the next call. Raises MemoryError."""
-        # The widest first: then every array lies at a multiple of its item's size.
-        ordered = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
-        header = _header(ordered, metadata)
-        size = len(header) + sum(array.nbytes for array in ordered.values())
-        if self._block.size < size:
-            self._block = np.empty(size, np.uint8)
-        block = self._block[:size]
-        block[: len(header)] = np.frombuffer(header, np.uint8)
-        offset = len(header)
-        for array in ordered.values():
-            target = np.ndarray(array.shape, array.dtype, buffer=block.data, offset=offset)
-            np.copyto(target, array)
-            offset += array.nbytes
-        return block.data
+def pack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
+    """Return the bytes of a file. Raises MemoryError."""
+    contiguous = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
+    data: bytes = save(contiguous, dict(metadata))
+    return data
 
 
 def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
@@ -100,21 +80,6 @@ class _Texts(msgspec.Struct, rename={"metadata": METADATA}):
 
 
 _HEADER = msgspec.json.Decoder(_Texts)
-
-
-def _header(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
-    entries: dict[str, Any] = {METADATA: dict(metadata)}
-    offset = 0
-    for name, array in arrays.items():
-        entries[name] = {
-            "dtype": CODES[array.dtype.str],
-            "shape": array.shape,
-            "data_offsets": (offset, offset + array.nbytes),
-        }
-        offset += array.nbytes
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % LENGTH_BYTES)
-    return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
 
 Arrays = Mapping[str, NDArray[Any]]

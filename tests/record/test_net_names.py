@@ -8,7 +8,7 @@ import torch
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.headers import header_to_metadata
-from pbt_rl.record.net_names import NetNames, Packer, from_tensors, to_tensors
+from pbt_rl.record.net_names import NetNames, from_tensors, pack, to_tensors
 from tests.helpers.packs import FRAMES, HYPERS, make_pack
 from tests.helpers.snapshots import NAMES, assert_same, snapshot
 
@@ -21,7 +21,7 @@ def names_of(pack):
 
 
 def write(path, one, names=NAMES):
-    path.write_bytes(Packer().pack(to_tensors(one.arrays, names), header_to_metadata(one.header)))
+    path.write_bytes(pack(to_tensors(one.arrays, names), header_to_metadata(one.header)))
     return path
 
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from pbt_rl.errors import CheckpointBroken, ConfigError
-from pbt_rl.record.net_names import NetNames, Packer, to_tensors
+from pbt_rl.record.net_names import NetNames, pack, to_tensors
 from pbt_rl.warm_start.fit import fit, read_saved
 from tests.helpers.snapshots import NAMES, assert_same, snapshot
 from tests.record.test_net_names import write
@@ -124,6 +124,6 @@ def test_a_file_that_cannot_be_read_is_one_error(tmp_path, spoil, error, reason)
 )
 def test_a_mangled_header_is_one_error(tmp_path, text):
     path = tmp_path / "x"
-    path.write_bytes(Packer().pack(to_tensors(snapshot().arrays, NAMES), {"pbt_rl.member": text}))
+    path.write_bytes(pack(to_tensors(snapshot().arrays, NAMES), {"pbt_rl.member": text}))
     with pytest.raises(CheckpointBroken, match="header"):
         fit(read_saved(path), NAMES, snapshot().arrays, strict=False)
