@@ -188,8 +188,16 @@ def test_the_unroll_never_exceeds_the_rollout():
     [
         ("appo", "clip_ratio clip_value entropy_coef learning_rate max_grad_norm value_coef"),
         ("a3c", "entropy_coef learning_rate max_grad_norm value_coef"),
-        ("unreal", "entropy_coef learning_rate max_grad_norm value_coef"),
-        ("fun", "entropy_coef learning_rate max_grad_norm value_coef"),
+        pytest.param(
+            "unreal",
+            "entropy_coef learning_rate max_grad_norm value_coef",
+            marks=pytest.mark.extra("algos/unreal"),
+        ),
+        pytest.param(
+            "fun",
+            "entropy_coef learning_rate max_grad_norm value_coef",
+            marks=pytest.mark.extra("algos/fun"),
+        ),
     ],
 )
 def test_what_an_algorithm_does_not_read_is_not_tuned_by_default(algo, tuned):
