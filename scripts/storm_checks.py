@@ -195,23 +195,26 @@ def audit_reasons(folder: Path) -> list[str]:
 
 
 def curve_reasons(folder: Path) -> list[str]:
-    """Complain of curves with a step back, or with one step on both sides of a resume."""
-    resumes = [e["time"] for e in read_journal(folder / "journal.jsonl") if e["event"] == "resume"]
+    """Complain of curves with a step back or a step twice, as TensorBoard reads the files of all resumes."""
     reasons = []
     for events in sorted({path.parent for path in folder.glob("*/events.out.tfevents.*")}):
-        files = sorted(events.glob("events.out.tfevents.*"))
-        if len(files) > 1:
-            reasons.append(f"{events.name} has {len(files)} event files")
-        reached: dict[str, tuple[int, float]] = {}
-        for event in (event for file in files for event in _curve_events(file)):
-            for value in event.summary.value:
-                if not value.HasField("simple_value"):
-                    continue
-                step, clock = reached.get(value.tag, (-1, 0.0))
-                resumed = any(clock < time <= event.wall_time for time in resumes)
-                if event.step < step or (event.step == step and resumed):
-                    reasons.append(f"{events.name}: {value.tag} goes from step {step} to {event.step}")
-                reached[value.tag] = (event.step, event.wall_time)
+        curves: dict[str, list[int]] = {}
+        for file in sorted(events.glob("events.out.tfevents.*")):
+            here: set[str] = set()
+            for event in _curve_events(file):
+                if event.HasField("session_log"):  # a run that goes on: what was later is void
+                    curves = {tag: [s for s in steps if s < event.step] for tag, steps in curves.items()}
+                for value in event.summary.value:
+                    if not value.HasField("simple_value"):
+                        continue
+                    steps = curves.setdefault(value.tag, [])
+                    again = steps and value.tag not in here and event.step == steps[-1]
+                    if (steps and event.step < steps[-1]) or again:
+                        reasons.append(
+                            f"{events.name}: {value.tag} goes from step {steps[-1]} to {event.step}"
+                        )
+                    steps.append(event.step)
+                    here.add(value.tag)
     return reasons[:5]
 
 
@@ -222,6 +225,8 @@ def _curve_events(path: Path) -> Iterator[Any]:
         size = int.from_bytes(content[at : at + 8], "little")
         begin = at + HEADER_BYTES
         at = begin + size + CHECKSUM_BYTES
+        if at > len(content):  # the run was killed meanwhile
+            return
         event = Event()
         event.ParseFromString(content[begin : begin + size])
         yield event

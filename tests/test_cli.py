@@ -132,15 +132,21 @@ def test_help_of_an_environment_adds_the_options_of_its_family(pbt_rl, arguments
 @pytest.mark.parametrize(
     ("arguments", "added"),
     [
-        (
+        pytest.param(
             ["--pbt.exploit", "t-test"],
             {"--pbt.t-test-level", "--pbt.exploit-option"},
+            marks=pytest.mark.extra("pbt_rl/pbt/published", "pbt_rl/pbt/own"),
         ),
-        (
+        pytest.param(
             ["--pbt.explore=resample"],
             {"--pbt.factors", "--pbt.explore-probability", "--pbt.explore-option"},
+            marks=pytest.mark.extra("pbt_rl/pbt/published", "pbt_rl/pbt/own"),
         ),
-        (["--pbt.exploit", "my_rules:Best"], {"--pbt.exploit-option"}),
+        pytest.param(
+            ["--pbt.exploit", "my_rules:Best"],
+            {"--pbt.exploit-option"},
+            marks=pytest.mark.extra("pbt_rl/pbt/own"),
+        ),
         pytest.param(
             ["--controller", "schedule"],
             {"--schedule.run", "--schedule.member", "--schedule.hold-final"},

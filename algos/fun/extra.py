@@ -20,6 +20,8 @@ class FunHypers:
     """FuN: the worker's discount per step; --hypers.gamma is the manager's."""
 
 
+NEEDS = ("pbt_rl.pbt.published",)
+"""Its recipes compare each member by its own clock."""
 RECIPES = {
     # FuN under PBT on Atari (Jaderberg et al. 2017, section 4.1 and appendix A.2): alpha from 0.25 to 1 there, learning
     # rate and entropy cost around the FuN paper's, from memory: its appendix was not at hand. The paper's populations

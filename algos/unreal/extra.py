@@ -22,6 +22,8 @@ class UnrealHypers:
     """UNREAL: weight of the value's loss on replayed steps."""
 
 
+NEEDS = ("pbt_rl.pbt.published",)
+"""Its recipes compare each member by its own clock."""
 RECIPES = {
     # UNREAL under PBT on DMLab (Jaderberg et al. 2017, section 4.1 and appendix A.2): 40 members that choose by
     # truncation, each at its own times, and perturb learning rate, entropy cost and unroll. Steps are 4 frames. The

@@ -13,12 +13,13 @@ from msgspec import structs
 import pbt_rl
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
+from pbt_rl.journals.events import Event, Initial, Lost, Round, Start
+from pbt_rl.journals.reading import journal_events
 from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.events import Event, Initial, Lost, Round, Start
 from pbt_rl.pbt.history.decide import Mismatch, audit_decisions
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.record.folder import config_from_json
-from pbt_rl.record.journal import git_version, journal_events
+from pbt_rl.record.journal import git_version
 from pbt_rl.record.saved import AUDIT, NO_TRUST, Trust
 from pbt_rl.run.resolved import build_controller, resumed_controller, value_table
 

@@ -17,10 +17,10 @@ from pbt_rl.cli.parse import over, typed
 from pbt_rl.config import Config
 from pbt_rl.display.terminal import counted
 from pbt_rl.errors import ConfigError, require
+from pbt_rl.journals.events import Event, Initial, Lost, Resume, Round
 from pbt_rl.options import changed, table
 from pbt_rl.pbt.controllers import PbtController, innermost
 from pbt_rl.pbt.decisions import Controller, Decision, MemberReport, PopulationReport, Replace
-from pbt_rl.pbt.events import Event, Initial, Lost, Resume, Round
 from pbt_rl.pbt.history.decide import with_values
 from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.pbt.history.noise import LEVEL, Noise

@@ -6,6 +6,7 @@ ids num_policies ...         controls: no controller sees them, so none is a don
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +17,7 @@ from pbt_rl.errors import require
 from pbt_rl.pbt.controllers import Around
 from pbt_rl.pbt.decisions import Continue, Controller, Decision, Evaluate, PopulationReport
 from pbt_rl.pbt.entry import ControllerEntry
-from pbt_rl.pbt.hypers import Values
+from pbt_rl.pbt.hypers import HyperSpec, Values
 from pbt_rl.plan import Plan
 
 
@@ -71,7 +72,9 @@ class Controlled(Around):
         return []
 
 
-def around(controller: Controller, config: Config, entry: ControllerEntry) -> Controller:
+def around(
+    controller: Controller, config: Config, entry: ControllerEntry, _tuned: Mapping[str, HyperSpec]
+) -> Controller:
     """Return the controller that does not see the controls of a run, if there are any. Raises ConfigError."""
     if not config.controls:
         return controller

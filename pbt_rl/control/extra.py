@@ -8,6 +8,7 @@ from pbt_rl.control.options import ControlOptions, number_of_controls
 
 if TYPE_CHECKING:
     from pbt_rl.config import Config
+    from pbt_rl.display.view import RunView
 
 FIELDS = ControlOptions
 """Options of a run."""
@@ -29,6 +30,13 @@ def PLAN_NOTES(config: Config) -> list[str]:
         else f"members {config.num_policies} to {last} are controls, which begin as the first members do and are"
     )
     return [f"note: {which} never changed or copied (--control)"]
+
+
+def FOOTERS(view: RunView) -> list[str]:
+    """See `display.ranking.footer_lines`."""
+    from pbt_rl.control.shown import control_lines  # noqa: PLC0415 - actors read this module
+
+    return control_lines(view)
 
 
 AROUND = "pbt_rl.control.controller:around"

@@ -37,7 +37,7 @@ from pbt_rl.dial.options import HoursOption
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError, environment_code, require
-from pbt_rl.options import build
+from pbt_rl.options import build, changed
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.pbt.timed.options import TimedOptions
 from pbt_rl.record.folder import RunFolder, config_from_json
@@ -153,12 +153,18 @@ def _without(config: Config, *names: str) -> dict[str, Any]:
 
 
 def _for_trial(config: Config) -> Config:
+    alone: dict[str, object] = {
+        "enabled": False,
+        "ready": "synchronous",
+        "start_values": (),
+        "evaluate_episodes": 0,
+    }
     return replace(
         config,
         train_for_frames=10**15,
         stop_at_objective=None,
         slots=0,
-        pbt=replace(config.pbt, enabled=False, ready="synchronous", start_values=(), evaluate_episodes=0),
+        pbt=changed(config.pbt, alone),
         **_without(config, *BESIDE),
     )
 

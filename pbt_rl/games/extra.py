@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pbt_rl.games.options import GamesOptions
 
+NEEDS = ("pbt_rl.journals",)
+
 FIELDS = GamesOptions
 """Options of a run."""
 CHECKS = "pbt_rl.games.run:check"

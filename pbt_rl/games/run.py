@@ -33,8 +33,8 @@ from pbt_rl.errors import require
 from pbt_rl.games.beside import Evaluated, EvaluationSetup
 from pbt_rl.games.options import GamesOptions
 from pbt_rl.games.rounds import JUDGE, FinalRound, FinalSetup
-from pbt_rl.pbt.events import Evaluation as Recorded
-from pbt_rl.pbt.events import decode_event
+from pbt_rl.journals.events import Evaluation as Recorded
+from pbt_rl.journals.events import decode_event
 from pbt_rl.pbt.objectives import mean, spread
 from pbt_rl.plan import Plan
 from pbt_rl.play.evaluate import film_maker
@@ -293,7 +293,7 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
     asked = config.group(GamesOptions).final_episodes
     if asked == 0 or spec.seats > 1 or spec.tasks:
         return 0.0
-    if asked is not None or config.pbt.evaluate_episodes or config.controls:
+    if asked is not None or bool(getattr(config.pbt, "evaluate_episodes", 0)) or config.controls:
         return ASKED_SECONDS
     if config.mode == "serial":
         return 0.0
@@ -313,7 +313,7 @@ def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, config: Co
     best = sorted(known, key=lambda m: (-(known_objective(m) or 0.0), m.member))
     ranking = [m.member for m in best]
     unknown = sorted(saved - {*ranking})
-    if config.pbt.evaluate_episodes or config.controls:
+    if bool(getattr(config.pbt, "evaluate_episodes", 0)) or config.controls:
         return [*ranking, *unknown]
     return [*ranking[:CANDIDATES], *unknown[: CANDIDATES if asked and ranking else 0]]
 

@@ -22,8 +22,8 @@ def begin_again(setup: LearnerSetup, connection_fd: int) -> NoReturn:
     said.send(replace(setup, connection_fd=connection_fd))
     said.close()
     os.lseek(message, 0, os.SEEK_SET)
-    *command, _, stacks_fd = sys.orig_argv[1:]
-    for fd in (connection_fd, message, *setup.fds, *([int(stacks_fd)] if int(stacks_fd) >= 0 else [])):
+    *command, _ = sys.orig_argv[1:]
+    for fd in (connection_fd, message, *setup.fds):
         os.set_inheritable(fd, True)
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, *command, str(message), stacks_fd])  # noqa: S606 - our own interpreter
+    os.execv(sys.executable, [sys.executable, *command, str(message)])  # noqa: S606 - our own interpreter

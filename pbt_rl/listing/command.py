@@ -14,7 +14,7 @@ from pbt_rl.cli.parse import parse
 from pbt_rl.display.ranking import GAP, UNKNOWN, count, number
 from pbt_rl.errors import ConfigError
 from pbt_rl.listing.listing import RunRow, list_runs
-from pbt_rl.record.claim import left_aside
+from pbt_rl.record.claim import REPLACED
 
 HEADER = ("name", "env", "members", "frames", "best", "age", "state")
 FINAL = "final"
@@ -43,7 +43,7 @@ def run(arguments: list[str]) -> int:
     command = parse(RunsCommand, "pbt-rl runs", arguments)
     try:
         rows = list_runs(command.folder)
-        aside = left_aside(command.folder)
+        aside = _left_aside(command.folder)
     except OSError as error:
         raise ConfigError(f"{command.folder} cannot be listed: {error.strerror or error}") from error
     if not rows:
@@ -124,3 +124,8 @@ def _cut(text: str, width: int) -> str:
 def _width() -> int | None:
     """Return the width of the terminal; None if the output is none, where nothing is cut."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _left_aside(out: Path) -> list[Path]:
+    """Return the runs that are to be replaced by one that has not reported yet, or was killed before it did."""
+    return sorted(path for path in out.glob(f".*.{REPLACED}.*") if path.is_dir())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pbt_rl.extras import Command
 
 WITHOUT_TORCH = True
-NEEDS = ("pbt_rl.control",)
+NEEDS = ("pbt_rl.control", "pbt_rl.journals")
 COMMANDS = (
     Command(
         "runs",

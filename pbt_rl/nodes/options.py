@@ -35,9 +35,10 @@ class NodesOptions:
 
     def check_whole(self, config: Any) -> None:
         """Raise ConfigError if members are evaluated on purpose: that is done on one machine."""
+        episodes = getattr(config.pbt, "evaluate_episodes", 0)
         require(
-            not config.pbt.evaluate_episodes or not self.nodes,
+            not episodes or not self.nodes,
             "pbt.evaluate-episodes",
-            config.pbt.evaluate_episodes,
+            episodes,
             "members are evaluated on one machine, by their return: leave out --nodes and --matchup.objective",
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pbt_rl.extras import offered
 
 if TYPE_CHECKING:
-    from pbt_rl.pbt.controllers import Evaluation, PbtController, StaticController
+    from pbt_rl.pbt.controllers import PbtController, StaticController
     from pbt_rl.pbt.decisions import (
         Continue,
         Controller,
@@ -33,92 +33,58 @@ if TYPE_CHECKING:
         Truncation,
     )
     from pbt_rl.pbt.explore import (
-        CustomExplore,
         Explore,
-        ExplorePipeline,
-        MultiplyOrDivide,
         Perturb,
         PerturbFactors,
-        Resample,
-        ResampleAll,
     )
     from pbt_rl.pbt.hypers import (
         HyperSpec,
         Values,
-        boolean_spec,
         choice_spec,
-        decode,
-        flat_table,
         sample_prior,
     )
-    from pbt_rl.pbt.ready import Asynchronous, PartiallySynchronous, Ready, Synchronous
+    from pbt_rl.pbt.ready import Ready, Synchronous
     from pbt_rl.pbt.state import restore_state, save_state
-    from pbt_rl.pbt.tournaments import BinaryTournament, Impala, TTest
 
 __all__ = [
-    "Asynchronous",
-    "BinaryTournament",
     "Continue",
     "Controller",
-    "CustomExplore",
     "Decision",
     "Evaluate",
-    "Evaluation",
     "Exploit",
     "Explore",
-    "ExplorePipeline",
     "Gap",
     "HyperSpec",
-    "Impala",
     "MemberReport",
-    "MultiplyOrDivide",
     "Mutate",
-    "PartiallySynchronous",
     "PbtController",
     "Perturb",
     "PerturbFactors",
     "PopulationReport",
     "Ready",
     "Replace",
-    "Resample",
-    "ResampleAll",
     "Restart",
     "Selection",
     "StaticController",
     "Stop",
     "Synchronous",
-    "TTest",
     "Truncation",
     "Values",
-    "boolean_spec",
     "choice_spec",
-    "decode",
-    "flat_table",
     "restore_state",
     "sample_prior",
     "save_state",
 ]
 
-_MODULES = {
-    "controllers": "Evaluation PbtController StaticController",
-    "decisions": "Continue Controller Decision Evaluate MemberReport Mutate PopulationReport Replace Restart Stop",
-    "exploit": "Exploit Gap Selection Truncation",
-    "explore": (
-        "CustomExplore Explore ExplorePipeline MultiplyOrDivide Perturb PerturbFactors Resample ResampleAll"
-    ),
-    "hypers": "HyperSpec Values boolean_spec choice_spec decode flat_table sample_prior",
-    "ready": "Asynchronous PartiallySynchronous Ready Synchronous",
-    "state": "restore_state save_state",
-    "tournaments": "BinaryTournament Impala TTest",
-}
-_MODULE = {name: module for module, names in _MODULES.items() for name in names.split()}
+_MODULES = ("decisions", "hypers", "state", "exploit", "explore", "ready", "controllers")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULE:
-        return getattr(importlib.import_module(f"{__name__}.{_MODULE[name]}"), name)
     if not name.startswith("_"):
-        for names in offered(__name__, "NAMES"):
-            if name in names:
-                return getattr(importlib.import_module(names[name]), name)
+        of_extras = (names[name] for names in offered(__name__, "NAMES") if name in names)
+        own = (f"{__name__}.{module}" for module in _MODULES if name in __all__)
+        for module in (*of_extras, *own):
+            found = getattr(importlib.import_module(module), name, None)
+            if found is not None:
+                return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,11 +1,9 @@
 """Population-based training, and its absence.
 
-    report -> Broken (who cannot go on?) -> Ready (is it time, and for whom?) -> Exploit (who copies whom?)
+    report -> Repairs (who cannot go on?) -> Ready (is it time, and for whom?) -> Exploit (who copies whom?)
            -> Explore (with which values?) -> decisions
 
-Each of the last three is a small object behind a protocol; `PbtController` owns the generator and joins them. `Broken`
-repairs members that cannot learn any more, as Orion's PBT repairs broken trials. In an `Evaluation` members play whole
-episodes with weights that stay as they are before they are compared.
+Each is a small object behind a protocol; `PbtController` owns the generator and joins them.
 """
 
 from __future__ import annotations
@@ -14,162 +12,57 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Protocol
 
+from pbt_rl.extras import offered
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import (
     Continue,
     Controller,
     CopyWhat,
     Decision,
-    Evaluate,
     MemberReport,
     Mutate,
     PopulationReport,
     Replace,
-    Restart,
     StateKey,
 )
 from pbt_rl.pbt.exploit import Exploit, Remembering, Selection, decides, score
 from pbt_rl.pbt.explore import Explore, Learning, Pairing
 from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior
-from pbt_rl.pbt.ready import FOREVER, Ready, Round
+from pbt_rl.pbt.ready import Ready, Round
 from pbt_rl.pbt.state import restore_state, save_state
 
 
-@dataclass
-class Evaluation:
-    """The `eval` of Jaderberg et al. (2017), algorithm 1, as a phase of its own, not from training episodes.
+class BeforeComparing(Protocol):
+    """What comes before a comparison, such as an evaluation of all members. A part with a state (`pbt.state`)."""
 
-    When a comparison is due all members are evaluated at the same time, and compared once each has its `episodes`
-    (rounds of all tasks, if there are tasks). A member that did not get them within `patience_frames` is waited for no
-    longer. If nothing can be compared even then, the members learn on, and the next comparison that can be held is held
-    without an evaluation: else an environment whose episodes never end would stop all learning.
-
-    episodes: 0 for no evaluation: members are compared by the episodes of their training.
-    """
-
-    episodes: int = 0
-    patience_frames: int = FOREVER
-    _began: dict[int, int] = field(default_factory=dict, init=False)
-    """Member that is being evaluated -> its frames when that began."""
-    _given_up: bool = field(default=False, init=False)
-
-    def begin(self, report: PopulationReport, frames_left: int) -> list[Decision]:
-        """Return the decisions that begin an evaluation, if one has to be before the comparison that is due.
-
-        frames_left: until a comparison is due.
-        """
-        idle = self.episodes == 0 or self._began or self._given_up
-        if idle or frames_left > 0 or len(report.members) < 2:
-            return []
-        healthy = [m for m in report.members if not m.broken]
-        self._began = {m.member: m.frames for m in healthy}
-        return [Evaluate(m.member, self.episodes, "evaluated before it is compared") for m in healthy]
-
-    def waits(self, report: PopulationReport) -> bool:
-        """Whether a member still plays the episodes by which it is to be judged."""
-        return any(self._plays(m) for m in report.members)
-
-    def _plays(self, member: MemberReport) -> bool:
-        began = self._began.get(member.member)
-        if began is None or member.broken or member.episodes >= self.episodes:
-            return False
-        return member.frames - began < self.patience_frames
-
-    def end(self, report: PopulationReport, decisions: Sequence[Decision]) -> list[Decision]:
-        """Return the decisions of a comparison, with one for each member whose evaluation ends without any.
-
-        decisions: of the comparison; none if it could not be held.
-        """
-        self._given_up = not decisions and bool(self._began or self._given_up)
-        decided = {d.member for d in decisions}
-        left = [m.member for m in report.members if m.member in self._began and m.member not in decided]
-        self._began.clear()
-        return [*decisions, *(Continue(m, "evaluated, and not compared") for m in left)]
+    def hold(
+        self,
+        report: PopulationReport,
+        frames_left: int,
+        compare: Callable[[PopulationReport], list[Decision]],
+    ) -> list[Decision]:
+        """Return the decisions that prepare a comparison, or those of one. frames_left: until one is due."""
 
     def forget(self, members: Iterable[int]) -> None:
         """Wait no longer for members that something else was decided about."""
-        for member in members:
-            self._began.pop(member, None)
 
 
-@dataclass(frozen=True)
-class _Dropped:
-    """The state that a member gave up to become a copy."""
-
-    generation: int
-    fork: int
-    """The member's generation as that copy."""
-    values: Values
-
-
-@dataclass
-class Broken:
-    """Repairs of members that are broken: weights that are not finite, or an objective that is not.
-
-    - At the start, before a member was ever found healthy at a comparison: it begins again with values drawn as at
-      the start of the run (Orion: a trial broken at the lowest fidelity is ignored and another is sampled).
-    - A copy that breaks before it was found healthy: the member falls back to the state it was dropped for
-      (Orion: a broken fork backtracks to the trial that was dropped for it). That state is kept in memory until the
-      copy was found healthy at a comparison. Weights that were shrunk are a start of their own: a member that breaks
-      with them begins again, and what it had before, which is better trained than anybody now, does not come back.
-    - Else the rule of selection decides as usual (Orion: a broken promotion is examined again); if it names no
-      donor for a member with broken weights, that member begins again, for it can never recover.
-
-    Weights that are not finite are known at once, and repaired at once if no comparison is needed.
-    """
-
-    initial: Callable[[Random], Values]
-    """Draws the values of a member that begins again."""
-    _proven: set[int] = field(default_factory=set, init=False)
-    """Members that were found healthy with the weights they have, or with ancestors of those."""
-    _dropped: dict[int, _Dropped] = field(default_factory=dict, init=False)
+class Repairs(Protocol):
+    """Mends members that cannot learn any more. Made of what draws the values of a member that begins again."""
 
     def repairs(self, members: Sequence[MemberReport], rng: Random) -> list[Decision]:
         """Return what can be done at once for members that are broken."""
-        decisions: list[Decision] = []
-        for m in members:
-            if m.member in self._dropped and self._dropped[m.member].fork == m.generation:
-                old = self._dropped[m.member]
-                reason = (
-                    f"{_describe(m)}; back to the state of generation {old.generation}, dropped for this copy"
-                )
-                decisions.append(
-                    Replace(m.member, m.member, "both", dict(old.values), reason, old.generation)
-                )
-            elif m.member not in self._proven:
-                decisions.append(self.restart(m, rng))
-        return decisions
 
-    def restart(self, m: MemberReport, rng: Random) -> Restart:
-        """Return the decision that the member begins again."""
-        return Restart(m.member, self.initial(rng), f"{_describe(m)}; begins again")
+    def restart(self, m: MemberReport, rng: Random) -> Decision:
+        """Return the decision that a member begins again."""
 
     def compared(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Note who was healthy, and which states were dropped for copies. changes: of these members."""
-        for m in members:
-            if not math.isnan(score(m)):
-                self._proven.add(m.member)
-                self._dropped.pop(m.member, None)
-        by_member = {m.member: m for m in members}
-        for change in changes:
-            anew = change.weights == "fresh" or change.shrink_perturb is not None
-            if anew:
-                self._proven.discard(change.member)
-            if anew or change.source is not None:
-                self._dropped.pop(change.member, None)
-            m = by_member[change.member]
-            copied = change.weights == "copy" and not (anew or change.remembered)
-            if copied and not math.isnan(score(m)):
-                self._dropped[m.member] = _Dropped(m.generation, change.generation, dict(m.values))
+        """Note who was healthy at a comparison. changes: of these members."""
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the states that were dropped for copies not yet found healthy."""
-        return frozenset((member, d.generation) for member, d in self._dropped.items())
-
-
-def _describe(m: MemberReport) -> str:
-    return "its weights are not finite" if m.broken else "its objective is not finite"
+        """See `Controller`."""
 
 
 @dataclass(eq=False)
@@ -231,7 +124,7 @@ class PbtController:
     `hypers` it goes on from its own weights.
 
     At a comparison every member that takes part gets exactly one decision, in the order of the report. A
-    report without a comparison gets no decision, except for members that are broken (`Broken`). Without a decision
+    report without a comparison gets no decision, except for members that are broken (`Repairs`). Without a decision
     no state changes, so a run can be decided again from the reports that had decisions. A comparison in which the
     rule of selection cannot judge anyone yet is not held: it stays due. evaluation: what comes before a comparison.
 
@@ -244,14 +137,18 @@ class PbtController:
     exploit: Exploit = field(kw_only=True)
     explore: Explore = field(kw_only=True)
     copy: CopyWhat = field(default="both", kw_only=True)
-    evaluation: Evaluation = field(default_factory=Evaluation, kw_only=True)
+    evaluation: BeforeComparing | None = field(default=None, kw_only=True)
     _rng: Random = field(init=False)
-    _broken: Broken = field(init=False)
+    _broken: Repairs | None = field(init=False)
 
     def __post_init__(self) -> None:
         self._rng = Random(self.seed)
-        self._broken = Broken(lambda rng: self.explore.initial(defaults(self.table), rng))
+        made = offered("pbt_rl.pbt", "REPAIRS")
+        self._broken = made[0](self._begin) if made else None
         save_state(self)  # raises now, and not when a run is to be saved
+
+    def _begin(self, rng: Random) -> Values:
+        return self.explore.initial(defaults(self.table), rng)
 
     def initial(self, num_members: int) -> list[Values]:
         """Return the defaults for member 0, and values that the rule of exploration draws for the others.
@@ -266,11 +163,14 @@ class PbtController:
 
     def observe(self, report: PopulationReport) -> list[Decision]:
         """Repair what can be repaired at once, and hold a comparison if one is due."""
-        repairs = self._broken.repairs([m for m in report.members if m.broken], self._rng)
-        decisions = {d.member: d for d in repairs}
-        self.evaluation.forget(decisions)
-        rest = tuple(m for m in report.members if m.member not in decisions)
-        decisions |= {d.member: d for d in self._evaluate_and_compare(replace(report, members=rest))}
+        decisions = self._repaired([m for m in report.members if m.broken])
+        rest = replace(report, members=tuple(m for m in report.members if m.member not in decisions))
+        if self.evaluation is None:
+            held = self._compare(rest)
+        else:
+            self.evaluation.forget(decisions)
+            held = self.evaluation.hold(rest, self.ready.frames_left(rest), self._compare)
+        decisions |= {d.member: d for d in held}
         if not decisions:
             return []
         decided = [m for m in report.members if m.member in decisions]
@@ -278,18 +178,12 @@ class PbtController:
         changed = changes(made, {m.member: m.generation for m in report.members})
         settled = [c for c in changed if not c.evaluates]
         if settled:
-            self._broken.compared(
-                [m for m, c in zip(decided, changed, strict=True) if not c.evaluates], settled
-            )
+            if self._broken is not None:
+                compared = [m for m, c in zip(decided, changed, strict=True) if not c.evaluates]
+                self._broken.compared(compared, settled)
             if isinstance(self.explore, Learning):
                 self.explore.after(report.members, settled)
         return made
-
-    def _evaluate_and_compare(self, report: PopulationReport) -> list[Decision]:
-        begun = self.evaluation.begin(report, self.ready.frames_left(report))
-        if begun or self.evaluation.waits(report):
-            return begun
-        return self.evaluation.end(report, self._compare(report))
 
     def frames_left(self, report: PopulationReport) -> int:
         """Return the frames of each member until the next comparison is due; 0 if it waits for episodes."""
@@ -322,10 +216,13 @@ class PbtController:
             return []
         if isinstance(self.explore, Learning):
             self.explore.before(judged)
-        repairs = self._broken.repairs([m for m in judged if math.isnan(score(m))], self._rng)
-        repaired = {d.member: d for d in repairs}
+        repaired = self._repaired([m for m in judged if math.isnan(score(m))])
         members = {m.member: m for m in comparison.members}
         return [repaired.get(s.member) or self._decide(s, members, comparison.note) for s in selections]
+
+    def _repaired(self, members: Sequence[MemberReport]) -> dict[int, Decision]:
+        repairs = [] if self._broken is None else self._broken.repairs(members, self._rng)
+        return {d.member: d for d in repairs}
 
     def _text(self, name: str, value: float) -> str:
         spec = self.table.get(name)
@@ -334,7 +231,7 @@ class PbtController:
     def _decide(self, selection: Selection, members: Mapping[int, MemberReport], note: str) -> Decision:
         own = members[selection.member]
         copy = selection.copy if self.copy == "both" else self.copy
-        if own.broken and (selection.donor is None or copy == "hypers"):
+        if self._broken is not None and own.broken and (selection.donor is None or copy == "hypers"):
             return self._broken.restart(own, self._rng)
         base = self._base(selection, copy, members)
         explores = selection.mutate and self.copy != "weights"
@@ -371,7 +268,7 @@ class PbtController:
     def remembers(self) -> frozenset[StateKey]:
         """Return what was dropped for copies not proven yet, and what the rule of selection may bring back."""
         of_rule = self.exploit.remembers() if isinstance(self.exploit, Remembering) else frozenset()
-        return self._broken.remembers() | of_rule
+        return of_rule if self._broken is None else self._broken.remembers() | of_rule
 
 
 def defaults(table: Mapping[str, HyperSpec]) -> Values:

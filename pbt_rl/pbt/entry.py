@@ -5,16 +5,20 @@ They are entries of the tables of the registries, or of an extra, `pbt/NAME/extr
     CONTROLLERS                                  name -> ControllerEntry
     READY_RULES, EXPLOIT_RULES, EXPLORE_RULES    name -> ReadyRule, ExploitRule, ExploreRule
     OPTIONS                                      group of the config -> dataclass of options
+    BEFORE_COMPARING                             (ingredients) -> what comes before comparisons, or None
+    OWN                                          option that names one -> (`module:object`) -> its entry
+    REFINES                                      (exploit rule, options) -> rule, (explore rule, options, specs) -> rule
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from pbt_rl.errors import ConfigError
+from pbt_rl.extras import offered
 from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.events import Event
 from pbt_rl.pbt.exploit import Exploit
 from pbt_rl.pbt.explore import Explore
 from pbt_rl.pbt.hypers import HyperSpec
@@ -26,6 +30,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PATIENCE_PERIODS = 10
 PERIOD_OPTIONS = ("pbt.period_frames", "pbt.start_frames", "pbt.min_episodes", "pbt.period_growth")
+
+
+def own_entry(option: str, path: str) -> Any:
+    """Return the entry of what a user wrote, `module:object`. Raises ConfigError."""
+    for own in offered("pbt_rl.pbt", "OWN"):
+        return own[option](path)
+    raise ConfigError(f"--{option} {path} cannot be used: the extra that loads what users wrote is not there")
 
 
 class Groups(Protocol):
@@ -44,6 +55,8 @@ class ReadyRule:
     """Names of the options that `build` reads."""
     by_time: bool = False
     """It reads `PopulationReport.seconds`."""
+    help: str = ""
+    """What it does, for an extra: the texts of the others stand with the option."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +68,8 @@ class ExploitRule:
     """Names of the options that `build` reads."""
     least_members: int = 1
     """In a smaller population the rule does nothing."""
+    explore_probability: float = 1.0
+    """Probability that exploration changes a value, unless the user gives one."""
     help: str = ""
     """What it does, for an extra: the texts of the others stand with the option."""
 
@@ -85,8 +100,6 @@ class Ingredients:
     options: Groups
     settings: Sequence[str] = ()
     """NAME=VALUE, of a controller of the user's own."""
-    events: Sequence[Event] = ()
-    """Journal of the recorded run, if the controller follows one."""
 
     @property
     def pbt(self) -> PbtConfig:
@@ -132,7 +145,7 @@ class ControllerEntry:
     note: Callable[[Groups, int, int], str] = no_note
     """(options, members, budget) -> a line for people about settings that defeat its purpose; "" if there is none."""
     follows: str = ""
-    """Option that names a recorded run, from whose journal it is built; "" if it needs none."""
+    """Option that names a recorded run, from whose journal it is built; "" if it follows none."""
     patience_frames: Callable[[Groups, int], int] = ten_periods
     """(options, budget) -> how long a changed member is not judged because one of its environments plays a very long
     episode, so that one that never ends does not exclude the member for ever."""

@@ -1,23 +1,21 @@
 """Rules of exploration: how the values of a member that changes are moved.
 
-The protocol, a rule made of one function per hyperparameter, these functions (to a neighbour on a ladder, by a factor,
-drawn anew, by a table of pairs), and rules of a user's own. Pure: seeded Python, no process, no file, no torch.
+The protocol, what moves one value, and the rules of Sample Factory and of Jaderberg et al.; extras have more.
+Pure: seeded Python, no process, no file, no torch.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Literal, Protocol, runtime_checkable
 
-from pbt_rl.errors import ConfigError, require
+from pbt_rl.errors import require
+from pbt_rl.options import option
 from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import MemberReport
 from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior
-from pbt_rl.pbt.own import check_signature, named
-from pbt_rl.pbt.settings import load_rule, within
 
 
 class Explore(Protocol):
@@ -51,44 +49,6 @@ class Learning(Protocol):
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
         """Observe how they changed. members: of the whole report."""
-
-
-@dataclass(frozen=True)
-class ExplorePipeline:
-    """Rules in turn. until_change: stop at the first that changes anything (Orion); else all of them (Ray).
-
-    Orion's default is `(ResampleAll(tuned, 0.2), MultiplyOrDivide(tuned, 1.2, volatility=1e-4))` until a change.
-    Members begin as the first rule has it.
-    """
-
-    rules: tuple[Explore, ...]
-    until_change: bool
-
-    def initial(self, values: Values, rng: Random) -> Values:
-        """Return what the first rule returns."""
-        return self.rules[0].initial(values, rng)
-
-    def mutate(self, values: Values, rng: Random) -> Values:
-        """Apply one rule after the other."""
-        now = dict(values)
-        for rule in self.rules:
-            now = rule.mutate(now, rng)
-            if self.until_change and now != values:
-                break
-        return now
-
-    def before(self, members: Sequence[MemberReport]) -> None:
-        """Pass it to the rules that learn."""
-        for rule in self._learning():
-            rule.before(members)
-
-    def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Pass it to the rules that learn."""
-        for rule in self._learning():
-            rule.after(members, changes)
-
-    def _learning(self) -> list[Learning]:
-        return [rule for rule in self.rules if isinstance(rule, Learning)]
 
 
 ZERO_STEP = 0.1
@@ -151,14 +111,6 @@ def moved_by(spec: HyperSpec, value: float, factor: float, *, multiply: bool) ->
     return moved
 
 
-def bounded(spec: HyperSpec, value: float, volatility: float, rng: Random) -> float:
-    """Return the nearest allowed value, but |N(0, volatility)| inside of a limit that was exceeded (Orion)."""
-    if volatility and not spec.low <= value <= spec.high:
-        inwards = abs(rng.gauss(0, volatility))
-        value = spec.high - inwards if value > spec.high else spec.low + inwards
-    return spec.clamp(value)
-
-
 def _scaled(x: float, factor: float, bound: float, *, multiply: bool) -> float:
     if x == 0:
         return ZERO_STEP * (factor - 1) * bound
@@ -176,10 +128,10 @@ class Perturb:
     """
 
     tuned: Mapping[str, HyperSpec]
-    mutation_rate: float = field(metadata=within(0, 1))
-    factor_min: float = field(metadata=within(1))
-    factor_max: float = field(metadata=within(1))
-    reset_probability: float = field(default=0.0, metadata=within(0, 1))
+    mutation_rate: float = option(at_least=0, at_most=1)
+    factor_min: float = option(at_least=1)
+    factor_max: float = option(at_least=1)
+    reset_probability: float = option(0.0, at_least=0, at_most=1)
     categories: Categories = "uniform"
 
     def __post_init__(self) -> None:
@@ -229,8 +181,8 @@ class PerturbFactors:
     """
 
     tuned: Mapping[str, HyperSpec]
-    factors: tuple[float, ...] = field(default=(1.2, 0.8), metadata=within(1e-6))
-    probability: float = field(default=1.0, metadata=within(0, 1))
+    factors: tuple[float, ...] = option((1.2, 0.8), at_least=1e-6)
+    probability: float = option(1.0, at_least=0, at_most=1)
     categories: Categories = "adjacent"
 
     def initial(self, values: Values, rng: Random) -> Values:
@@ -250,189 +202,3 @@ class PerturbFactors:
             return spec.clamp(moved_by(spec, value, factor if up else 1 / factor, multiply=up))
 
         return move_each(self.tuned, values, move)
-
-
-@dataclass(frozen=True)
-class MultiplyOrDivide:
-    """Multiply or divide by one factor, evenly likely, each value on its own (Orion's `PerturbExplore`; IMPALA).
-
-    volatility: a value that leaves its bounds is set to the limit less or plus |N(0, volatility)|, in the value's
-    own unit (Orion: 1e-4); 0 gives the limit itself. Integers move by at least 1 unless a limit stops them.
-    probability: of one value to change (Orion: 1; IMPALA: 1/3).
-    """
-
-    tuned: Mapping[str, HyperSpec]
-    factor: float = field(default=1.2, metadata=within(1))
-    volatility: float = field(default=0.0, metadata=within(0))
-    probability: float = field(default=1.0, metadata=within(0, 1))
-    categories: Categories = "uniform"
-
-    def initial(self, values: Values, rng: Random) -> Values:
-        """Draw every tuned value from its prior."""
-        return from_priors(self.tuned, values, rng)
-
-    def mutate(self, values: Values, rng: Random) -> Values:
-        """Change each tuned value with `probability`."""
-
-        def move(spec: HyperSpec, value: float) -> float:
-            if rng.random() >= self.probability:
-                return value
-            if spec.scale == "choice":
-                return move_choice(spec, value, self.categories, rng)
-            moved = moved_by(spec, value, self.factor, multiply=rng.random() < 0.5)
-            return bounded(spec, moved, self.volatility, rng)
-
-        return move_each(self.tuned, values, move)
-
-
-@dataclass(frozen=True)
-class Resample:
-    """Draw each value anew from its prior with `probability`, on its own (Ray: 0.25 *per hyperparameter*).
-
-    otherwise: the rule for the values that are not drawn anew (Ray: `PerturbFactors`); None leaves them.
-    """
-
-    tuned: Mapping[str, HyperSpec]
-    probability: float = field(default=0.25, metadata=within(0, 1))
-    otherwise: Explore | None = None
-
-    def initial(self, values: Values, rng: Random) -> Values:
-        """Draw every tuned value from its prior."""
-        return from_priors(self.tuned, values, rng)
-
-    def mutate(self, values: Values, rng: Random) -> Values:
-        """Draw some values anew, and let `otherwise` change the others."""
-        others = self.otherwise.mutate(values, rng) if self.otherwise else values
-        return move_each(
-            self.tuned,
-            others,
-            lambda spec, value: sample_prior(spec, rng) if rng.random() < self.probability else value,
-        )
-
-
-@dataclass(frozen=True)
-class ResampleAll:
-    """Draw the *whole configuration* anew with `probability` (Orion's `ResampleExplore`: 0.2)."""
-
-    tuned: Mapping[str, HyperSpec]
-    probability: float = field(default=0.2, metadata=within(0, 1))
-
-    def initial(self, values: Values, rng: Random) -> Values:
-        """Draw every tuned value from its prior."""
-        return from_priors(self.tuned, values, rng)
-
-    def mutate(self, values: Values, rng: Random) -> Values:
-        """Draw all tuned values anew, or none."""
-        return self.initial(values, rng) if rng.random() < self.probability else dict(values)
-
-
-@dataclass(frozen=True)
-class CustomExplore:
-    """A user's function: `function(values, rng)` returns new values. It usually stands last in a pipeline (Ray).
-
-    table: what the new values are held to (`HyperSpec.hold`); values outside of the table are taken as they are. All
-    randomness must come from `rng`, or a run cannot be audited. Raises ConfigError for a result with other names or
-    with NaN.
-    """
-
-    function: Callable[[Values, Random], Values]
-    table: Mapping[str, HyperSpec] = field(default_factory=dict)
-
-    def initial(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - the protocol's signature
-        """Leave the values alone."""
-        return dict(values)
-
-    def mutate(self, values: Values, rng: Random) -> Values:
-        """Call the function."""
-        with named(f"--pbt.custom-explore {getattr(self.function, '__name__', self.function)}", ""):
-            result = self.function(dict(values), rng)
-        if not isinstance(result, Mapping) or result.keys() != values.keys():
-            raise ConfigError(
-                f"the custom explore function returned {result!r}: it must return a value for each of {list(values)}"
-            )
-        try:
-            numbers = {name: float(result[name]) for name in values}
-        except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"the custom explore function returned a value that is no number: {error}"
-            ) from None
-        broken = [name for name, value in numbers.items() if math.isnan(value)]
-        if broken:
-            raise ConfigError(f"the custom explore function returned NaN for {', '.join(broken)}")
-        return {
-            name: self.table[name].hold(value) if name in self.table else value
-            for name, value in numbers.items()
-        }
-
-
-def build_own_explore(path: str, table: Mapping[str, HyperSpec], settings: Sequence[str]) -> OwnExplore:
-    """Return the rule `module:Class`, checked. settings: NAME=VALUE each. Raises ConfigError."""
-    who, tuned = f"--pbt.explore {path}", {name: spec for name, spec in table.items() if spec.tuned}
-    with named(who, "made"):
-        made: Explore = load_rule(
-            path, (tuned,), ("initial", "mutate"), settings, ("pbt.explore", "pbt.explore-option")
-        )
-    for method in ("initial", "mutate"):
-        check_signature(who, made, method, 2)
-    if not isinstance(made, Pairing):
-        return OwnExplore(path, made, table)
-    check_signature(who, made, "learn", 4)
-    return OwnPairing(path, made, table)
-
-
-@dataclass
-class OwnExplore:
-    """A rule of the user's own. What it changes is held to what the table allows (`HyperSpec.hold`)."""
-
-    path: str
-    rule: Explore
-    table: Mapping[str, HyperSpec]
-
-    def initial(self, values: Values, rng: Random) -> Values:
-        """See `Explore`. Raises ConfigError."""
-        with named(f"--pbt.explore {self.path}", "initial"):
-            result = self.rule.initial(dict(values), rng)
-        return self._held(result, values, "initial")
-
-    def mutate(self, values: Values, rng: Random) -> Values:
-        """See `Explore`. Raises ConfigError."""
-        with named(f"--pbt.explore {self.path}", "mutate"):
-            result = self.rule.mutate(dict(values), rng)
-        return self._held(result, values, "mutate")
-
-    def before(self, members: Sequence[MemberReport]) -> None:
-        """See `Learning`; nothing if the rule does not learn. Raises ConfigError."""
-        if isinstance(self.rule, Learning):
-            with named(f"--pbt.explore {self.path}", "before"):
-                self.rule.before(members)
-
-    def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """See `Learning`; nothing if the rule does not learn. Raises ConfigError."""
-        if isinstance(self.rule, Learning):
-            with named(f"--pbt.explore {self.path}", "after"):
-                self.rule.after(members, changes)
-
-    def _held(self, result: object, values: Values, method: str) -> Values:
-        who = f"--pbt.explore {self.path}: {method} returned"
-        if not isinstance(result, Mapping) or result.keys() != values.keys():
-            shown = list(result) if isinstance(result, Mapping) else f"{result!r:.100}"
-            raise ConfigError(f"{who} values for {shown}: give one for each of {list(values)}")
-        try:
-            return {
-                name: value if result[name] == value else self.table[name].hold(float(result[name]))
-                for name, value in values.items()
-            }
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"{who} a value that is no number: {error}") from None
-
-
-@dataclass
-class OwnPairing(OwnExplore):
-    """One that makes the values of a copy from its own and its donor's."""
-
-    def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
-        """See `Pairing`. Raises ConfigError."""
-        assert isinstance(self.rule, Pairing)
-        with named(f"--pbt.explore {self.path}", "learn"):
-            result = self.rule.learn(member, dict(own), dict(better), rng)
-        return self._held(result, better, "learn")

@@ -8,8 +8,7 @@ A hyper is declared once, by the algorithm that reads it (`pbt_rl/algos/hypers.p
     prior     where a population or a search starts a tuned value
 
 `pbt.tuning` has the user's bounds and priors. Reward shaping is the table's other half: its names come from the
-environment and are written `shaping.NAME`. Anything else that trains declares its own table, from specs that
-may be nested (`flatten`, `decode`).
+environment and are written `shaping.NAME`. Anything else that trains declares its own table.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
@@ -61,7 +60,7 @@ class HyperSpec:
     tuned; None: the bounds.
     scale: what a factor acts on. `linear` and `log` (bounds on one side of 0): the value; `one_minus`: 1 - value
     (gamma, betas); `integer`: the value, rounded, and it always moves by at least one; `choice`: nothing, the value
-    is an index into `choices` (`choice_spec`, `boolean_spec`).
+    is an index into `choices` (`choice_spec`).
     tuned: whether a controller changes it by default.
     choices: the meanings of the index of a `choice`; neighbours should be alike, if there is such an order.
     prior: None: uniform on the scale within the bounds. drawn: every rule draws the start from the prior, also one
@@ -145,11 +144,6 @@ def choice_spec(name: str, choices: tuple[Any, ...], default: Any, *, tuned: boo
     return HyperSpec(name, float(found[0]), 0.0, len(choices) - 1.0, "choice", tuned, choices)
 
 
-def boolean_spec(name: str, default: bool, *, tuned: bool = True) -> HyperSpec:
-    """Return the spec of a switch; a perturbation flips it."""
-    return choice_spec(name, (False, True), default, tuned=tuned)
-
-
 def sample_prior(spec: HyperSpec, rng: Random) -> float:
     """Draw a value from the prior: evenly on its scale (`log` in log(|x|), `one_minus` in log(1 - x)), or a choice.
 
@@ -184,55 +178,6 @@ def scale_within(scale: Scale, low: float, high: float) -> Scale:
     """Return the scale, or `linear` where its logarithm does not exist somewhere within the ends."""
     endless = (scale == "log" and low <= 0 <= high) or (scale == "one_minus" and high >= 1)
     return "linear" if endless else scale
-
-
-def flatten(nested: Any, prefix: str = "") -> dict[str, Any]:
-    """Return name -> leaf of nested mappings, tuples and lists: `outer.inner`, `name.0`, `name.1`."""
-    if isinstance(nested, Mapping):
-        items = nested.items()
-    elif isinstance(nested, tuple | list):
-        items = dict(enumerate(nested)).items()
-    else:
-        return {prefix: nested}
-    flat: dict[str, Any] = {}
-    for key, value in items:
-        flat |= flatten(value, f"{prefix}.{key}" if prefix else str(key))
-    return flat
-
-
-def flat_table(nested: Mapping[str, Any]) -> dict[str, HyperSpec]:
-    """Return the table of nested specs, each renamed to its flattened name."""
-    return {name: replace(spec, name=name) for name, spec in flatten(nested).items()}
-
-
-def decode(table: Mapping[str, HyperSpec], values: Mapping[str, float]) -> dict[str, Any]:
-    """Return values in the form of their table: integers as int, choices as themselves, `.` as nesting.
-
-    `name.0`, `name.1`, ... become a tuple; `shaping.NAME` becomes a dictionary under `shaping`.
-    """
-    tree: dict[str, Any] = {}
-    for name, value in values.items():
-        *path, last = name.split(".")
-        branch = tree
-        for key in path:
-            branch = branch.setdefault(key, {})
-        branch[last] = _decoded(table[name], value)
-    return {name: _tuples(branch) for name, branch in tree.items()}
-
-
-def _decoded(spec: HyperSpec, value: float) -> Any:
-    if spec.scale == "choice":
-        return spec.choices[int(spec.clamp(value))]
-    return int(spec.clamp(value)) if spec.scale == "integer" else value
-
-
-def _tuples(branch: Any) -> Any:
-    if not isinstance(branch, dict):
-        return branch
-    inner = {key: _tuples(value) for key, value in branch.items()}
-    if all(key.isdigit() for key in inner):
-        return tuple(inner[str(i)] for i in range(len(inner)))
-    return inner
 
 
 def hyper_table(hypers: Any) -> dict[str, HyperSpec]:

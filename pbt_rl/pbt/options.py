@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import tyro
-
 from pbt_rl.errors import require
 from pbt_rl.extras import offered
-from pbt_rl.options import names_module, names_object, option, with_fields
+from pbt_rl.options import option, with_fields
 
 
 def _texts(kind: str) -> dict[str, str]:
@@ -25,12 +23,8 @@ class PbtConfig:
 
     enabled: bool = option(True, common=True)
     """Compare and change members. Off: members train independently, all with the initial values of member 0."""
-    ready: str = "synchronous"
-    """`synchronous`: all members are compared together. `asynchronous`: each member at its own times, with the others
-    as they are then (Jaderberg et al. 2017). `partially-synchronous`: the members that have arrived, once they are
-    enough."""
-    ready_fraction: float = option(0.8, above=0, at_most=1)
-    """partially-synchronous: share of the members that must have arrived."""
+    ready: str = option("synchronous", texts=lambda: _texts("READY_RULES"))
+    """`synchronous`: all members are compared together. {each}"""
     period_frames: int = option(5_000_000, above=0, common=True)
     """Emulator frames of each member between two comparisons (a meta-epoch)."""
     period_growth: float = option(1.0, at_least=1)
@@ -41,10 +35,8 @@ class PbtConfig:
         "top-middle-bottom", custom="module:Class", common=True, texts=lambda: _texts("EXPLOIT_RULES")
     )
     """`top-middle-bottom` (Sample Factory): the best stay, the worst copy one of the best and mutate, the others
-    keep their weights and mutate. `truncation` (Jaderberg et al. 2017, Ray): only the worst change. `t-test`,
-    `binary-tournament` (Jaderberg et al.): copy a random member if it is better (t-test: significantly). `impala`: copy
-    a random member if it is 5 % better, mutate in any case. {each} Or your own class or function
-    (docs/own-rules.md)."""
+    keep their weights and mutate. `truncation` (Jaderberg et al. 2017, Ray): only the worst change. {each} Or your own
+    class or function (docs/own-rules.md)."""
     copy: Literal["both", "weights", "hypers"] = "both"
     """What a replaced member copies. `weights`: values are neither copied nor explored, each member keeps those that it
     began with. `hypers`: it keeps its own weights. (Both are ablations of Jaderberg et al. 2017, section 4.4.3.)"""
@@ -55,15 +47,11 @@ class PbtConfig:
     """A member is replaced only if the donor is better by this share of the larger of the two magnitudes..."""
     replace_gap_absolute: float = option(1e-6, at_least=0)
     """...and by this much in the objective's own unit (both: top-middle-bottom, truncation)."""
-    t_test_level: float = option(0.05, at_least=0, at_most=1)
-    """t-test: level of the two-sided Welch test on the last 10 episodes."""
     explore: str = option(
         "perturb", custom="module:Class", common=True, texts=lambda: _texts("EXPLORE_RULES")
     )
     """`perturb` (Sample Factory): some values are multiplied or divided by a uniform factor. `factors` (Jaderberg et
-    al. 2017): each is multiplied by one of --pbt.factors. `multiply-or-divide` (IMPALA): each by 1.2. `resample`
-    (Ray): each is drawn anew or else changed as by `factors`. `resample-all` (Orion): all are drawn anew, or else
-    each is multiplied or divided by 1.2. {each}"""
+    al. 2017): each is multiplied by one of --pbt.factors. {each}"""
     mutation_rate: float = option(0.15, at_least=0, at_most=1)
     """perturb: probability that a value changes when its member mutates."""
     perturb_min: float = option(1.1, at_least=1)
@@ -77,22 +65,10 @@ class PbtConfig:
     explore_probability: float | None = option(None, at_least=0, at_most=1)
     """Probability that a value changes (factors, multiply-or-divide; None: 1, with impala 1/3), that it is drawn anew
     (resample, pairwise; None: 0.25), or that all are (resample-all; None: 0.2)."""
-    custom_explore: str = option(
-        "",
-        test=lambda text: text == "" or names_object(text),
-        remedy="module:function",
-        leads_out=names_module,
-    )
-    """Your own function as module:function, called last with the values (name -> number) and a random.Random; it
-    returns the new values."""
     objective_episodes: int = option(100, at_least=1, common=True)
     """Average the objective over at most this many of the last episodes since the member changed."""
     min_episodes: int = option(5, at_least=1)
     """Leave a member with fewer finished episodes since its last change to the next comparison."""
-    evaluate_episodes: int = option(0, at_least=0)
-    """Evaluate each member on purpose before it is compared: it learns nothing until its environments have played so
-    many whole episodes (rounded up to equally many of each), and these are its objective. Their frames count in the
-    budget. At the end of the run all members play --final-episodes. 0: compare by the episodes of training."""
     tune: tuple[str, ...] = option((), common=True)
     """Names of the values to tune: hypers by name, shaping as `shaping.NAME`. Empty: the usual hypers, and all shaping
     but score_scale (a factor on all rewards, which normalised advantages do not see).
@@ -102,14 +78,6 @@ class PbtConfig:
     prior: tuple[str, ...] = option((), common=True)
     """Where the tuned values start, if not anywhere within their bounds: NAME=LOW:HIGH, NAME=LOW:HIGH:SCALE, or choices
     as NAME=A,B,C."""
-    start_values: tuple[str, ...] = ()
-    """Start values of single members: a table (FILE.csv with a column per value, FILE.json with an object per member),
-    or one text per member such as learning_rate=1e-3,gamma=0.99. What is left out starts as without it."""
-    exploit_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """NAME=VALUE for a setting of the exploit rule, such as sigmas=0.4 (sigma-gap). May be repeated. A value
-    that is not JSON is a string; a wrong name lists the settings of the rule."""
-    explore_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """NAME=VALUE for a setting of the explore rule, such as window=100 (pb2). May be repeated."""
 
     def __post_init__(self) -> None:
         require(

@@ -1,22 +1,15 @@
-"""The controllers that `--controller` names. A new controller is one file and one entry here.
-
-One of the user's own needs no entry: `--controller module:Class` (`pbt_rl.pbt.own`).
-"""
+"""The controllers that `--controller` names. A new controller is one file and one entry here."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pbt_rl.errors import require
-from pbt_rl.extras import discover
-from pbt_rl.pbt.controllers import Evaluation, PbtController, StaticController
+from pbt_rl.extras import discover, offered
+from pbt_rl.pbt.controllers import BeforeComparing, PbtController, StaticController
 from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.entry import PATIENCE_PERIODS, ControllerEntry, Groups, Ingredients, ten_periods
-from pbt_rl.pbt.own import build_own_controller, is_search
+from pbt_rl.pbt.entry import ControllerEntry, Ingredients, own_entry
 from pbt_rl.pbt.rules import build_exploit, build_explore, build_ready, least_members
-
-OWN_PHASES = 10
-"""Of a search of the user's own, for the patience with long episodes: two of them."""
 
 
 def _pbt(given: Ingredients) -> Controller:
@@ -44,30 +37,8 @@ def pbt_rules(given: Ingredients) -> dict[str, Any]:
     }
 
 
-def _evaluation(given: Ingredients) -> Evaluation:
-    pbt, name = given.pbt, "pbt.evaluate-episodes"
-    if pbt.evaluate_episodes == 0:
-        return Evaluation()
-    episodes = pbt.evaluate_episodes
-    require(
-        pbt.ready == "synchronous",
-        name,
-        episodes,
-        "all members are evaluated together: use --pbt.ready synchronous",
-    )
-    require(
-        given.slots >= given.members,
-        name,
-        episodes,
-        "members that take turns cannot be evaluated: leave out --slots",
-    )
-    require(
-        pbt.min_episodes <= episodes <= pbt.objective_episodes,
-        name,
-        episodes,
-        f"give --pbt.min-episodes, {pbt.min_episodes}, to --pbt.objective-episodes, {pbt.objective_episodes}",
-    )
-    return Evaluation(episodes, PATIENCE_PERIODS * pbt.period_frames)
+def _evaluation(given: Ingredients) -> BeforeComparing | None:
+    return next((build(given) for build in offered("pbt_rl.pbt", "BEFORE_COMPARING")), None)
 
 
 CONTROLLERS: dict[str, ControllerEntry] = {
@@ -88,16 +59,5 @@ def texts() -> dict[str, str]:
 
 def controller_entry(name: str) -> ControllerEntry:
     """Return how a controller is built, also one of the user's own (`module:Class`), which is imported for that."""
-    if ":" not in name:
-        return CONTROLLERS[name]
-    searches = is_search(name)
-    return ControllerEntry(
-        lambda given: build_own_controller(name, given.table, given.seed, given.settings),
-        (),
-        searches=searches,
-        patience_frames=_two_tenths if searches else ten_periods,
-    )
-
-
-def _two_tenths(_options: Groups, budget_frames: int) -> int:
-    return 2 * max(1, budget_frames // OWN_PHASES)
+    own: ControllerEntry = own_entry("controller", name) if ":" in name else CONTROLLERS[name]
+    return own

@@ -41,7 +41,7 @@ from pbt_rl.learner.build import (
 )
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import PackPlan
-from pbt_rl.record.net_names import Saved, fit
+from pbt_rl.record.net_names import WEIGHTS, Arrays, check_finite, from_tensors
 from pbt_rl.record.saved import BEST, PLAY, SavedPolicy, Source, Trust, find_saved, read_config
 
 
@@ -59,24 +59,30 @@ def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> 
         "cpu", (0,), actors=1, units_per_actor=1, envs_per_policy=1, units_per_batch=1, threads=1, slots=1
     )
     checkpoint, member = policy.checkpoint, policy.member
-    saved = Saved(checkpoint.file(member), *checkpoint.tensors(member))
-    _check_size(config, spec, saved)
+    path, (tensors, _) = checkpoint.file(member), checkpoint.tensors(member)
+    _check_size(config, spec, path, tensors)
     values = {
         name: hyper.default for name, hyper in hyper_table(config.with_declared_hypers().hypers).items()
     }
     pack = build_pack(config, spec, plan, [values], seed)
-    fresh = {name: tensor.numpy() for name, tensor in pack.export_member(0).items()}
-    fitted = fit(saved, net_names(pack), fresh, strict=True, optimizer=False)
-    pack.import_member(0, {name: torch.from_numpy(array) for name, array in fitted.arrays.items()})
+    fresh = pack.export_member(0)
+    arrays = from_tensors(path, tensors, net_names(pack))
+    if {name: a.shape for name, a in arrays.items()} != {name: a.shape for name, a in fresh.items()}:
+        raise ConfigError(f"{path} does not fit the normalisers or the optimiser of the run's config.json")
+    check_finite(path, arrays)
+    pack.import_member(0, {name: torch.from_numpy(array) for name, array in arrays.items()})
     return pack
 
 
-def _check_size(config: Config, spec: EnvSpec, file: Saved) -> None:
+def _check_size(config: Config, spec: EnvSpec, path: Path, tensors: Arrays) -> None:
     """Check that a config describes the saved network before it is built: a config may ask for any size.
 
     Raises ConfigError. A network of the user's own is as large as its author made it.
     """
-    saved, model = file.shapes(), config.model
+    saved = {
+        name.removeprefix(WEIGHTS): array.shape for name, array in tensors.items() if name.startswith(WEIGHTS)
+    }
+    model = config.model
     built_in = [model.core_size] if model.core in ("gru", "lstm") else []
     fits = model.core_layers <= len(saved) or not built_in
     if ":" not in model.encoder:
@@ -88,7 +94,7 @@ def _check_size(config: Config, spec: EnvSpec, file: Saved) -> None:
             net = build_net(spec, model, config.algorithm)
         fits = {name: tuple(t.shape) for name, t in net.state_dict().items()} == saved
     if not fits:
-        raise ConfigError(f"{file.path} does not fit the network of the run's config.json")
+        raise ConfigError(f"{path} does not fit the network of the run's config.json")
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,16 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from pbt_rl.procs import keeper
 from pbt_rl.procs.paths import interpreter_options, working_directory_last
+from pbt_rl.procs.signals import in_main_thread
 
 SendT = TypeVar("SendT")
 ReceiveT = TypeVar("ReceiveT")
@@ -46,8 +47,7 @@ MARK = "PBT_RL_CHILD"
 KEEPER_SECONDS = keeper.TERM_SECONDS + keeper.KILL_SECONDS + 0.5
 """A keeper that takes longer to end is stopped or stuck, and is killed."""
 PID_SECONDS = 10.0
-MOST_FDS = 200
-"""Descriptors in one message; Linux takes 253."""
+STDERR = 2
 LINE_BUFFERED = 1
 """_IOLBF of the C library."""
 CHILD_ENVIRONMENT = {
@@ -82,18 +82,12 @@ class ChildFailed:
     killed: bool = False
 
 
-@dataclass(frozen=True)
-class Later:
-    """The first message of a child that is started before its setup is known."""
+@runtime_checkable
+class Unfinished(Protocol):
+    """A first message to a child that is started before its setup is known."""
 
-
-@dataclass(frozen=True)
-class Begun:
-    """The second one. fds: the parent's numbers of descriptors that follow it; that of the stacks, if any, is last."""
-
-    setup: Any
-    fds: tuple[int, ...]
-    stacks: bool
+    def finished(self, connection: Connection[Any, Any]) -> Any:
+        """Return the setup, received from its parent. Called in the child."""
 
 
 class Program:
@@ -216,18 +210,11 @@ class Program:
 class Child(Program, Generic[SendT, ReceiveT]):
     """A process that runs `python -m MODULE`, seen from its parent.
 
-    setup: its first message. fds, log: as of a Program. stacks_fd: where it writes its stacks when `STACKS_SIGNAL`
-    comes; -1: among what it prints.
+    setup: its first message. fds, log: as of a Program. When `STACKS_SIGNAL` comes, it prints its stacks.
     """
 
     def __init__(
-        self,
-        module: str,
-        label: str,
-        setup: object,
-        fds: Sequence[int],
-        log: Path | None = None,
-        stacks_fd: int = -1,
+        self, module: str, label: str, setup: object, fds: Sequence[int], log: Path | None = None
     ) -> None:
         self.module = module
         self.failure: ChildFailed | None = None
@@ -235,9 +222,8 @@ class Child(Program, Generic[SendT, ReceiveT]):
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as undo:
             undo.enter_context(ours)
-            passed = [theirs.fileno(), *fds, *([stacks_fd] if stacks_fd >= 0 else [])]
-            command = python_module(module, str(theirs.fileno()), str(stacks_fd))
-            super().__init__(command, label, passed, CHILD_ENVIRONMENT, log)
+            command = python_module(module, str(theirs.fileno()))
+            super().__init__(command, label, [theirs.fileno(), *fds], CHILD_ENVIRONMENT, log)
             undo.pop_all()
         connection: Connection[Any, Any] = Connection(ours.detach())
         self.connection: Connection[SendT, ReceiveT | ChildFailed] = connection
@@ -294,52 +280,6 @@ class Child(Program, Generic[SendT, ReceiveT]):
         self.connection.close()
 
 
-class Waiting(Child[SendT, ReceiveT]):
-    """A child that imports its module and waits for its setup, while its parent finds out what that is."""
-
-    def __init__(self, module: str) -> None:
-        super().__init__(module, module, Later(), ())
-
-    def begin(
-        self, label: str, setup: object, fds: Sequence[int], log: Path | None, stacks_fd: int = -1
-    ) -> None:
-        """Tell it what a `Child` is told at its start. The setup has `with_descriptors`."""
-        self.label, self._log = label, log
-        stacks = stacks_fd >= 0
-        sent = (*fds, *([stacks_fd] if stacks else []))
-        with contextlib.suppress(OSError):  # it has ended already: the sentinel shows it
-            self._line.send(f"{label}\n{'' if log is None else log.absolute()}".encode())
-            self.connection.send(cast("SendT", Begun(setup, sent, stacks)))
-            with socket.socket(fileno=os.dup(self.connection.fileno())) as line:
-                for part in _parts(sent):
-                    socket.send_fds(line, [b"\0"], part)
-
-    def discard(self) -> None:
-        """End it, unless it has begun. Safe to call twice."""
-        if self.label == self.module and self._line.fileno() >= 0:
-            self.kill()
-            self.end(0)
-
-
-def _parts(fds: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield as many descriptors as the kernel takes at once."""
-    for at in range(0, len(fds), MOST_FDS):
-        yield fds[at : at + MOST_FDS]
-
-
-def _begun(connection: Connection[Any, Any]) -> Begun:
-    """Receive what `Waiting.begin` sends, with its descriptors by the numbers that they have here."""
-    begun: Begun = connection.recv()
-    here: list[int] = []
-    with socket.socket(fileno=os.dup(connection.fileno())) as line:
-        for part in _parts(begun.fds):
-            here += socket.recv_fds(line, 1, len(part))[1]
-    for fd in here:
-        os.set_inheritable(fd, False)
-    mapped = dict(zip(begun.fds, here, strict=True))
-    return Begun(begun.setup.with_descriptors(mapped), tuple(here), begun.stacks)
-
-
 def python_module(module: str, *arguments: str) -> list[str]:
     """Return the command that runs a module, which calls `working_directory_last` first."""
     return [sys.executable, *interpreter_options(), "-m", module, *arguments]
@@ -380,23 +320,15 @@ def begin_child() -> tuple[Connection[Any, Any], Any]:
     call into C.
     """
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
-    stacks_fd = int(sys.argv[2])
-    if stacks_fd >= 0:
-        os.set_inheritable(stacks_fd, False)
     faulthandler.enable()
-    _write_stacks(stacks_fd if stacks_fd >= 0 else sys.stderr.fileno())
+    signal.signal(STACKS_SIGNAL, lambda *_: print_stacks())
+    register_stacks()
     leave_to_parent()
     libc = ctypes.CDLL(None)
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, LINE_BUFFERED, 0)
     working_directory_last()
     setup = connection.recv()
-    if isinstance(setup, Later):
-        begun = _begun(connection)
-        setup = begun.setup
-        if begun.stacks:
-            _write_stacks(begun.fds[-1])
-            sys.orig_argv[-1] = str(begun.fds[-1])  # where a learner that begins again looks
-    return connection, setup
+    return connection, setup.finished(connection) if isinstance(setup, Unfinished) else setup
 
 
 def leave_to_parent() -> None:
@@ -408,15 +340,46 @@ def leave_to_parent() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (*PARENTS_SIGNALS, STACKS_SIGNAL))
 
 
-def _write_stacks(fd: int) -> None:
-    """Write stacks when `STACKS_SIGNAL` comes: of the thread that it reaches by a handler in C, at once; then of all
-    threads, once the main one is in Python.
+def print_stacks() -> None:
+    """Print where every thread of this process stands."""
+    faulthandler.dump_traceback(STDERR, all_threads=True)
 
-    The handler in C cannot write those of other threads: while they run, their frames change under its eyes, and it
-    reads what has been freed.
+
+def register_stacks() -> None:
+    """Have a handler in C print, at once, where the thread stands that `STACKS_SIGNAL` reaches, before that of Python.
+
+    It cannot print those of other threads: while they run, their frames change under its eyes, and it reads what has
+    been freed.
     """
-    signal.signal(STACKS_SIGNAL, lambda *_: faulthandler.dump_traceback(fd, all_threads=True))
-    faulthandler.register(STACKS_SIGNAL, fd, all_threads=False, chain=True)
+    faulthandler.register(STACKS_SIGNAL, STDERR, all_threads=False, chain=True)
+
+
+class StackDumps:
+    """On `STACKS_SIGNAL` this process prints its stacks, and has its children print theirs, each into its log.
+
+    Another thread than the main one cannot have a handler: nothing happens then. To be made and closed in one thread.
+    """
+
+    def __init__(self, children: Callable[[], Iterable[Child[Any, Any]]]) -> None:
+        self._children = children
+        self._handles = in_main_thread()
+        if self._handles:
+            self._previous = signal.signal(STACKS_SIGNAL, lambda *_: self._dump())
+            register_stacks()
+
+    def close(self) -> None:
+        """Give the signal back. Safe to call twice."""
+        if self._handles:
+            faulthandler.unregister(STACKS_SIGNAL)
+            signal.signal(STACKS_SIGNAL, self._previous)
+            self._handles = False
+            self._children = list  # lets go of the fleet, whose memory goes with it
+
+    def _dump(self) -> None:
+        print_stacks()
+        for child in self._children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, STACKS_SIGNAL)
 
 
 def _outlive_sigterm() -> None:

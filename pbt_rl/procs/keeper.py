@@ -48,14 +48,9 @@ TAIL_BYTES = 4000
 """End of the output that goes to the parent."""
 FILE_BYTES = 1 << 20
 """A log of this size is renamed to `.1`, over the one before."""
-KEPT_BYTES = 1 << 16
-"""End of the output that the log gets in any case."""
-BYTES_PER_SECOND, BURST_BYTES = 1 << 18, 1 << 19
-"""What a log takes: a child that prints without end should cost neither the disk nor a core."""
 PIPE_BYTES = 1 << 18
 RETRY_SECONDS = 5.0
 """Pause after a failure to write the log."""
-CATCH_UP_SECONDS = 1.0
 BATCH_SECONDS = 0.01
 """Pause after a little output, so that one reading takes many lines."""
 TERM_SECONDS = 1.0
@@ -65,61 +60,28 @@ KILL_SECONDS = 1.0
 
 
 class BoundedLog:
-    """A file that takes what a child prints, up to a size and a rate, and never raises.
-
-    Output above the rate is left out and counted in the file, but for its last 64 kB. `tail` is the end of all output.
-    """
+    """A file that takes what a child prints, up to a size, and never raises. `tail` is the end of all output."""
 
     def __init__(self, path: str, label: str) -> None:
         self._path, self._label = path, label
         self._fd = -1
         self._size = 0
-        self._left_out = 0
-        self._budget, self._budget_at = float(BURST_BYTES), time.monotonic()
         self._retry_at = 0.0
         self.tail = b""
-
-    @property
-    def behind(self) -> bool:
-        """Whether output was left out that `catch_up` would write."""
-        return self._left_out > 0 and bool(self._path)
 
     def begin(self, path: str, label: str) -> None:
         """Write to a file from now on, and to it the end of what was taken before."""
         self._path, self._label = path, label
-        self._left_out = len(self.tail)
-        self.catch_up()
+        self._append(self.tail)
 
     def write(self, data: bytes) -> None:
         """Take output, some of it at least."""
-        self.tail = (self.tail + data[-KEPT_BYTES:])[-KEPT_BYTES:]
-        if not self._path:
-            return
-        now = time.monotonic()
-        self._budget = min(BURST_BYTES, self._budget + (now - self._budget_at) * BYTES_PER_SECOND)
-        self._budget_at = now
-        if not self._left_out and len(data) <= self._budget and self._append(data):
-            self._budget -= len(data)
-            return
-        self._left_out += len(data)
-        if self._budget == BURST_BYTES:
-            self.catch_up()
+        self.tail = (self.tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
+        self._append(data)
 
-    def catch_up(self) -> None:
-        """Write the end of what was left out."""
-        if not self.behind:
+    def _append(self, data: bytes) -> None:
+        if not (self._path and data) or time.monotonic() < self._retry_at:
             return
-        kept = self.tail[-self._left_out :]
-        missing = self._left_out - len(kept)
-        note = f"\n[pbt_rl: {missing} bytes are left out here]\n".encode() if missing else b""
-        if self._append(note + kept):
-            self._left_out = 0
-            self._budget -= len(kept)
-
-    def _append(self, data: bytes) -> bool:
-        """Return whether the data is in the file."""
-        if time.monotonic() < self._retry_at:
-            return False
         try:
             if self._fd < 0:
                 self._open()
@@ -137,8 +99,6 @@ class BoundedLog:
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
-            return False
-        return True
 
     def _open(self) -> None:
         with contextlib.suppress(FileExistsError):
@@ -173,13 +133,10 @@ class Keeper:
         """Return the child's status, as `waitpid` gives it."""
         self._reap()
         while self._status is None:
-            milliseconds = CATCH_UP_SECONDS * 1000 if self._log.behind else None
-            ready = {fd for fd, _ in self._poll.poll(milliseconds)}
+            ready = {fd for fd, _ in self._poll.poll()}
             if ready - {self._output, self._wake, self._line} or (self._line in ready and not self._told()):
                 os.kill(self._child, signal.SIGKILL)
                 break
-            if not ready:
-                self._log.catch_up()
             if self._output in ready and 0 < self._read() < PIPE_BYTES // 2:
                 time.sleep(BATCH_SECONDS)
             if self._wake in ready:
@@ -188,7 +145,6 @@ class Keeper:
         self._end_all()
         while self._read() > 0:
             pass
-        self._log.catch_up()
         return signal.SIGKILL if self._status is None else self._status
 
     def _told(self) -> bool:
@@ -336,7 +292,7 @@ def _keep(parent: int, label: str, log_path: str, scratch: str, command: list[st
     if scratch:
         shutil.rmtree(scratch, ignore_errors=True)
     with contextlib.suppress(OSError):
-        os.write(LINE, ENDED + log.tail[-TAIL_BYTES:])
+        os.write(LINE, ENDED + log.tail)
     end_like(status)
 
 

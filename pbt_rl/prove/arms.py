@@ -21,6 +21,7 @@ from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.pbt.hypers import HyperSpec, sample_prior
 from pbt_rl.pbt.registry import texts
+from pbt_rl.pbt.starts.options import StartOptions
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.run.resolved import value_table
 
@@ -122,7 +123,7 @@ class Task:
             period = max(1, frames // COMPARISONS)
             words += ["--pbt.start-frames", str(period), "--pbt.period-frames", str(period)]
         config, _ = parse_train(words[1:])
-        if config.pbt.start_values:
+        if config.group(StartOptions).start_values:
             return [*words, "--seed", str(seed)]
         return [*words, "--seed", str(seed), "--pbt.start-values", *self.drawn(seed, config.num_policies)]
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from pbt_rl.extras import Command
 
-NEEDS = ("pbt_rl.sweep", "pbt_rl.listing", "pbt_rl.report", "pbt_rl.tune", "pbt_rl.pbt.search")
+NEEDS = (
+    "pbt_rl.sweep",
+    "pbt_rl.listing",
+    "pbt_rl.report",
+    "pbt_rl.tune",
+    "pbt_rl.pbt.search",
+    "pbt_rl.pbt.starts",
+)
 """It trains as a sweep does, or members of `tune.run`, draws as a report does, and compares with random search."""
 COMMANDS = (
     Command(

@@ -38,7 +38,7 @@ from pbt_rl.record.headers import (
     member_file,
 )
 from pbt_rl.record.journal import as_json_types
-from pbt_rl.record.net_names import NetNames, Packer, to_tensors
+from pbt_rl.record.net_names import NetNames, pack, to_tensors
 from pbt_rl.wire.store import MemberSnapshot, SnapshotHeader
 
 
@@ -51,8 +51,7 @@ class UnfinishedCheckpoint:
     def __init__(self, folder: Path, frames: int, names: NetNames, kept: bool) -> None:
         self._folder, self._frames, self._names, self._kept = folder, frames, names, kept
         self._path = self._partial = folder
-        self._packer = Packer()
-        self._packed = memoryview(b"")
+        self._packed = b""
         self._members: list[SavedMember] = []
         self._remembered: list[SavedMember] = []
 
@@ -64,12 +63,12 @@ class UnfinishedCheckpoint:
         self._path, partial = _free_names(self._folder, self._frames)
         partial.mkdir()
         self._partial = partial
-        self._state = self._write(STATE, memoryview(state))
+        self._state = self._write(STATE, state)
 
     def pack(self, snapshot: MemberSnapshot) -> None:
         """Copy a member's arrays into the bytes of its file; afterwards they may be written to. Raises MemoryError."""
         tensors = to_tensors(snapshot.arrays, self._names)
-        self._packed = self._packer.pack(tensors, header_to_metadata(snapshot.header))
+        self._packed = pack(tensors, header_to_metadata(snapshot.header))
 
     def write(self, header: SnapshotHeader) -> None:
         """Write the file that `pack` has made."""
@@ -94,7 +93,7 @@ class UnfinishedCheckpoint:
             self._state,
         )
         _sync_folder(self._partial)
-        self._write(FILE, memoryview(manifest.to_text().encode()))
+        self._write(FILE, manifest.to_text().encode())
         _sync_folder(self._partial)
         self._partial.rename(self._path)
         _sync_folder(self._folder)
@@ -105,7 +104,7 @@ class UnfinishedCheckpoint:
         if self._partial != self._folder:
             shutil.rmtree(self._partial, ignore_errors=True)
 
-    def _write(self, name: str, data: memoryview) -> SavedFile:
+    def _write(self, name: str, data: bytes) -> SavedFile:
         with (self._partial / name).open("xb") as file:
             file.write(data)
             file.flush()
@@ -187,25 +186,6 @@ class WriteFailed:
     reason: str
 
 
-@dataclass(frozen=True)
-class _Begin:
-    frames: int
-    state: bytes
-    expected: int
-    kept: bool
-
-
-@dataclass(frozen=True)
-class _Add:
-    snapshot: MemberSnapshot
-    done: Callable[[], None]
-
-
-@dataclass(frozen=True)
-class _Abandon:
-    reason: str
-
-
 class CheckpointWriter:
     """Writes one checkpoint after the other into a folder. All methods are for one thread, the one that made it.
 
@@ -217,9 +197,12 @@ class CheckpointWriter:
         assert keep >= 1, f"keep {keep}: the last checkpoint always stays"
         self._warn = warn
         self._busy = False
-        self._jobs: SimpleQueue[_Begin | _Add | _Abandon | None] = SimpleQueue()
-        self._worker = _Worker(folder, names, keep, self._jobs)
-        self._thread = threading.Thread(target=self._worker.run, name="checkpoints", daemon=True)
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._ended: SimpleQueue[Written | WriteFailed | str] = SimpleQueue()
+        self._error = ""
+        self._files = _Files(folder, names, keep, self._ended)
+        """Of the thread."""
+        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
         self._thread.start()
 
     @property
@@ -234,9 +217,9 @@ class CheckpointWriter:
         """
         assert not self._busy, "a checkpoint is in progress"
         assert expected > 0, "a checkpoint without members"
-        text = json.dumps(as_json_types(state), allow_nan=False)
+        text = json.dumps(as_json_types(state), allow_nan=False).encode()
         self._busy = True
-        self._jobs.put(_Begin(frames, text.encode(), expected, kept))
+        self._jobs.put(lambda: self._files.begin(frames, text, expected, kept))
 
     def add(self, snapshot: MemberSnapshot, done: Callable[[], None]) -> None:
         """Add one of the expected snapshots; the last of them completes the checkpoint.
@@ -244,14 +227,14 @@ class CheckpointWriter:
         done: called from the thread when the arrays may be reused, also if the checkpoint has failed; must not raise.
         """
         assert self._busy, "no checkpoint is in progress"
-        self._jobs.put(_Add(snapshot, done))
+        self._jobs.put(lambda: self._files.add(snapshot, done))
 
     def abandon(self, reason: str) -> None:
         """Give up the checkpoint in progress, if it is not complete.
 
         What is added until `poll` has returned its end is only released (`done`); nothing of it may be added later.
         """
-        self._jobs.put(_Abandon(reason))
+        self._jobs.put(lambda: self._files.abandon(reason))
 
     def poll(self) -> list[Written | WriteFailed]:
         """Return what has ended since. A checkpoint that fails ends when all its snapshots were added.
@@ -261,14 +244,14 @@ class CheckpointWriter:
         ended = []
         with suppress(Empty):
             while True:
-                item = self._worker.ended.get_nowait()
+                item = self._ended.get_nowait()
                 if isinstance(item, str):
                     self._warn(item)
                 else:
                     ended.append(item)
                     self._busy = False
-        if self._worker.error:
-            raise RunFailed(f"the thread that writes checkpoints failed:\n{self._worker.error}")
+        if self._error:
+            raise RunFailed(f"the thread that writes checkpoints failed:\n{self._error}")
         return ended
 
     def close(self, patience_seconds: float) -> bool:
@@ -281,78 +264,68 @@ class CheckpointWriter:
         self._thread.join(patience_seconds)
         return not self._thread.is_alive()
 
+    def _run(self) -> None:
+        """Work in the thread, until None comes."""
+        try:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+            while (job := self._jobs.get()) is not None:
+                job()
+            self._files.abandon("the run ended before every member had been saved")
+        except Exception:  # noqa: BLE001 - `poll` raises it in the thread of the owner
+            self._error = traceback.format_exc()
 
-class _Worker:
-    """What the thread does. Only `ended`, `error` and `keep` are for others."""
+
+class _Files:
+    """What the thread does to the checkpoint in progress. ended: gets what has ended, and what to warn of."""
 
     def __init__(
-        self, folder: Path, names: NetNames, keep: int, jobs: SimpleQueue[_Begin | _Add | _Abandon | None]
+        self, folder: Path, names: NetNames, keep: int, ended: SimpleQueue[Written | WriteFailed | str]
     ) -> None:
-        self.ended: SimpleQueue[Written | WriteFailed | str] = SimpleQueue()
-        self.error = ""
-        self._folder, self._names, self._jobs = folder, names, jobs
-        self.keep = keep
-        """May be set from another thread."""
-        self._begun: _Begin | None = None
+        self._folder, self._names, self._keep, self._ended = folder, names, keep, ended
+        self._frames: int | None = None
+        """Of the checkpoint in progress; None if there is none."""
         self._began_at = 0.0
         self._missing = 0
-        """Snapshots that the checkpoint in progress still lacks."""
+        """Snapshots that it still lacks."""
         self._files: UnfinishedCheckpoint | None = None
         """None: nothing is in progress, or it has failed."""
         self._failure = ""
 
-    def run(self) -> None:
-        """Work until None comes."""
-        try:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-            while (job := self._jobs.get()) is not None:
-                match job:
-                    case _Begin():
-                        self._begin(job)
-                    case _Add():
-                        self._add(job)
-                    case _Abandon():
-                        self._abandon(job.reason)
-            self._abandon("the run ended before every member had been saved")
-        except Exception:  # noqa: BLE001 - `poll` raises it in the thread of the owner
-            self.error = traceback.format_exc()
-
-    def _begin(self, job: _Begin) -> None:
-        self._begun, self._began_at, self._missing = job, time.monotonic(), job.expected
-        self._files = UnfinishedCheckpoint(self._folder, job.frames, self._names, job.kept)
+    def begin(self, frames: int, state: bytes, expected: int, kept: bool) -> None:
+        self._frames, self._began_at, self._missing = frames, time.monotonic(), expected
+        self._files = UnfinishedCheckpoint(self._folder, frames, self._names, kept)
         with self._failures():
-            self._files.begin(job.state)
+            self._files.begin(state)
 
-    def _add(self, job: _Add) -> None:
+    def add(self, snapshot: MemberSnapshot, done: Callable[[], None]) -> None:
         try:
             with self._failures():
                 if self._files is not None:
-                    self._files.pack(job.snapshot)
+                    self._files.pack(snapshot)
         finally:
-            job.done()
+            done()
         with self._failures():
             if self._files is not None:
-                self._files.write(job.snapshot.header)
-        if self._begun is not None:
+                self._files.write(snapshot.header)
+        if self._frames is not None:
             self._missing -= 1
             if self._missing == 0:
-                self._end()
+                self._end(self._frames)
 
-    def _abandon(self, reason: str) -> None:
-        if self._begun is not None:
+    def abandon(self, reason: str) -> None:
+        if self._frames is not None:
             self._fail(reason)
-            self._end()
+            self._end(self._frames)
 
-    def _end(self) -> None:
-        assert self._begun is not None
+    def _end(self, frames: int) -> None:
         with self._failures():
             if self._files is not None:
                 written = self._written(self._files.finish())
                 self._remove_oldest()
-                self.ended.put(written)
+                self._ended.put(written)
         if self._files is None:
-            self.ended.put(WriteFailed(self._begun.frames, self._failure))
-        self._begun = self._files = None
+            self._ended.put(WriteFailed(frames, self._failure))
+        self._frames = self._files = None
 
     def _written(self, checkpoint: Checkpoint) -> Written:
         files = checkpoint.manifest.files
@@ -368,10 +341,10 @@ class _Worker:
 
     def _remove_oldest(self) -> None:
         try:
-            remove_oldest(self._folder, self.keep)
+            remove_oldest(self._folder, self._keep)
         except (OSError, CheckpointBroken) as error:
             why = reason(error) if isinstance(error, OSError) else error
-            self.ended.put(f"an old checkpoint in {self._folder} could not be removed: {why}")
+            self._ended.put(f"an old checkpoint in {self._folder} could not be removed: {why}")
 
     @contextmanager
     def _failures(self) -> Iterator[None]:

@@ -3,10 +3,9 @@
 The lock on a folder is the kernel's, which releases it when its process ends, by whatever signal. `--overwrite` moves
 the old folder aside, and deletes it at the first report of the new run:
 
+    runs/.demo.new.1f3a        being made; it gets its name once it is locked and has a config
     runs/.demo.replaced.1f3a   the old run; put back if the new one fails, or was killed, before that report
     runs/.demo.trash.1f3a      what is being deleted
-
-Two processes that claim folders below the same one take turns, by a lock on that one.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +148,7 @@ def _lock(file: int, kind: int) -> bool:
     return True
 
 
-REPLACED, TRASH = "replaced", "trash"
-CLAIM_SECONDS = 10.0
+NEW, REPLACED, TRASH = "new", "replaced", "trash"
 
 
 class ClaimedRun:
@@ -238,11 +235,12 @@ def claim_run_folder(config: Config) -> ClaimedRun:
         raise ConfigError(f"--out {config.out} cannot be written: Not a directory")
     try:
         config.out.mkdir(parents=True, exist_ok=True)
-        with _one_at_a_time(config.out):
-            config = dataclasses.replace(config, name=config.name or made_name(config))
-            folder = RunFolder(config.out / str(config.name))
+        claim = None
+        while claim is None:
+            named = dataclasses.replace(config, name=config.name or made_name(config))
+            folder = RunFolder(config.out / str(named.name))
             notes = _recover(folder.path)
-            claim = _claim(config, folder)
+            claim = _claim(named, folder)
     except OSError as error:
         if made_out:
             with contextlib.suppress(OSError):
@@ -253,17 +251,10 @@ def claim_run_folder(config: Config) -> ClaimedRun:
     return claim
 
 
-def left_aside(out: Path) -> list[Path]:
-    """Return the runs that are to be replaced by one that has not reported yet, or was killed before it did."""
-    return sorted(path for path in out.glob(f".*.{REPLACED}.*") if path.is_dir())
-
-
-def _claim(config: Config, folder: RunFolder) -> ClaimedRun:
+def _claim(config: Config, folder: RunFolder) -> ClaimedRun | None:
+    """Return None if another process has just taken the name."""
     path, name = folder.path, config.name
     if not os.path.lexists(path):
-        return _make(config, folder)
-    if _is_empty_claim(path):
-        _discard(path)
         return _make(config, folder)
     if not folder.is_run:
         raise ConfigError(
@@ -291,17 +282,28 @@ def _claim(config: Config, folder: RunFolder) -> ClaimedRun:
     except OSError:
         lock.release()
         raise
-    claim.set_aside(aside, lock)
+    if claim is None:
+        lock.release()
+    else:
+        claim.set_aside(aside, lock)
     return claim
 
 
-def _make(config: Config, folder: RunFolder, **content: str) -> ClaimedRun:
-    folder.path.mkdir()
+def _make(config: Config, folder: RunFolder, **content: str) -> ClaimedRun | None:
+    """Make a new folder, with its lock and its config before its name. None if the name is taken by now."""
+    made = _hidden(folder.path, NEW)
+    made.mkdir()
+    lock: FolderLock | None = None
     try:
-        lock = FolderLock(folder.path, **content)
-        folder.write_config(config)
-    except OSError:
-        _discard(folder.path)
+        lock = FolderLock(made, **content)
+        RunFolder(made).write_config(config)
+        made.rename(folder.path)
+    except OSError as error:
+        if lock is not None:
+            lock.release()
+        _discard(made)
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            return None
         raise
     return _noting_locks(ClaimedRun(config, folder, lock, existing=False), lock)
 
@@ -320,7 +322,7 @@ def _recover(path: Path) -> list[str]:
     for aside in _siblings(path, REPLACED):
         if is_held(aside) is not False:
             continue
-        if not os.path.lexists(path) or _is_empty_claim(path) or noted(path).get("replaces") == aside.name:
+        if not os.path.lexists(path) or noted(path).get("replaces") == aside.name:
             _discard(path)
             aside.rename(path)
             notes.append(f"{path} was put back: the run that was to replace it ended before its first report")
@@ -328,8 +330,9 @@ def _recover(path: Path) -> list[str]:
             notes.append(
                 f"{aside} holds an older run of this name; move it to a name of its own, or remove it"
             )
-    for trash in _siblings(path, TRASH):
-        shutil.rmtree(trash, ignore_errors=True)
+    killed = [new for new in _siblings(path, NEW) if noted(new) and is_held(new) is False]
+    for left in (*_siblings(path, TRASH), *killed):
+        shutil.rmtree(left, ignore_errors=True)
     return notes
 
 
@@ -338,17 +341,12 @@ def _siblings(path: Path, kind: str) -> list[Path]:
     return sorted(p for p in path.parent.iterdir() if p.name.startswith(begin) and p.is_dir())
 
 
-def _is_empty_claim(path: Path) -> bool:
-    """Return whether a process made the folder and was killed before it had written the config."""
-    names = {entry.name for entry in path.iterdir()} if path.is_dir() and not path.is_symlink() else set()
-    rest = {name for name in names if not name.startswith(".config.json.")}
-    return rest == {FILE} and is_held(path) is False
+def _hidden(run: Path, kind: str) -> Path:
+    return run.with_name(f".{run.name}.{kind}.{secrets.token_hex(4)}")
 
 
 def _move(folder: Path, run: Path, kind: str) -> Path:
-    target = run.with_name(f".{run.name}.{kind}.{secrets.token_hex(4)}")
-    folder.rename(target)
-    return target
+    return folder.rename(_hidden(run, kind))
 
 
 def _discard(folder: Path) -> None:
@@ -356,26 +354,3 @@ def _discard(folder: Path) -> None:
     if not os.path.lexists(folder):
         return
     shutil.rmtree(_move(folder, folder, TRASH), ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _one_at_a_time(out: Path) -> Iterator[None]:
-    file = os.open(out, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        deadline = time.monotonic() + CLAIM_SECONDS
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise ConfigError(
-                        f"--out {out}: another process has been starting a run there for {CLAIM_SECONDS:.0f} s; end it"
-                    ) from None
-                time.sleep(0.01)
-                continue
-            except OSError:  # no locks on this file system: names are made one at a time by the folder itself
-                pass
-            break
-        yield
-    finally:
-        os.close(file)

@@ -8,7 +8,7 @@ runs/NAME/
   policy_00/       TensorBoard events of member 0
   population/      TensorBoard events of the population
   checkpoints/     at_FRAMES/: the whole run then, policy_00.safetensors for each member, see `record.checkpoints`
-  logs/            what actors, learners and environments print: actor_0.log, learner_0.log; stacks-TIME.txt
+  logs/            what actors, learners and environments print: actor_0.log, learner_0.log
   report/          the output of `pbt-rl report`
   .lock            held while a process writes the run, see `record.lock`
 """
@@ -32,9 +32,6 @@ from pbt_rl.config import Config, Hypers, undeclared_hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import Option, as_type, build, table
 from pbt_rl.pbt.hypers import SHAPING, Values
-
-_DRAFT = re.compile(r"\.(config|summary|policy_\d+)\.json\.\d+")
-"""Name of a file that `write_whole` has not finished."""
 
 
 @dataclass(frozen=True)
@@ -100,15 +97,6 @@ class RunFolder:
         """Write the config. Raises OSError."""
         write_whole(self.config, json.dumps(to_json(config), indent=2) + "\n")
 
-    def remove_drafts(self) -> None:
-        """Remove the files that a killed process had begun to write; only for the process that writes the run.
-
-        Raises OSError.
-        """
-        for path in self.path.iterdir():
-            if _DRAFT.fullmatch(path.name):
-                path.unlink(missing_ok=True)
-
     def write_summary(self, content: Mapping[str, Any]) -> None:
         """Write the result. NaN and infinities are written as null. Raises OSError."""
         write_whole(self.summary, json.dumps(finite_only(dict(content)), indent=2, allow_nan=False) + "\n")
@@ -118,12 +106,11 @@ def write_whole(path: Path, text: str, *, sync: bool = True) -> None:
     """Write a file in one piece: a reader finds the old one or the whole new one.
 
     sync: wait for the disk, so that this holds after a power cut too. Raises OSError; then the old one is there, and no
-    half-written file is left.
+    half-written file is left. What a killed process leaves, the next one writes over.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
+    draft = path.with_name(f".{path.name}.new")
     try:
-        with draft.open("x", encoding="utf-8") as file:
+        with draft.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             if sync:

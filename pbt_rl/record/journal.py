@@ -1,47 +1,13 @@
 """The journal of a run: JSON lines, one object per event, appended and flushed as it happens.
 
 Every event holds `event` (its kind), `time` (seconds since the epoch) and `frames` (the population's clock: the least
-emulator frames of any member that trains). The kinds:
-
-    start           config, seed, versions, git, spec; always the first
-    initial         values: of the members at the start, in order of id
-    init            parts: of --init-parts; members: what each member began from, by --init-from
-    slot            pack, slot, leaves, enters: one slot changes hands (null: no member)
-    matchup         pack, matchup_version, slots: the member in each slot; games: [P, P], how often the policy of one
-                    slot has a seat in the games of another
-    checkpoint      at_frames: of the folder under checkpoints/; number, members, bytes, seconds, kept
-    evaluation      games beside training: at_frames, all_frames of the checkpoint; member, generation, mean, spread,
-                    episodes, seconds
-    progress        members: generation, frames, objective and episodes of each, and whether its window is complete;
-                    busy_threads: {stage: mean over the last minute}; seconds, seconds_left and frames_per_second as the
-                    terminal shows them; every ten seconds, after days every minute
-    round           report: what the controller was passed, without the members' values: those are what the events
-                    before have given them; decisions: what it returned. `pbt-rl audit` decides it again, bit for bit.
-                    incomplete: members whose window holds only the shortest episodes since a change; count: episodes
-                    whose mean is one entry of the objectives, absent if it is 1 (more in a simulator on the device)
-    applied         one `Applied`: the proof of a change, read back from optimiser, loss and environment;
-                    milliseconds_until: from the decision to each stage that its edit went through (not with --nodes:
-                    there `sent` and `answered` alone, by the clock of the supervisor)
-    actor_restart   actor, kind, cause
-    pack_lost       pack, kind, cause: a learner died or hangs and is replaced; members: frames_lost of each, and from:
-                    {checkpoint, member} (with `generation`, a remembered state) or {drawn: [member, generation]}. A
-                    `slot` for every holder follows. Decisions that were on their way are in force without `applied`
-    remark          text: a line of the terminal about what goes wrong unseen; summary.json has all of them
-    lost            counts: of events by kind that were dropped while the disk was full; time, frames: of the first
-    resume          config: of the run from here on; changed: {option: [old, new]}; new_episodes: environments begin
-                    new ones. The members go on as they were at the event before; a `slot` for every holder and a
-                    `matchup` for every pack follow
-    final           members: mean, spread and number of the fresh episodes that each played after training; halves: with
-                    a control group, the means of every other one and of the rest
-    end             ended: why; the last event of a run that was not cut off, or the last one before a `resume`
+emulator frames of any member that trains). docs/runs.md has the kinds.
 
 Events that cannot be written (a full disk, a folder that is read-only or gone) wait in memory and are written in order
 when that is possible again. At most 64 MB wait; beyond that the oldest are dropped and counted in a `lost` event, those
 that an audit needs (`round`...) last of all.
 
 JSON has no NaN and no infinities: they are written as the strings "nan", "inf" and "-inf".
-
-`pbt/events.py` has the events that others read, with their types.
 
 Reads the JSON files of a run's folder, which may come from anybody and be damaged in any way.
 """
@@ -52,7 +18,6 @@ import json
 import math
 import os
 import platform
-import stat
 import subprocess
 import time
 import warnings
@@ -62,7 +27,7 @@ from dataclasses import fields, is_dataclass
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -70,7 +35,6 @@ import numpy as np
 import pbt_rl
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Decision, PopulationReport, decision_to_dict
-from pbt_rl.pbt.events import CheckpointWritten, Event, Resume, decode_event
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.records import NOT_JSON
 from pbt_rl.record.append import AppendFile, Outage, reason
@@ -83,7 +47,6 @@ PACKAGES = ("torch", "numpy", "numba", "gymnasium", "ale-py", "safetensors")
 MAX_WAITING_BYTES = 64 << 20
 AUDITED = frozenset({"start", "initial", "round", "resume"})
 """Events without which the decisions cannot be decided again."""
-_TAIL_BYTES = 1 << 16
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 LineT = TypeVar("LineT")
 
@@ -95,12 +58,11 @@ def _warn(text: str) -> None:
 class Journal:
     """Appends events to one file. Use it from one thread of one process.
 
-    An existing file is continued; a last line that a killed process left unfinished is cut off first.
+    An existing file is continued; it ends with a whole event (`cut_journal`).
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None] = _warn) -> None:
         """warn: shows a line when writing fails, and when it works again. Raises OSError."""
-        _mend_end(path)
         self._path, self._warn = path, warn
         self._file = AppendFile(path)
         self._outage = Outage(f"events of {path}", warn)
@@ -227,21 +189,18 @@ class Journal:
         self.close()
 
 
-def each_event(path: Path) -> Iterator[Event]:
-    """Yield the events in order, without a broken last line (the process was killed while writing it).
-
-    One after the other, as a journal of weeks has gigabytes. Raises OSError; ConfigError for a line that is no event,
-    ValueError for one that is no JSON anywhere but at the end: the file is damaged then.
-    """
-    return _each(path, decode_event)
-
-
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Return the events as JSON types, in order. Raises as `each_event`."""
-    return list(_each(path, lambda line, _: _OBJECT.decode(line)))
+    """Return the events as JSON types, in order. Raises as `each_line`."""
+    return list(each_line(path, lambda line, _: _OBJECT.decode(line)))
 
 
-def _each(path: Path, decode: Callable[[bytes, int], LineT]) -> Iterator[LineT]:
+def each_line(path: Path, decode: Callable[[bytes, int], LineT]) -> Iterator[LineT]:
+    """Yield what a function makes of each line and its number, without a broken last line (the process was killed while
+    writing it).
+
+    One after the other, as a journal of weeks has gigabytes. Raises OSError, what the function does, and ValueError for
+    a line that is no JSON anywhere but at the end: the file is damaged then.
+    """
     broken = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -321,43 +280,9 @@ def _line(record: Mapping[str, Any]) -> bytes:
     return text.encode(errors="replace") + b"\n"  # a path may hold what is no text
 
 
-def _mend_end(path: Path) -> None:
-    """Cut off a last line that is unfinished; end one that lacks only its line feed."""
-    if not path.exists() or path.is_symlink():
-        return
-    with path.open("r+b") as file:
-        begin = _last_line(file)
-        file.seek(begin)
-        line = file.read()
-        try:
-            _OBJECT.decode(line)
-        except (*NOT_JSON, RecursionError):
-            file.truncate(begin)
-        else:
-            file.write(b"\n")
-
-
-def _last_line(file: IO[bytes]) -> int:
-    """Return where the text after the last line feed begins."""
-    end = file.seek(0, os.SEEK_END)
-    while end > 0:
-        begin = max(0, end - _TAIL_BYTES)
-        file.seek(begin)
-        found = file.read(end - begin).rfind(b"\n")
-        if found >= 0:
-            return begin + found + 1
-        end = begin
-    return 0
-
-
-MOST_BYTES = 64 << 20
-"""Of config.json and summary.json: of a run with thousands of members they are far smaller."""
-
-
 def read_object(path: Path, if_missing: str) -> dict[str, Any]:
     """Return the JSON object in a file. Raises ConfigError; if there is no such file, with the text `if_missing`."""
     try:
-        _check_file(path, MOST_BYTES)
         data = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(if_missing) from None
@@ -370,33 +295,24 @@ def read_object(path: Path, if_missing: str) -> dict[str, Any]:
     return data
 
 
-def journal_events(folder: Path) -> Iterator[Event]:
-    """Yield the events of a run's journal in order. Raises ConfigError."""
+def was_saved(folder: Path) -> bool:
+    """Return whether a run has had a checkpoint. One that goes on from its only one notes `resume` in its place.
+
+    Raises ConfigError.
+    """
     path = RunFolder(folder).journal
     try:
-        _check_file(path)
-        yield from each_event(path)
-    except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"{folder} is not the folder of a run: it has no {path.name}") from None
-    except ConfigError:
-        raise
+        lines = each_line(path, lambda line, _: _KIND.decode(line)) if path.exists() else ()
+        return any(one.event in ("checkpoint", "resume") for one in lines)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{folder} is not the folder of a run: {_reason(error)}") from error
 
 
-def was_saved(folder: Path) -> bool:
-    """Return whether a run has had a checkpoint. One that goes on from its only one notes `resume` in its place."""
-    events = journal_events(folder) if RunFolder(folder).journal.exists() else ()
-    return any(isinstance(event, CheckpointWritten | Resume) for event in events)
+class _Kind(msgspec.Struct):
+    event: str
 
 
-def _check_file(path: Path, most_bytes: int | None = None) -> None:
-    """Check that a file can be read to its end, which devices and pipes do not have. Raises OSError or ValueError."""
-    facts = path.stat()
-    if not stat.S_ISREG(facts.st_mode):
-        raise ValueError(f"{path.name} is no regular file")
-    if most_bytes is not None and facts.st_size > most_bytes:
-        raise ValueError(f"{path.name} has {facts.st_size:,} bytes, more than {most_bytes:,}")
+_KIND = msgspec.json.Decoder(_Kind)
 
 
 def _reason(error: Exception) -> str:

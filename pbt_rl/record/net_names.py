@@ -10,16 +10,12 @@
 N numbers in the flat vector of a network's parameters.
 
 The file: the header's length (8 bytes, little endian), the header (JSON: name -> dtype, shape, first and last byte;
-texts under `__metadata__`), the arrays one after the other. Reading executes nothing and trusts nothing. The library
-reads; it does not write, so that the bytes are copied once, outside of the interpreter's lock, and hashed and written
-from that copy.
+texts under `__metadata__`), the arrays one after the other. Reading executes nothing and trusts nothing.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,10 +25,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
 
-from pbt_rl.errors import CheckpointBroken, ConfigError
-from pbt_rl.record.headers import header_from_metadata
-from pbt_rl.wire.store import SnapshotHeader
+from pbt_rl.errors import ConfigError
 
 METADATA = "__metadata__"
 DTYPES = {
@@ -49,32 +44,14 @@ DTYPES = {
     "U8": "|u1",
     "BOOL": "|b1",
 }
-CODES = {dtype: code for code, dtype in DTYPES.items()}
 LENGTH_BYTES = 8
 
 
-class Packer:
-    """Makes files in one block of memory that it keeps, so that files of one size cost no new memory."""
-
-    def __init__(self) -> None:
-        self._block: NDArray[np.uint8] = np.empty(0, np.uint8)
-
-    def pack(self, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> memoryview:
-        """Return the bytes of a file, valid until the next call. Raises MemoryError."""
-        # The widest first: then every array lies at a multiple of its item's size.
-        ordered = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
-        header = _header(ordered, metadata)
-        size = len(header) + sum(array.nbytes for array in ordered.values())
-        if self._block.size < size:
-            self._block = np.empty(size, np.uint8)
-        block = self._block[:size]
-        block[: len(header)] = np.frombuffer(header, np.uint8)
-        offset = len(header)
-        for array in ordered.values():
-            target = np.ndarray(array.shape, array.dtype, buffer=block.data, offset=offset)
-            np.copyto(target, array)
-            offset += array.nbytes
-        return block.data
+def pack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
+    """Return the bytes of a file. Raises MemoryError."""
+    contiguous = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
+    data: bytes = save(contiguous, dict(metadata))
+    return data
 
 
 def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
@@ -103,21 +80,6 @@ class _Texts(msgspec.Struct, rename={"metadata": METADATA}):
 
 
 _HEADER = msgspec.json.Decoder(_Texts)
-
-
-def _header(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
-    entries: dict[str, Any] = {METADATA: dict(metadata)}
-    offset = 0
-    for name, array in arrays.items():
-        entries[name] = {
-            "dtype": CODES[array.dtype.str],
-            "shape": array.shape,
-            "data_offsets": (offset, offset + array.nbytes),
-        }
-        offset += array.nbytes
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % LENGTH_BYTES)
-    return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -170,17 +132,6 @@ class Misfit:
         return f"{self.name}: has {self.has}, wanted {self.wanted}"
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """A member's arrays with those of a file laid over them."""
-
-    arrays: dict[str, NDArray[Any]]
-    loaded: tuple[str, ...]
-    """Names in the file."""
-    skipped: tuple[str, ...]
-    """Names that were asked for and not loaded, each with the reason."""
-
-
 def to_tensors(arrays: Arrays, names: NetNames) -> dict[str, NDArray[Any]]:
     """Return views of a member's arrays by the names of a file. Nothing is copied."""
     moments = [name for name, array in arrays.items() if name != PARAM and array.shape == (names.size,)]
@@ -210,79 +161,15 @@ def from_tensors(path: Path, tensors: Arrays, names: NetNames) -> dict[str, NDAr
     arrays |= {name: np.zeros(names.size, np.float32) for name in (PARAM, *moments)}
     arrays |= {"optimizer_steps": np.zeros((), np.float64), "lr_factor": np.zeros((), np.float32)}
     targets = to_tensors(arrays, names)
-    if found := _misfits(tensors, targets, ALL):
-        raise ConfigError(_message(path, found))
+    if found := misfits(tensors, targets, ALL):
+        raise ConfigError(misfit_text(path, found))
     for name, target in targets.items():
         np.copyto(target, tensors[name])
     return arrays
 
 
-@dataclass(frozen=True)
-class Saved:
-    """What a file of a member, or one of weights alone, holds. path: for messages."""
-
-    path: Path
-    tensors: Arrays
-    header: SnapshotHeader | None
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each weight, by its name in the network."""
-        return {
-            name.removeprefix(WEIGHTS): array.shape
-            for name, array in self.tensors.items()
-            if name.startswith(WEIGHTS)
-        }
-
-
-def fit(
-    saved: Saved,
-    names: NetNames,
-    onto: Arrays,
-    *,
-    strict: bool,
-    optimizer: bool = True,
-    normalisers: bool = True,
-) -> Fitted:
-    """Lay what was saved over copies of a member's arrays (fresh ones, say).
-
-    strict: all that is asked for must be there and fit. Otherwise whatever fits by name, shape and dtype is loaded. The
-    optimiser's state is loaded as a whole or not at all, as moments and step counts of two origins would be wrong for
-    each other; so are the statistics of one observation.
-
-    Raises ConfigError with the layers if it (strict) does not fit, and for what is loaded and not finite.
-    """
-    tensors = saved.tensors
-    arrays = {name: array.copy() for name, array in onto.items()}
-    targets = to_tensors(arrays, names)
-    asked = (WEIGHTS, *([OPTIMIZER] if optimizer else []), *([NORMALISERS] if normalisers else []))
-    found = _misfits(tensors, targets, asked)
-    if strict and found:
-        raise ConfigError(_message(saved.path, found))
-    spoilt = {_group(misfit.name) for misfit in found}
-    fitting = {name for name in targets if name.startswith(asked)} & tensors.keys()
-    loaded = sorted(name for name in fitting if _group(name) not in spoilt)
-    _check_finite(saved.path, {name: tensors[name] for name in loaded})
-    for name in loaded:
-        np.copyto(targets[name], tensors[name])
-    reasons = {name: f"{name}: others of {_group(name)} do not fit" for name in fitting - set(loaded)}
-    reasons |= {misfit.name: str(misfit) for misfit in found}
-    return Fitted(arrays, tuple(loaded), tuple(reasons[name] for name in sorted(reasons)))
-
-
-def read_saved(path: Path) -> Saved:
-    """Read a file. Raises ConfigError if it cannot be read or is damaged."""
-    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a path that no file can have
-        raise ConfigError(f"{path} is not a file: give a safetensors file of a member")
-    try:
-        tensors, metadata = unpack(path.read_bytes())
-        return Saved(path, tensors, header_from_metadata(metadata))
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise CheckpointBroken(f"{path} cannot be used: {error}") from error
-
-
-def _check_finite(path: Path, tensors: Arrays) -> None:
+def check_finite(path: Path, tensors: Arrays) -> None:
+    """Check arrays of a file. Raises ConfigError for numbers that are not finite."""
     broken = [name for name, array in tensors.items() if not np.isfinite(array).all()]
     if broken:
         raise ConfigError(
@@ -291,7 +178,7 @@ def _check_finite(path: Path, tensors: Arrays) -> None:
         )
 
 
-def _misfits(has: Arrays, wanted: Arrays, prefixes: tuple[str, ...]) -> list[Misfit]:
+def misfits(has: Arrays, wanted: Arrays, prefixes: tuple[str, ...]) -> list[Misfit]:
     """Compare what a file has with what is wanted. One entry stands for a prefix of which the file has nothing."""
     found = []
     for prefix in prefixes:
@@ -310,16 +197,8 @@ def _described(array: NDArray[Any]) -> str:
     return f"{array.shape} {array.dtype.name}"
 
 
-def _group(name: str) -> str:
-    """Return what is loaded together with this name: the whole optimiser, the statistics of one observation."""
-    if name.startswith(OPTIMIZER):
-        return f"{OPTIMIZER}*"
-    if name.startswith(NORMALISERS) and name.count(".") > 1:
-        return f"{NORMALISERS}*.{name.split('.', 2)[2]}"
-    return name
-
-
-def _message(path: Path, found: Sequence[Misfit]) -> str:
+def misfit_text(path: Path, found: Sequence[Misfit]) -> str:
+    """Return the message about a file that does not fit."""
     lines = [str(misfit) for misfit in found[:MAX_LINES]]
     more = [f"and {len(found) - MAX_LINES} more"] if len(found) > MAX_LINES else []
     return "\n  ".join([f"{path} does not fit the network of this run:", *lines, *more])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pbt_rl.extras import Command
 
-NEEDS = ("pbt_rl.pbt.history", "pbt_rl.control")
+NEEDS = ("pbt_rl.pbt.history", "pbt_rl.control", "pbt_rl.journals")
 WITHOUT_TORCH = True
 FIGURES = "pbt_rl.report.images"
-"""The process that draws figures for TensorBoard (`display.tensorboard`)."""
+"""The process that draws figures for TensorBoard."""
 COMMANDS = (
     Command(
         "report",

@@ -6,7 +6,6 @@ import os
 import pickle
 from pathlib import Path
 
-from pbt_rl.display.tensorboard import DrawingSetup
 from pbt_rl.procs.child import begin_child
 
 NAMES = ("objective", "evaluations", "forest", "schedules")
@@ -26,11 +25,10 @@ def images(run: Path) -> dict[str, bytes]:
 
 def main() -> None:
     """Draw the figures of the run into the file, both passed by the parent."""
-    _, setup = begin_child()
-    assert isinstance(setup, DrawingSetup)
-    os.nice(setup.priority)
-    with os.fdopen(setup.descriptor, "wb") as file:
-        pickle.dump(images(setup.run), file)
+    _, (run, descriptor, niceness) = begin_child()
+    os.nice(niceness)
+    with os.fdopen(descriptor, "wb") as file:
+        pickle.dump(images(run), file)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from pbt_rl.journals.events import Event, Round
 from pbt_rl.pbt.decisions import MemberReport
-from pbt_rl.pbt.events import Event, Round
 from pbt_rl.pbt.history.lineage import mean
 from pbt_rl.pbt.hypers import Values
 

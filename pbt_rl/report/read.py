@@ -14,9 +14,7 @@ from msgspec import Meta
 from pbt_rl.control.options import number_of_controls
 from pbt_rl.display.ranking import GPU_LEARNING, WAITING
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.changes import Change, changes
-from pbt_rl.pbt.decisions import Decision, MemberReport
-from pbt_rl.pbt.events import (
+from pbt_rl.journals.events import (
     ActorRestart,
     End,
     Evaluation,
@@ -29,11 +27,13 @@ from pbt_rl.pbt.events import (
     SlotChange,
     Start,
 )
+from pbt_rl.journals.reading import journal_events
+from pbt_rl.pbt.changes import Change, changes
+from pbt_rl.pbt.decisions import Decision, MemberReport
 from pbt_rl.pbt.history.lineage import Lineage, Node, mean
 from pbt_rl.pbt.history.noise import Noise
 from pbt_rl.pbt.records import Whole, converted, finite
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.journal import journal_events
 from pbt_rl.report.light import light
 from pbt_rl.report.resumes import uninterrupted
 

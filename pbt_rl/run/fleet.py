@@ -16,8 +16,7 @@ from typing import Any, Never, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.procs.child import Child
-from pbt_rl.procs.stacks import StackDumps
+from pbt_rl.procs.child import Child, StackDumps
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.awake import AwakeClock
 from pbt_rl.run.memory import Matchups, Memory, Start
@@ -185,7 +184,7 @@ class ProcessFleet(LocalFleet):
         super().__init__(resolved, start, matchups, pool)
         self._spare = spare
         self._logs = log_folder(resolved)
-        self._stacks = StackDumps(self._logs, lambda: [*self.learners, *self.actors])
+        self._stacks = StackDumps(lambda: [*self.learners, *self.actors])
         self._timeout = resolved.config.actor_timeout_seconds
         self._learner_timeout = resolved.config.learner_timeout_seconds
         self._awake = AwakeClock()
@@ -209,19 +208,20 @@ class ProcessFleet(LocalFleet):
         self.memory.heartbeats[pack].begin()
         setup = self.memory.learners[pack]
         label = f"learner {pack} ({setup.plan.device})"
-        log, stacks_fd = self._log(f"learner_{pack}"), self._stacks.fd
+        log = self._log(f"learner_{pack}")
         spare, self._spare = self._spare, None
         if spare is not None and spare.exit_code() is None:
-            spare.begin(label, setup, setup.fds, log, stacks_fd)
-            return spare
-        return Child(LEARNER, label, setup, setup.fds, log, stacks_fd)
+            spare.begin(label, setup, setup.fds, log)
+            begun: LearnerChild = spare
+            return begun
+        return Child(LEARNER, label, setup, setup.fds, log)
 
     def _start_actor(self, index: int) -> ActorChild:
         record = self.memory.actors[index]
         for box in record.boxes:
             box.begin_life()
-        log, stacks_fd = self._log(f"actor_{index}"), self._stacks.fd
-        return Child("pbt_rl.wire.actor", f"actor {index}", record.setup, record.setup.fds, log, stacks_fd)
+        log = self._log(f"actor_{index}")
+        return Child("pbt_rl.wire.actor", f"actor {index}", record.setup, record.setup.fds, log)
 
     def _log(self, name: str) -> Path | None:
         return None if self._logs is None else self._logs / f"{name}.log"

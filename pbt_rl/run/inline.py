@@ -26,11 +26,10 @@ from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.errors import RunFailed, environment_code
 from pbt_rl.learner.learner import Learner
-from pbt_rl.procs.child import ChildFailed
+from pbt_rl.procs.child import ChildFailed, StackDumps
 from pbt_rl.procs.signals import in_main_thread
-from pbt_rl.procs.stacks import StackDumps
 from pbt_rl.record.journal import as_json_types
-from pbt_rl.run.fleet import GRACE_SECONDS, Event, LocalFleet, Notice, Received, log_folder
+from pbt_rl.run.fleet import GRACE_SECONDS, Event, LocalFleet, Notice, Received
 from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.actor import Actor
@@ -120,7 +119,7 @@ class InlineFleet(LocalFleet):
         self._notices: list[Notice] = []
         """Not told yet."""
         self._said_unsaved = False
-        self._stacks = StackDumps(log_folder(resolved), list)
+        self._stacks = StackDumps(list)
 
     def _start_pack(self, number: int) -> InlinePack:
         there, back = deque[bytes](), deque[bytes]()

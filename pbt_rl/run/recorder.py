@@ -38,7 +38,7 @@ from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.games import games
 from pbt_rl.run.opponents import opponents
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.resuming import Continued, FirstStates, fitting_state
+from pbt_rl.run.resuming import Continued, FirstStates
 from pbt_rl.run.views import discard_warning, late_comparison_warning
 from pbt_rl.wire.messages import Applied
 
@@ -91,7 +91,6 @@ class Recorder:
         self._saved = continued is not None
         late: list[Evaluation] = []
         if continued is not None:
-            folder.remove_drafts()
             position = continued.record["journal"]
             late = games().recorded_late(folder.journal, position, continued.checkpoint.frames)
             cut_journal(folder.journal, position)
@@ -103,15 +102,17 @@ class Recorder:
             )
         self._sinks = start_sinks(config, folder, seconds, self.remark)
         self._journal = Journal(folder.journal, warn=self._terminal.event)
-        with fitting_state(folder):
-            self._tensorboard = TensorBoard(
-                folder,
-                config.members,
-                config_json=json.dumps(to_json(config), indent=2),
-                warn=self.remark,
-                figures=config.figures,
-                resumed=None if continued is None else continued.record["tensorboard"],
-            )
+        population = self._population
+        self._tensorboard = TensorBoard(
+            folder,
+            config.members,
+            config_json=json.dumps(to_json(config), indent=2),
+            warn=self.remark,
+            figures=config.figures,
+            resumed=None
+            if continued is None
+            else [population.frames, *(m.frames for m in population.members)],
+        )
         if continued is None:
             self._journal.start(to_json(config), config.seed, self._resolved.spec)
             self._journal.initial([member.initial for member in self._population.members])
@@ -141,7 +142,6 @@ class Recorder:
         self._journal.sync()
         return {
             "journal": self._journal.position(),
-            "tensorboard": self._tensorboard.state(),
             "config": to_json(self._resolved.config),
             "evaluation": None if self._evaluation is None else asdict(self._evaluation),
         }

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pbt_rl.config import Config, check_schedule_of_learning_rate
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, probe
-from pbt_rl.errors import ConfigError, environment_code, require
+from pbt_rl.errors import environment_code, require
 from pbt_rl.extras import load_object, offered
 from pbt_rl.learner.build import check_network, network_sees
 from pbt_rl.learner.simulators import simulators
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.entry import Ingredients
-from pbt_rl.pbt.events import Event
 from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table, with_shaping
 from pbt_rl.pbt.registry import controller_entry
-from pbt_rl.pbt.start import Started, read_rows
 from pbt_rl.pbt.state import restore_state
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
 from pbt_rl.population.population import Population
-from pbt_rl.record.journal import journal_events
 from pbt_rl.run.opponents import opponents
 
 
@@ -58,19 +54,10 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
             budget_frames=config.train_for_frames,
             options=config,
             settings=config.controller_option,
-            events=_recorded(config, entry.follows) if entry.follows else (),
         )
     )
-    if pbt.start_values:
-        require(
-            not entry.follows,
-            "pbt.start-values",
-            pbt.start_values[0],
-            "a recorded run gives the first values",
-        )
-        controller = Started(controller, read_rows(pbt.start_values, tuned, config.num_policies))
-    for around in offered("pbt_rl", "AROUND"):
-        controller = load_object(around)(controller, config, entry)
+    for around in (*offered("pbt_rl.pbt", "AROUND"), *offered("pbt_rl", "AROUND")):
+        controller = load_object(around)(controller, config, entry, tuned)
     return controller
 
 
@@ -84,17 +71,6 @@ def resumed_controller(config: Config, table: Mapping[str, HyperSpec], seed: int
     controller.initial(config.members)  # prepares it for so many members; their values are those of the run
     restore_state(controller, state, "controller")
     return controller
-
-
-def _recorded(config: Config, option: str) -> Sequence[Event]:
-    """Return the journal of the run that an option of a group names. Raises ConfigError."""
-    group, _, name = option.partition(".")
-    run = getattr(getattr(config, group), name)
-    require(run != "", option, repr(run), "give the folder of a recorded run")
-    try:
-        return list(journal_events(Path(run)))
-    except ConfigError as error:
-        raise ConfigError(f"--{option} {run} cannot be used: {error}") from error
 
 
 @dataclass(frozen=True)

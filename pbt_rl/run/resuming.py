@@ -153,7 +153,6 @@ class _SavedRecord:
     """Where the files of the record stood."""
 
     journal: Whole
-    tensorboard: dict[str, Any]
 
 
 @dataclass(frozen=True)

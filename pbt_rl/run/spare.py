@@ -1,19 +1,19 @@
-"""A learner that loads torch while its run is still being planned: the start of a run waits for either, not for both.
+"""A learner that may load torch while its run is still being planned: an extra starts it (`SPARE`).
 
 Imports nothing that takes long.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from pbt_rl.procs.child import Waiting
+from pbt_rl.extras import offered
 
 LEARNER = "pbt_rl.learner.learner"
-SpareLearner = Waiting[Any, Any]
+SpareLearner = Any
+"""A `Child` that waits. `begin(label, setup, fds, log)`: what a child is told at its start; `discard()`: end it."""
 
 
 def spare_learner() -> SpareLearner | None:
-    """Start a learner that waits for its setup; None if there is only one core, on which it would gain nothing."""
-    return Waiting(LEARNER) if len(os.sched_getaffinity(0)) > 1 else None
+    """Start a learner that waits for its setup; None if there is nothing to gain, or nobody who does."""
+    return next((start(LEARNER) for start in offered("pbt_rl", "SPARE")), None)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from pbt_rl.display.scalars import Scalars, evaluation_scalars, population_scalars
 from pbt_rl.display.view import RunView
 
 FOLDER = "tracking"
@@ -88,3 +89,8 @@ class Ended:
     """The last thing in the pipe, if the run was not killed. why: it ended."""
 
     why: str
+
+
+def tracked_scalars(view: RunView) -> Scalars:
+    """Return tag -> value of the population for trackers, which are told the newest evaluation with every view."""
+    return population_scalars(view) | evaluation_scalars(view.evaluation)

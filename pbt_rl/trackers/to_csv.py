@@ -11,10 +11,10 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pbt_rl.display.scalars import member_scalars, tracked_scalars
+from pbt_rl.display.scalars import member_scalars
 from pbt_rl.display.view import RunView
 from pbt_rl.record.append import AppendFile, Outage
-from pbt_rl.trackers.base import TrackedRun
+from pbt_rl.trackers.base import TrackedRun, tracked_scalars
 
 Row = Mapping[str, object]
 TIME = "seconds"

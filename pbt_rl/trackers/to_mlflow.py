@@ -16,9 +16,9 @@ from typing import Any
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
 
-from pbt_rl.display.scalars import member_scalars, tracked_scalars, value_tag
+from pbt_rl.display.scalars import member_scalars, value_tag
 from pbt_rl.display.view import RunView
-from pbt_rl.trackers.base import TrackedRun, run_id
+from pbt_rl.trackers.base import TrackedRun, run_id, tracked_scalars
 
 EXPERIMENT = "pbt_rl"
 BATCH = 1000

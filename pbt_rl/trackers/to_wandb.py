@@ -11,9 +11,9 @@ from typing import Any
 
 import wandb
 
-from pbt_rl.display.scalars import member_scalars, tracked_scalars, value_tag
+from pbt_rl.display.scalars import member_scalars, value_tag
 from pbt_rl.display.view import MemberView, RunView
-from pbt_rl.trackers.base import TrackedRun, run_id
+from pbt_rl.trackers.base import TrackedRun, run_id, tracked_scalars
 
 PROJECT = "pbt_rl"
 FRAMES = "frames"

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.journals.events import Event, Start
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.events import Event, Start
 from pbt_rl.pbt.history.decide import Mismatch, audit_decisions
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.member import MemberRecord
@@ -153,7 +153,8 @@ def run(
         top: int = getattr(controller, "highest_rung_frames", 0)
         highest = f"where the highest rung of {type(controller).__name__} ends"
         needs(steps >= top, "steps", steps, f"give {top} or more, {highest}")
-        evaluated = controller.evaluation.episodes if isinstance(controller, PbtController) else 0
+        before = controller.evaluation if isinstance(controller, PbtController) else None
+        evaluated: int = getattr(before, "episodes", 0)
         needs(window >= evaluated, "window", window, f"give {evaluated} or more, as its evaluation has")
         if state is not None:
             _check_saved(controller)
@@ -203,7 +204,7 @@ def audit(
     folder: of `run(folder=...)`. controller: the space of the run, or its controller, made anew. explore: as in the
     run. Raises ConfigError.
     """
-    from pbt_rl.record.journal import journal_events  # noqa: PLC0415
+    from pbt_rl.journals.reading import journal_events  # noqa: PLC0415
 
     events = list(journal_events(Path(folder)))
     start = events[0] if events else None
@@ -255,7 +256,8 @@ def _clear(journal: Path) -> None:
 
     Raises ConfigError for the record of anything else.
     """
-    from pbt_rl.record.journal import cut_journal, journal_events  # noqa: PLC0415
+    from pbt_rl.journals.reading import journal_events  # noqa: PLC0415
+    from pbt_rl.record.journal import cut_journal  # noqa: PLC0415
 
     if not journal.exists():
         return

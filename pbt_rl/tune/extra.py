@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NEEDS = ("pbt_rl.pbt.history",)
+NEEDS = ("pbt_rl.pbt.history", "pbt_rl.pbt.own", "pbt_rl.pbt.repairs", "pbt_rl.journals")
 WITHOUT_TORCH = True
 PUBLIC = "tune"
 """Name in `pbt_rl`."""

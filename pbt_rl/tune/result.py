@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pbt_rl.pbt.history.lineage import Lineage
-from pbt_rl.pbt.hypers import HyperSpec, Values, decode
+from pbt_rl.pbt.hypers import HyperSpec, Values
+from pbt_rl.tune.nested import decode
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,12 @@ from typing import Any, TypeGuard
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.exploit import Gap, Truncation
-from pbt_rl.pbt.explore import CustomExplore, Explore, ExplorePipeline, PerturbFactors
-from pbt_rl.pbt.hypers import HyperSpec, Scale, Values, choice_spec, decode, meaning
-from pbt_rl.pbt.own import named
+from pbt_rl.pbt.explore import Explore, PerturbFactors
+from pbt_rl.pbt.hypers import HyperSpec, Scale, Values, choice_spec, meaning
+from pbt_rl.pbt.own.checks import named
+from pbt_rl.pbt.own.rules import CustomExplore
 from pbt_rl.pbt.ready import Synchronous
+from pbt_rl.tune.nested import decode
 
 LOG_RATIO = 100.0
 """Of the ends of a range: from here on it is tuned on a logarithmic scale."""
@@ -85,8 +87,7 @@ def space_controller(table: Mapping[str, HyperSpec], steps: int, seed: int, rule
     """Return PBT: by default ten comparisons; the worst quarter copies the best, values move by 1.2 or 0.8."""
     explore: Explore = PerturbFactors({n: spec for n, spec in table.items() if spec.tuned}, rules.factors)
     if rules.explore is not None:
-        own = CustomExplore(_of_meanings(rules.explore, table), table)
-        explore = ExplorePipeline((explore, own), until_change=False)
+        explore = CustomExplore(_of_meanings(rules.explore, table), table, explore)
     return PbtController(
         table,
         seed,

@@ -12,10 +12,11 @@ from pbt_rl.errors import RunFailed
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Controller, PopulationReport, StateKey, values_of
 from pbt_rl.pbt.history.lineage import Lineage
-from pbt_rl.pbt.hypers import HyperSpec, decode
+from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.population.slots import Candidate, SlotAssigner
+from pbt_rl.tune.nested import decode
 from pbt_rl.tune.progress import MemberProgress, Progress
 from pbt_rl.tune.result import Evaluation, Outcome, Result
 from pbt_rl.tune.saving import RunState

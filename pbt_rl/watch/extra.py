@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pbt_rl.extras import Command
 
-NEEDS = ("pbt_rl.report", "pbt_rl.pbt.history")
+NEEDS = ("pbt_rl.report", "pbt_rl.pbt.history", "pbt_rl.journals")
 WITHOUT_TORCH = True
 COMMANDS = (
     Command(

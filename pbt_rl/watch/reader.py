@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.events import Event, Start, decode_event
+from pbt_rl.journals.events import Event, Start, decode_event
 from pbt_rl.record.claim import is_held
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.report.light import light

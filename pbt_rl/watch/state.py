@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from pbt_rl.display.ranking import busy_shares
 from pbt_rl.display.terminal import in_words
+from pbt_rl.journals.events import Event, Progress
 from pbt_rl.pbt.changes import DecisionName
-from pbt_rl.pbt.events import Event, Progress
 from pbt_rl.pbt.history.lineage import Node
 from pbt_rl.report.lanes import Layout, ancestors
 from pbt_rl.report.read import History, Point

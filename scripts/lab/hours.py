@@ -16,9 +16,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from pbt_rl.pbt.events import Round
+from pbt_rl.journals.events import Round
+from pbt_rl.journals.reading import journal_events
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.journal import journal_events
 from pbt_rl.record.saved import read_config
 from pbt_rl.simulators.options import SimulatorOptions
 

@@ -9,7 +9,7 @@ SAMPLER, TRAINER, LEARNER = (f"tests/learner/test_{name}.py" for name in ("sampl
 RETURNS, OPTIM, SELECTION, PB2 = (
     "tests/algos/test_returns.py",
     "tests/algos/test_optim.py",
-    "tests/pbt/test_selection.py",
+    "tests/pbt/published/test_selection.py",
     "tests/pbt/pb2/test_pb2.py",
 )
 SHARES = "tests/population/test_shares.py"

@@ -6,9 +6,9 @@ import pytest
 
 from pbt_rl.audit.recorded import audit
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.events import Event
+from pbt_rl.journals.events import Event
+from pbt_rl.journals.reading import journal_events
 from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.record.journal import journal_events
 from pbt_rl.run.resolved import build_controller
 from tests.helpers import journals
 

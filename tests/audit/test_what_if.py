@@ -11,9 +11,9 @@ from pbt_rl.audit.what_if import decide_again, what_if, with_rules
 from pbt_rl.config import Config
 from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.events import Initial, Round
+from pbt_rl.journals.events import Initial, Round
+from pbt_rl.journals.reading import journal_events
 from pbt_rl.plan import Machine
-from pbt_rl.record.journal import journal_events
 from pbt_rl.run import resolved
 from pbt_rl.run.resolved import ResolvedRun, build_controller, value_table
 

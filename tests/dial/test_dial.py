@@ -12,9 +12,9 @@ from pbt_rl.dial import dial
 from pbt_rl.dial.measure import Episodes, Trial, tried_run
 from pbt_rl.errors import ConfigError
 from pbt_rl.given.files import written
-from pbt_rl.pbt.events import Round
+from pbt_rl.journals.events import Round
+from pbt_rl.journals.reading import journal_events
 from pbt_rl.record.folder import RunFolder, to_json
-from pbt_rl.record.journal import journal_events
 from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.train import resolve
 

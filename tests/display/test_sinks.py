@@ -14,7 +14,7 @@ def test_what_an_extra_declares_is_checked_and_started(monkeypatch):
         extras, "discover", lambda _package: [SimpleNamespace(SINKS="place"), SimpleNamespace()]
     )
     monkeypatch.setattr(view, "import_module", {"place": module}.__getitem__)
-    config = Config(env="toy/identity", track=("csv",))
+    config = Config(env="toy/identity")
     view.check_sinks(config)
     assert asked == [config]
     assert view.start_sinks(config, "folder", 3.0, print) == [(config, "folder", 3.0, print)]

@@ -17,7 +17,7 @@ from PIL import Image
 
 import pbt_rl
 from pbt_rl.config import Config
-from pbt_rl.display.scalars import population_scalars, tracked_scalars
+from pbt_rl.display.scalars import population_scalars
 from pbt_rl.display.view import Evaluation
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.errors import ConfigError
@@ -191,7 +191,10 @@ def test_the_end_of_a_run_waits_only_while_it_may(run):
         os.kill(process, 0)
 
 
+@pytest.mark.extra("pbt_rl/trackers")
 def test_trackers_are_told_with_every_view_and_the_population_stays_as_it_is():
+    from pbt_rl.trackers.base import tracked_scalars
+
     shown = view(member(0, 1.0))
     assert tracked_scalars(shown) == population_scalars(shown)
     told = replace(shown, evaluation=Evaluation(100, 200, 3, 1, 5.0, 1.0, 20))

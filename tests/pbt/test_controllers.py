@@ -23,13 +23,11 @@ from pbt_rl.pbt.decisions import (
     decision_to_dict,
 )
 from pbt_rl.pbt.exploit import Gap, Truncation
-from pbt_rl.pbt.explore import CustomExplore
 from pbt_rl.pbt.hypers import HyperSpec, hyper_table, shaping_table
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.ready import Synchronous
 from pbt_rl.pbt.records import converted
 from pbt_rl.pbt.state import restore_state, save_state
-from pbt_rl.pbt.tournaments import BinaryTournament
 from tests.helpers.audits import lineage as lineage_class
 from tests.helpers.populations import build, member, report, scored
 
@@ -205,17 +203,21 @@ def quadratic(controller, steps=200, step_size=0.01, every=4):
     return max(score)
 
 
-def median_of_quadratic(copy, *, sigma, exploit=BinaryTournament):
+def median_of_quadratic(copy, *, sigma, exploit=None):
+    from pbt_rl.pbt.own.rules import CustomExplore
+    from pbt_rl.pbt.published.tournaments import BinaryTournament
+
     table = {name: HyperSpec(name, 1.0, 0.0, 10.0, "linear", tuned=True) for name in ("h0", "h1")}
     walk = CustomExplore(lambda v, rng: {n: x + rng.gauss(0, sigma) for n, x in v.items()}, table)
 
     def controller(seed):
-        rules = {"ready": Synchronous(4, 0, 1), "exploit": exploit(), "explore": walk}
+        rules = {"ready": Synchronous(4, 0, 1), "exploit": (exploit or BinaryTournament)(), "explore": walk}
         return PbtController(table, seed, **rules, copy=copy)
 
     return statistics.median(quadratic(controller(seed)) for seed in range(15))
 
 
+@pytest.mark.extra("pbt_rl/pbt/own", "pbt_rl/pbt/published")
 def test_the_quadratic_needs_weights_alone_to_be_copied():
     """T1: without explore it is the exchange of weights alone that leads beyond 1.2 - 0.81 = 0.39."""
     assert median_of_quadratic("both", sigma=0.0) == pytest.approx(0.39, abs=1e-3)
@@ -236,7 +238,14 @@ def test_what_is_copied(copy):
     assert decision.values == (worst if copy == "weights" else best)
 
 
-@pytest.mark.parametrize("exploit", ["truncation", "top-middle-bottom", "impala"])
+@pytest.mark.parametrize(
+    "exploit",
+    [
+        "truncation",
+        "top-middle-bottom",
+        pytest.param("impala", marks=pytest.mark.extra("pbt_rl/pbt/published")),
+    ],
+)
 def test_with_weights_alone_values_are_neither_copied_nor_explored(exploit):
     """The ablation of Jaderberg et al. (2017), section 4.4.3."""
     rules = {"exploit": exploit, "mutation_rate": 1.0, "explore_probability": 1.0, "replace_gap": 0.0}
@@ -265,6 +274,7 @@ def test_a_comparison_that_cannot_be_judged_yet_stays_due():
     assert isinstance(controller.observe(report(110, all_of_them))[0], Replace)
 
 
+@pytest.mark.extra("pbt_rl/pbt/published")
 def test_asynchronous_only_the_members_that_arrived_decide():
     controller = build(replace(PBT, ready="asynchronous", exploit="binary-tournament"), TABLE, seed=0)
     values = controller.initial(3)
@@ -299,7 +309,7 @@ def test_every_option_gives_a_controller_that_decides_and_resumes(options):
     assert Replace in kinds
 
 
-@pytest.mark.extra("pbt_rl/pbt/published", "pbt_rl/pbt/mf_pbt")
+@pytest.mark.extra("pbt_rl/pbt/published", "pbt_rl/pbt/mf_pbt", "pbt_rl/pbt/own")
 def test_options_that_do_not_fit_the_population():
     with pytest.raises(ConfigError, match=r"--pbt.exploit backtrack .* at least 5 members"):
         build(replace(PBT, exploit="backtrack"), TABLE, 0, num_members=4)
@@ -317,6 +327,7 @@ def doubled_rate(values, rng):
     return values | {"learning_rate": 2 * values["learning_rate"]}
 
 
+@pytest.mark.extra("pbt_rl/pbt/own")
 def test_a_users_function_comes_last():
     pbt = replace(
         PBT, exploit="truncation", mutation_rate=0.0, custom_explore="tests.pbt.test_controllers:doubled_rate"
@@ -328,7 +339,10 @@ def test_a_users_function_comes_last():
     assert decision.values == best | {"learning_rate": 2 * best["learning_rate"]}
 
 
-@pytest.mark.parametrize("exploit", ["truncation", "binary-tournament"])
+@pytest.mark.parametrize(
+    "exploit",
+    ["truncation", pytest.param("binary-tournament", marks=pytest.mark.extra("pbt_rl/pbt/published"))],
+)
 def test_the_surviving_root_ancestors_never_grow_and_greed_ends_with_one(exploit):
     """T10."""
     controller = build(replace(PBT, exploit=exploit, replace_gap=0.0), TABLE, seed=0, num_members=8)

@@ -10,10 +10,7 @@ from pbt_rl.config import Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.hypers import (
     HyperSpec,
-    boolean_spec,
     choice_spec,
-    decode,
-    flat_table,
     hyper_table,
     sample_prior,
     shaping_table,
@@ -96,35 +93,6 @@ def test_a_prior_without_a_logarithm_is_refused():
         sample_prior(HyperSpec("x", 0.5, 0.0, 1.0, "log", tuned=True), Random(0))
     with pytest.raises(ConfigError, match="upper end below 1"):
         sample_prior(HyperSpec("x", 0.5, 0.0, 1.0, "one_minus", tuned=True), Random(0))
-
-
-def test_nested_specs_come_back_as_they_were_written():
-    def number(default, scale="linear"):
-        return HyperSpec("", default, 0.0, 10.0, scale, tuned=True)
-
-    table = flat_table(
-        {
-            "betas": (number(0.5), number(0.25)),
-            "net": {"width": number(4.0, "integer"), "act": choice_spec("", ("relu", "tanh", None), None)},
-            "on": boolean_spec("", False),
-            "one": (number(1.0),),
-        }
-    )
-    assert list(table) == ["betas.0", "betas.1", "net.width", "net.act", "on", "one.0"]
-    assert all(name == spec.name for name, spec in table.items())
-    values = {name: spec.default for name, spec in table.items()}
-    assert decode(table, values) == {
-        "betas": (0.5, 0.25),
-        "net": {"width": 4, "act": None},
-        "on": False,
-        "one": (1.0,),
-    }
-    assert decode(table, {"on": 1.0, "net.act": 0.0}) == {"on": True, "net": {"act": "relu"}}
-
-
-def test_a_long_tuple_keeps_its_order():
-    table = flat_table({"x": tuple(HyperSpec("", float(i), 0, 99, "linear", tuned=True) for i in range(12))})
-    assert decode(table, {n: s.default for n, s in reversed(table.items())})["x"] == tuple(range(12))
 
 
 def test_a_choice_that_is_not_one_is_refused():

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from pbt_rl.display.scalars import member_scalars
 from pbt_rl.display.summary import summary
-from pbt_rl.display.tensorboard import layout
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
 from pbt_rl.pbt.objectives import ObjectiveWindow, mean, spread
@@ -102,7 +101,10 @@ def view(p):
     return RunView("e", "n", 1.0, 0, 0, 0.0, None, p.views(), 0, 0, 1, 0, 0, 0.0, 0, 0, {})
 
 
+@pytest.mark.extra("pbt_rl/charts")
 def test_displays_show_every_task():
+    from pbt_rl.charts.charts import layout
+
     p = population()
     take(p, (0, 0, 500.0))
     shown = view(p)

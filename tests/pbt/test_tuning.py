@@ -6,7 +6,7 @@ from pbt_rl.config import Config, Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import changed
 from pbt_rl.pbt.controllers import PbtController
-from pbt_rl.pbt.explore import CustomExplore, Perturb, PerturbFactors
+from pbt_rl.pbt.explore import Perturb, PerturbFactors
 from pbt_rl.pbt.hypers import OFF, Prior, hyper_table, sample_prior, shaping_table
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.run.resolved import value_table
@@ -188,8 +188,16 @@ def test_the_unroll_never_exceeds_the_rollout():
     [
         ("appo", "clip_ratio clip_value entropy_coef learning_rate max_grad_norm value_coef"),
         ("a3c", "entropy_coef learning_rate max_grad_norm value_coef"),
-        ("unreal", "entropy_coef learning_rate max_grad_norm value_coef"),
-        ("fun", "entropy_coef learning_rate max_grad_norm value_coef"),
+        pytest.param(
+            "unreal",
+            "entropy_coef learning_rate max_grad_norm value_coef",
+            marks=pytest.mark.extra("algos/unreal"),
+        ),
+        pytest.param(
+            "fun",
+            "entropy_coef learning_rate max_grad_norm value_coef",
+            marks=pytest.mark.extra("algos/fun"),
+        ),
     ],
 )
 def test_what_an_algorithm_does_not_read_is_not_tuned_by_default(algo, tuned):
@@ -197,7 +205,10 @@ def test_what_an_algorithm_does_not_read_is_not_tuned_by_default(algo, tuned):
     assert sorted(name for name, spec in table.items() if spec.tuned) == tuned.split()
 
 
+@pytest.mark.extra("pbt_rl/pbt/own")
 def test_a_function_of_ones_own_leaves_a_legal_value_that_is_not_tuned():
+    from pbt_rl.pbt.own.rules import CustomExplore
+
     table = chosen(hyper_table(Hypers(gamma=1.0)), ())
     values = {name: spec.default for name, spec in table.items()}
     moved = CustomExplore(lambda values, _: {n: 2 * x for n, x in values.items()}, table).mutate(

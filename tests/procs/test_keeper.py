@@ -13,7 +13,7 @@ import pytest
 
 from pbt_rl.procs import keeper
 from pbt_rl.procs.child import Child, Program, bound_to_us
-from pbt_rl.procs.keeper import BURST_BYTES, BYTES_PER_SECOND, FILE_BYTES, BoundedLog
+from pbt_rl.procs.keeper import FILE_BYTES, BoundedLog
 
 CODE = """
 import ctypes, os, signal, subprocess, sys, time
@@ -136,28 +136,6 @@ def test_a_log_is_rotated_and_keeps_the_newest_output(tmp_path, monkeypatch):
     assert len(list(path.parent.iterdir())) == 2
 
 
-def test_what_is_above_the_rate_is_left_out_and_counted(tmp_path, monkeypatch):
-    clock = Clock(monkeypatch)
-    path = tmp_path / "a.log"
-    log = BoundedLog(str(path), "actor 0")
-    chunk, chunks = b"z" * 100_000, 2000
-    for _ in range(chunks):
-        clock.now += 0.002
-        log.write(chunk)
-    log.write(b"the end")
-    log.catch_up()
-    seconds = 0.002 * chunks
-    text = path.with_name("a.log.1").read_bytes() + path.read_bytes()
-    assert len(text) < BURST_BYTES + seconds * BYTES_PER_SECOND + 200_000
-    assert text.endswith(b"the end")
-    left_out = [int(line.split()[1]) for line in text.splitlines() if line.startswith(b"[pbt_rl:")]
-    assert len(left_out) >= 3, "it goes on in between"
-    assert text.count(b"z") + sum(left_out) == len(chunk) * chunks
-    log.write(b"slow again")
-    assert path.read_bytes().endswith(b"the endslow again")
-    assert not log.behind
-
-
 def test_a_log_that_cannot_be_written_goes_on_later(tmp_path, monkeypatch):
     clock = Clock(monkeypatch)
     path = tmp_path / "run" / "logs" / "a.log"
@@ -168,7 +146,7 @@ def test_a_log_that_cannot_be_written_goes_on_later(tmp_path, monkeypatch):
     assert not path.parent.exists(), "not tried at every line"
     clock.now += keeper.RETRY_SECONDS
     log.write(b"third\n")
-    assert path.read_bytes().endswith(b"---\nfirst second third\n")
+    assert path.read_bytes().endswith(b"---\nthird\n")
     assert log.tail == b"first second third\n"
 
 
@@ -176,8 +154,6 @@ def test_a_full_disk_is_survived():
     log = BoundedLog("/dev/full", "actor 0")
     for _ in range(3):
         log.write(b"word ")
-    log.catch_up()
-    assert log.behind
     assert log.tail == b"word word word "
 
 
@@ -204,7 +180,7 @@ def test_a_child_that_prints_without_end_is_not_held_up(child, tmp_path, writabl
     assert one.exit_code() == 0
     if writable:
         size = sum(file.stat().st_size for file in folder.iterdir())
-        assert size < BURST_BYTES + 10 * BYTES_PER_SECOND
+        assert size <= 2 * FILE_BYTES
         assert (folder / "a.log").read_text().endswith("the last line")
 
 

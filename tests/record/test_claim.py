@@ -13,7 +13,7 @@ import pytest
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.claim import FolderLock, Held, claim_run_folder, is_held, left_aside
+from pbt_rl.record.claim import REPLACED, FolderLock, Held, claim_run_folder, is_held
 from pbt_rl.record.folder import config_from_json
 from tests.helpers.disks import fill, small_disk
 
@@ -37,6 +37,10 @@ def old_run(out):
 
 def names(out):
     return sorted(path.name for path in out.iterdir())
+
+
+def left_aside(out):
+    return list(out.glob(f".*.{REPLACED}.*"))
 
 
 @contextmanager
@@ -165,11 +169,6 @@ def test_a_replaced_run_is_put_back_after_the_new_one_was_killed(tmp_path, overw
 def test_a_run_that_was_killed_between_the_two_moves_is_put_back(tmp_path):
     weights = old_run(tmp_path)
     (tmp_path / "demo").rename(tmp_path / ".demo.replaced.1234")
-    claimed(tmp_path).release(failed=False)
-    assert weights.read_bytes() == b"old"
-    (tmp_path / "demo").rename(tmp_path / ".demo.replaced.1234")
-    (tmp_path / "demo").mkdir()
-    (tmp_path / "demo" / ".lock").touch()  # and before the config was there
     claimed(tmp_path).release(failed=False)
     assert weights.read_bytes() == b"old"
 
@@ -332,11 +331,13 @@ def test_a_run_that_is_just_being_replaced_is_left_to_that_process(tmp_path):
     assert weights.read_bytes() == b"old"
 
 
-def test_a_start_that_was_killed_before_the_config_is_no_hindrance(tmp_path):
-    (tmp_path / "demo").mkdir()
-    (tmp_path / "demo" / ".lock").touch()
-    (tmp_path / "demo" / ".config.json.123").touch()
+def test_a_start_that_was_killed_before_it_had_its_name_is_no_hindrance(tmp_path):
+    left = tmp_path / ".demo.new.1234"
+    left.mkdir()
+    (left / ".lock").write_text('{"pid": 1}')
+    starting = tmp_path / ".demo.new.5678"
+    starting.mkdir()  # another process locks it at this moment
     claim = claimed(tmp_path)
     assert not claim.existing
     claim.release(failed=True)
-    assert names(tmp_path) == []
+    assert names(tmp_path) == [starting.name]

@@ -10,7 +10,7 @@ import pytest
 import pbt_rl
 from pbt_rl.display.scalars import member_scalars, population_scalars
 from pbt_rl.population.stopping import Stop
-from pbt_rl.procs.stacks import StackDumps
+from pbt_rl.procs.child import StackDumps
 from pbt_rl.run.callbacks import Callbacks
 from tests.helpers.views import member, view
 
@@ -91,7 +91,7 @@ def test_stacks_are_not_asked_for_in_another_thread():
 
     def use():
         try:
-            StackDumps(None, list).close()
+            StackDumps(list).close()
         except ValueError as error:
             failed.append(error)
 

@@ -59,6 +59,7 @@ def test_the_end_is_known_of_searches_too(options, seconds):
     assert seconds_to_end(config(**options), population(200, 300), 10.0, 40.0) == seconds
 
 
+@pytest.mark.extra("pbt_rl/pbt/starts")
 def test_the_next_comparison_and_a_first_one_that_is_hours_away():
     long = config(pbt=PbtConfig(start_frames=500, period_frames=100), train_for_frames=10**9)
     controller = build_controller(long, value_table(long, {}), 0)

@@ -15,7 +15,7 @@ import storm  # noqa: E402
 import storm_checks  # noqa: E402
 from storm_counting import CheckedAdvantage  # noqa: E402
 
-from pbt_rl.display.events import EventFile  # noqa: E402
+from pbt_rl.display.tensorboard import EventFile  # noqa: E402
 from pbt_rl.envs.toys.counting import Counting  # noqa: E402
 
 
@@ -133,8 +133,12 @@ def test_curves_are_judged(tmp_path):
         file.close()
     assert storm_checks.curve_reasons(tmp_path) == ["back: x goes from step 9 to 8"]
     shutil.rmtree(tmp_path / "back")
-    (tmp_path / "good" / "events.out.tfevents.0.second").write_bytes(b"")
-    assert storm_checks.curve_reasons(tmp_path) == ["good has 2 event files"]
+    for last_step, reached in ((5, (7, 8)), (None, (8, 9))):
+        file = EventFile(tmp_path / "good", last_step)
+        for step in reached:
+            file.scalars({"x": 1.0}, step)
+        file.close()
+    assert storm_checks.curve_reasons(tmp_path) == ["good: x goes from step 8 to 8"]
 
 
 def test_files_that_nobody_knows_are_told(tmp_path):

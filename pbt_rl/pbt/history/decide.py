@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.journals.events import Event, Initial, Resume, Round
 from pbt_rl.pbt.decisions import Controller, Decision, PopulationReport
-from pbt_rl.pbt.events import Event, Initial, Resume, Round
 from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.state import save_state

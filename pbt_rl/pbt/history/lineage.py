@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.journals.events import Event, Initial, Progress, Round
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Decision, PopulationReport, StateKey, donor_of, values_of
-from pbt_rl.pbt.events import Event, Initial, Progress, Round
 from pbt_rl.pbt.hypers import Values
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pbt_rl.journals.events import Round
 from pbt_rl.pbt.decisions import Evaluate, Replace
-from pbt_rl.pbt.events import Round
-from pbt_rl.pbt.tournaments import welch_p
+from pbt_rl.pbt.published.tournaments import welch_p
 
 LEVEL = 0.05
 

@@ -92,12 +92,13 @@ class Ipbt(PbtController):
     def observe(self, report: PopulationReport) -> list[Decision]:
         """Do as PBT; beside a restart nobody falls back to weights of before it."""
         restarts, made = self.restarts, super().observe(report)
-        if self.restarts == restarts:
+        repairs = self._broken
+        if self.restarts == restarts or repairs is None:
             return made
         members = {m.member: m for m in report.members}
         decided = changes(made, {m.member: m.generation for m in report.members})
         return [
-            self._broken.restart(members[d.member], self._rng)
+            repairs.restart(members[d.member], self._rng)
             if change.weights == "copy" and change.shrink_perturb is None
             else d
             for d, change in zip(made, decided, strict=True)

@@ -15,7 +15,6 @@ from pbt_rl.pbt.decisions import MemberReport
 from pbt_rl.pbt.exploit import score
 from pbt_rl.pbt.explore import from_priors
 from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior, scale_within
-from pbt_rl.pbt.settings import within
 from pbt_rl.pbt.state import TRANSIENT
 
 LEAST_DATA = 3
@@ -49,8 +48,8 @@ class Pb2:
     """
 
     tuned: Mapping[str, HyperSpec]
-    window: int = field(default=200, metadata=within(LEAST_DATA), kw_only=True)
-    candidates: int = field(default=1000, metadata=within(1), kw_only=True)
+    window: int = field(default=200, metadata={"at_least": LEAST_DATA}, kw_only=True)
+    candidates: int = field(default=1000, metadata={"at_least": 1}, kw_only=True)
     _data: list[Datum] = field(default_factory=list, init=False)
     _start: dict[int, tuple[int, float]] = field(default_factory=dict, init=False)
     """Member -> (frames, objective) at the start of its present interval."""

@@ -9,7 +9,6 @@ from random import Random
 from pbt_rl.pbt.hypers import Values, sample_prior
 from pbt_rl.pbt.pb2.bandit import probabilities, updated
 from pbt_rl.pbt.pb2.pb2 import LEAST_DATA, Datum, Pb2, from_unit
-from pbt_rl.pbt.settings import within
 
 
 @dataclass
@@ -22,7 +21,7 @@ class Pb2Mix(Pb2):
     (`MixedKernel`) at these choices. Without choices it is PB2. rounds: T of the bandit, comparisons of the run.
     """
 
-    rounds: int = field(default=100, metadata=within(1), kw_only=True)
+    rounds: int = field(default=100, metadata={"at_least": 1}, kw_only=True)
     _weights: dict[str, list[float]] = field(default_factory=dict, init=False)
     """Of each choice, in the order of its categories; even before anything was learned."""
     _plays: int = field(default=1, init=False)

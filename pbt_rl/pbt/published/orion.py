@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from pbt_rl.options import option
 from pbt_rl.pbt.decisions import MemberReport, StateKey
 from pbt_rl.pbt.exploit import (
     Exploit,
@@ -19,7 +20,6 @@ from pbt_rl.pbt.exploit import (
     score,
 )
 from pbt_rl.pbt.hypers import Values
-from pbt_rl.pbt.settings import within
 
 
 def too_few(member: int, known: int, *, renew: bool = False) -> Selection:
@@ -67,9 +67,9 @@ class QuantileTruncation:
     Ours: a member never forks one that is no better than itself, nor one without a finite objective.
     """
 
-    min_population: int = field(default=5, metadata=within(1))
-    quantile: float = field(default=0.8, metadata=within(0, 1))
-    pool: float = field(default=0.2, metadata=within(0, 1))
+    min_population: int = option(5, at_least=1)
+    quantile: float = option(0.8, at_least=0, at_most=1)
+    pool: float = option(0.2, at_least=0, at_most=1)
 
     def select(
         self, members: Sequence[MemberReport], rng: Random, deciding: Collection[int] | None = None
@@ -129,9 +129,9 @@ class Backtrack:
     generation stands for one remembered state; in Orion, too, a promotion is a new trial.
     """
 
-    min_population: int = field(default=5, metadata=within(1))
-    quantile: float = field(default=0.9, metadata=within(0, 1))
-    pool: float = field(default=0.2, metadata=within(0, 1))
+    min_population: int = option(5, at_least=1)
+    quantile: float = option(0.9, at_least=0, at_most=1)
+    pool: float = option(0.2, at_least=0, at_most=1)
     _elites: dict[int, list[Elite]] = field(default_factory=dict, init=False)
     """By member: better and better with depth."""
     _depth: dict[int, int] = field(default_factory=dict, init=False)

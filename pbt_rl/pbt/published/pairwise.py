@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
+from pbt_rl.options import option
 from pbt_rl.pbt.explore import from_priors, move_choice
 from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior
-from pbt_rl.pbt.settings import within
 
 
 @dataclass
@@ -27,9 +27,9 @@ class PairwiseLearning:
     """
 
     tuned: Mapping[str, HyperSpec]
-    probability: float = field(default=0.25, metadata=within(0, 1))
-    inertia: float = field(default=1.0, metadata=within(0))
-    pull: float = field(default=1.0, metadata=within(0))
+    probability: float = option(0.25, at_least=0, at_most=1)
+    inertia: float = option(1.0, at_least=0)
+    pull: float = option(1.0, at_least=0)
     _velocity: dict[int, dict[str, float]] = field(default_factory=dict, init=False)
 
     def initial(self, values: Values, rng: Random) -> Values:

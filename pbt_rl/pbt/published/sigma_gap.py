@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
+from pbt_rl.options import option
 from pbt_rl.pbt.decisions import MemberReport
 from pbt_rl.pbt.exploit import (
     Selection,
@@ -16,7 +17,6 @@ from pbt_rl.pbt.exploit import (
     rank,
     score,
 )
-from pbt_rl.pbt.settings import within
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class SigmaGap:
     evenly likely. With half of the population or less (or two or less) with a finite objective nothing happens.
     """
 
-    fraction: float = field(default=0.3, metadata=within(0, 0.5))
-    sigmas: float = field(default=0.5, metadata=within(0))
-    relative: float = field(default=0.05, metadata=within(0))
+    fraction: float = option(0.3, at_least=0, at_most=0.5)
+    sigmas: float = option(0.5, at_least=0)
+    relative: float = option(0.05, at_least=0)
 
     def select(
         self, members: Sequence[MemberReport], rng: Random, deciding: Collection[int] | None = None

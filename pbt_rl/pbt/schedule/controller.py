@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pbt_rl.errors import require
+from pbt_rl.journals.events import Event
 from pbt_rl.pbt.decisions import Decision, Mutate, PopulationReport, StateKey
-from pbt_rl.pbt.events import Event
 from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.pbt.hypers import SHAPING, HyperSpec, Values
 

@@ -14,7 +14,7 @@ from pbt_rl.config import Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Mutate, Replace, Restart
-from pbt_rl.pbt.explore import ExplorePipeline, Learning
+from pbt_rl.pbt.explore import Learning
 from pbt_rl.pbt.hypers import HyperSpec, choice_spec, hyper_table, sample_prior, shaping_table
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.pb2.gaussian_process import AT_A_TIME, FadingKernel, Surrogate
@@ -249,7 +249,6 @@ def test_it_resumes_and_keeps_a_window():
         r.before(members)
     assert rule.mutate(members[0].values, Random(5)) == other.mutate(members[0].values, Random(5))
     assert isinstance(rule, Learning)
-    assert isinstance(ExplorePipeline((rule,), until_change=False), Learning)
 
 
 def test_as_an_option_it_is_told_of_every_comparison_and_replays():

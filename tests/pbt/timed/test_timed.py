@@ -8,11 +8,11 @@ from itertools import pairwise
 import pytest
 
 from pbt_rl.audit.recorded import audit
+from pbt_rl.journals.events import Round
+from pbt_rl.journals.reading import journal_events
 from pbt_rl.pbt.decisions import PopulationReport
-from pbt_rl.pbt.events import Round
 from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.pbt.timed.rule import Timed
-from pbt_rl.record.journal import journal_events
 from tests.helpers.populations import member, report
 
 

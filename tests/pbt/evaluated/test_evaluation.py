@@ -8,8 +8,8 @@ import pytest
 from pbt_rl.config import Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import changes
-from pbt_rl.pbt.controllers import Evaluation
 from pbt_rl.pbt.decisions import Continue, Decision, Evaluate, Replace, Restart, decision_to_dict
+from pbt_rl.pbt.evaluated.evaluation import Evaluation
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import ObjectiveWindow
@@ -114,13 +114,16 @@ def test_the_journal_of_evaluations_can_be_decided_again_bit_for_bit():
     assert converted(decision_to_dict(Evaluate(2, 5, "why")), Decision, "a decision") == Evaluate(2, 5, "why")
 
 
+def fail(report):
+    raise AssertionError(f"compared at {report.frames}")
+
+
 def test_its_state_is_saved_and_restored():
     first, second = Evaluation(4, 1000), Evaluation(4, 1000)
     seen = report(100, [member(0, frames=100), member(1, frames=130)])
-    assert len(first.begin(seen, 0)) == 2
+    assert len(first.hold(seen, 0, fail)) == 2
     restore_state(second, save_state(first))
-    assert second.waits(seen)
-    assert second.begin(seen, 0) == []
+    assert second.hold(seen, 0, fail) == []
     assert save_state(second) == save_state(first)
 
 

@@ -6,9 +6,12 @@ import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, require
 from pbt_rl.pbt.controllers import Around
+from pbt_rl.pbt.decisions import Controller
+from pbt_rl.pbt.entry import ControllerEntry
 from pbt_rl.pbt.hypers import HyperSpec, Values
 
 
@@ -23,6 +26,17 @@ class Started(Around):
         """Lay the rows over what the controller returns."""
         values = self.controller.initial(num_members)
         return [value | row for value, row in zip(values, self.rows, strict=False)] + values[len(self.rows) :]
+
+
+def around(
+    controller: Controller, config: Any, entry: ControllerEntry, tuned: Mapping[str, HyperSpec]
+) -> Controller:
+    """Return the controller whose first members begin with the values that the user gave. Raises ConfigError."""
+    rows = config.pbt.start_values
+    if not rows:
+        return controller
+    require(not entry.follows, "pbt.start-values", rows[0], "a recorded run gives the first values")
+    return Started(controller, read_rows(rows, tuned, config.num_policies))
 
 
 def read_rows(rows: Sequence[str], table: Mapping[str, HyperSpec], members: int) -> tuple[Values, ...]:

@@ -159,7 +159,7 @@ def copies(what, **more):
         ("TooFew", "initial returned list [{'rate': 1.0}], not a list of 3 dicts of values"),
         ("OtherNames", "values of member 0 for ['learning_rate']: give one for each of ['rate']"),
         ("NotANumber", "initial returned a value of member 0 that is no number: rate is NaN"),
-        ("Raises", "raised KeyError (test_own.py, line "),
+        ("Raises", "raised KeyError (test_controllers.py, line "),
         ("Raises", ") in initial: 'rate'"),
     ],
 )
@@ -323,7 +323,7 @@ def test_an_exploit_function_holds_a_comparison_of_a_whole_controller():
     [
         ("one_argument", (), "it is called with 2 arguments: too many positional arguments"),
         ("strangers", (), "returned {0: 77}: return {member: donor}, each one of [0, 1, 2"),
-        ("raises", (), "raised AttributeError (test_own.py, line "),
+        ("raises", (), "raised AttributeError (test_controllers.py, line "),
         ("worst_copies_best", ("a=1",), "a function has no settings"),
         ("TooShort", (), "return one Selection for each of [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], in this order"),
         ("StrangeDonor", (), "select returned the donor 77: give one of [0, 1"),

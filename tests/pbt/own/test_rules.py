@@ -15,7 +15,7 @@ from pbt_rl.pbt.state import restore_state, save_state
 from tests.helpers.populations import build, member, report
 
 TABLE = {"rate": HyperSpec("rate", 1.0, 0.1, 100.0, "log", tuned=True)}
-HERE = "tests.pbt.test_rules_of_ones_own"
+HERE = "tests.pbt.own.test_rules"
 
 
 @dataclass

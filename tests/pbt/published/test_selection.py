@@ -18,17 +18,11 @@ from pbt_rl.pbt.exploit import (
     mean_objective,
     score,
 )
+from pbt_rl.pbt.published.orion import Backtrack, ExploitPipeline, QuantileTruncation
+from pbt_rl.pbt.published.sigma_gap import SigmaGap
+from pbt_rl.pbt.published.tournaments import BinaryTournament, Impala, TTest, incomplete_beta, welch_p
 from pbt_rl.pbt.state import restore_state, save_state
-from pbt_rl.pbt.tournaments import BinaryTournament, Impala, TTest, incomplete_beta, welch_p
 from tests.helpers.populations import member, scored
-
-orion, sigma_gap = (pytest.importorskip(f"pbt_rl.pbt.published.{name}") for name in ("orion", "sigma_gap"))
-Backtrack, ExploitPipeline, QuantileTruncation = (
-    orion.Backtrack,
-    orion.ExploitPipeline,
-    orion.QuantileTruncation,
-)
-SigmaGap = sigma_gap.SigmaGap
 
 RULES = {
     "top-middle-bottom": lambda: Truncation(0.3, Gap(0.1, 1e-6), others_mutate=True),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
+from pbt_rl.options import option
 from pbt_rl.pbt.decisions import MemberReport
 from pbt_rl.pbt.exploit import Gap, Selection, decides, describe_shortfall, score
-from pbt_rl.pbt.settings import within
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class TTest:
     With fewer than two objectives on a side nothing is significant and nothing is copied.
     """
 
-    level: float = field(default=0.05, metadata=within(0, 1))
-    returns: int = field(default=10, metadata=within(2))
+    level: float = option(0.05, at_least=0, at_most=1)
+    returns: int = option(10, at_least=2)
 
     def select(
         self, members: Sequence[MemberReport], rng: Random, deciding: Collection[int] | None = None
@@ -69,7 +69,7 @@ class Impala:
     they mean the same for negative objectives.
     """
 
-    gap: float = field(default=0.05, metadata=within(0))
+    gap: float = option(0.05, at_least=0)
 
     def select(
         self, members: Sequence[MemberReport], rng: Random, deciding: Collection[int] | None = None

@@ -7,22 +7,15 @@ rule of a pipeline.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.extras import load_object
 from pbt_rl.options import allowed, allows, as_type
+from pbt_rl.pbt.own.checks import load
 
 Rule = TypeVar("Rule")
-
-
-def within(low: float, high: float = math.inf) -> dict[str, float]:
-    """Return the metadata of a field that holds a number, or numbers, within low..high, each included."""
-    bounds = {"at_least": low}
-    return bounds if high == math.inf else {**bounds, "at_most": high}
 
 
 def with_settings(rule: Rule, entries: Sequence[str], option: str) -> Rule:
@@ -36,14 +29,6 @@ def with_settings(rule: Rule, entries: Sequence[str], option: str) -> Rule:
         name, value = _parsed(entry, known, option)
         rule = _replaced(rule, name.split("."), value)
     return rule
-
-
-def load(path: str, option: str) -> Any:
-    """Return what `module:name` names. Raises ConfigError if it cannot be imported."""
-    try:
-        return load_object(path)
-    except ValueError as error:
-        raise ConfigError(f"--{option} {path} {error}") from error
 
 
 def load_rule(

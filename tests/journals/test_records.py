@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.journals.events import End, Other, Progress, Resume, Start, decode_event
 from pbt_rl.pbt.decisions import Continue, Decision, Restart, Stop, decision_to_dict
-from pbt_rl.pbt.events import End, Other, Progress, Resume, Start, decode_event
 from pbt_rl.pbt.records import NOT_JSON, converted
 
 AT = {"time": 1.0, "frames": 2}

@@ -1,0 +1,1 @@
+"""A learner that starts before its run is planned, and loads torch meanwhile."""

@@ -1,0 +1,76 @@
+"""A child that starts before its setup is known: the start of a run waits for either, not for both."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, cast
+
+from pbt_rl.procs.child import Child, ReceiveT, SendT
+
+MOST_FDS = 200
+"""Descriptors in one message; Linux takes 253."""
+
+
+def start(module: str) -> Waiting[Any, Any] | None:
+    """Start a child that waits; None if there is only one core, on which it would gain nothing."""
+    return Waiting(module) if len(os.sched_getaffinity(0)) > 1 else None
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The second message. fds: the parent's numbers of descriptors that follow it."""
+
+    setup: Any
+    fds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Later:
+    """The first message: its setup is sent later, with descriptors by the numbers that they have here."""
+
+    def finished(self, connection: Connection[Any, Any]) -> Any:
+        """See `Unfinished`."""
+        begun: Begun = connection.recv()
+        here: list[int] = []
+        with socket.socket(fileno=os.dup(connection.fileno())) as line:
+            for part in _parts(begun.fds):
+                here += socket.recv_fds(line, 1, len(part))[1]
+        for fd in here:
+            os.set_inheritable(fd, False)
+        mapped = dict(zip(begun.fds, here, strict=True))
+        return begun.setup.with_descriptors(mapped)
+
+
+class Waiting(Child[SendT, ReceiveT]):
+    """A child that imports its module and waits for its setup, while its parent finds out what that is."""
+
+    def __init__(self, module: str) -> None:
+        super().__init__(module, module, Later(), ())
+
+    def begin(self, label: str, setup: object, fds: Sequence[int], log: Path | None) -> None:
+        """Tell it what a `Child` is told at its start. The setup has `with_descriptors`."""
+        self.label, self._log = label, log
+        with contextlib.suppress(OSError):  # it has ended already: the sentinel shows it
+            self._line.send(f"{label}\n{'' if log is None else log.absolute()}".encode())
+            self.connection.send(cast("SendT", Begun(setup, tuple(fds))))
+            with socket.socket(fileno=os.dup(self.connection.fileno())) as line:
+                for part in _parts(fds):
+                    socket.send_fds(line, [b"\0"], part)
+
+    def discard(self) -> None:
+        """End it, unless it has begun. Safe to call twice."""
+        if self.label == self.module and self._line.fileno() >= 0:
+            self.kill()
+            self.end(0)
+
+
+def _parts(fds: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield as many descriptors as the kernel takes at once."""
+    for at in range(0, len(fds), MOST_FDS):
+        yield fds[at : at + MOST_FDS]

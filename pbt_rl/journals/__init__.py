@@ -1,0 +1,1 @@
+"""Journals of runs, read as typed events."""

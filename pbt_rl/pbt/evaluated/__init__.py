@@ -1,0 +1,1 @@
+"""Members are evaluated on purpose before they are compared: `--pbt.evaluate-episodes`."""

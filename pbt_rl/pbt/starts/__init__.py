@@ -1,0 +1,1 @@
+"""Start values of single members, given by the user."""
