@@ -13,7 +13,6 @@ import pytest
 
 from pbt_rl import __version__
 from pbt_rl.cli import EXIT_USER_ERROR, main
-from pbt_rl.cli.help import read_groups
 from pbt_rl.cli.train import TrainCommand, parse_train
 from pbt_rl.config import Config, Hypers, LearnerConfig, ModelConfig
 from pbt_rl.options import field_docs, table
@@ -221,6 +220,7 @@ def test_pbt_is_switched_in_every_usual_way(arguments, enabled):
     assert config.num_policies == 3
 
 
+@pytest.mark.extra("pbt_rl/advice")
 def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp_path):
     given = ["--env", "toy/shaped", "--actors", "3", "--devices", "cpu", "--pbt.factors", "1.3", "0.7"]
     code, out, err = pbt_rl("train", *given, "--show")
@@ -259,6 +259,7 @@ def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp
         ),
     ],
 )
+@pytest.mark.extra("pbt_rl/advice")
 def test_shaping_begins_at_what_is_given(pbt_rl, given, said):
     _, out, err = pbt_rl("train", "--devices", "cpu", "--show", "--env", *given.split())
     assert re.search(said, out + err)
@@ -280,8 +281,10 @@ def test_shaping_in_a_file_is_exchanged_one_by_one(tmp_path):
         ("dmlab30", 1, {"dmlab"}),
     ],
 )
-@pytest.mark.extra("pbt_rl/matchups", "envs/dmlab", "envs/doom")
+@pytest.mark.extra("pbt_rl/advice", "pbt_rl/matchups", "envs/dmlab", "envs/doom")
 def test_matchups_belong_to_environments_of_several_seats(env, seats, groups):
+    from pbt_rl.advice.show import read_groups
+
     assert read_groups(env, seats) == groups
 
 
@@ -296,6 +299,7 @@ def test_show_prints_a_file_that_can_be_given_back(pbt_rl, tmp_path, form):
     assert parse_train(["--config", f"c.{form}"])[0].seed == 3
 
 
+@pytest.mark.extra("pbt_rl/advice")
 def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):
     shown = "--env toy/identity --devices cpu --learner.lr-schedule kl-adaptive --show"
     code, out, _ = pbt_rl("train", *shown.split())
@@ -323,7 +327,7 @@ def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):
         ("--train-for-frames 220000 --pbt.frequencies 1 10 11", "every 10 and 11 of them"),
     ],
 )
-@pytest.mark.extra("pbt_rl/pbt/mf_pbt")
+@pytest.mark.extra("pbt_rl/advice", "pbt_rl/pbt/mf_pbt")
 def test_comparisons_for_which_the_frames_do_not_suffice_are_told(pbt_rl, given, said):
     """The first is at 40,000 frames, and one every 20,000 frames after it: the tenth is at 220,000."""
     shown = "--env toy/identity --num-policies 12 --controller mf-pbt --pbt.start-frames 40000"

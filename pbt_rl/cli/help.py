@@ -46,17 +46,6 @@ NAMING = ("env", "algo", *REGISTRIES)
 """Options whose value brings options of its own."""
 
 
-ENVIRONMENT_GROUPS = frozenset(name for family in FAMILIES.values() for name in family.option_groups)
-"""Groups of options that some families of environments read, and others do not."""
-
-
-def read_groups(env: str, seats: int) -> frozenset[str]:
-    """Return those of `ENVIRONMENT_GROUPS` that a run in this environment reads. seats: of one environment."""
-    family = FAMILIES.get(_family(env))
-    own = {*family.option_groups} if family is not None else set()
-    return frozenset(own | {"matchup"} if seats > 1 else own - {"matchup"})
-
-
 def related(chosen: Mapping[str, str | None]) -> frozenset[str]:
     """Return names of options, and of groups of them, that belong to the values of NAMING."""
     family = _family(chosen["env"] or "")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-from pbt_rl.cli.help import ENVIRONMENT_GROUPS, print_help, read_groups
-from pbt_rl.cli.parse import as_typed, typed, value_of
+from pbt_rl.cli.help import print_help
+from pbt_rl.cli.parse import typed, value_of
 from pbt_rl.config import Config, hypers_of
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, require
+from pbt_rl.extras import offered
 from pbt_rl.given.files import read_config, read_file, with_start_values, written
 from pbt_rl.options import as_base, build, option, table
 from pbt_rl.recipes import RECIPES, composed, named
@@ -56,8 +56,8 @@ def run(arguments: list[str]) -> int:
 def _run(arguments: list[str], spare: SpareLearner | None) -> int:
     config, show = parse_train(arguments)
     from pbt_rl.record.folder import to_json
-    from pbt_rl.run.describe import describe_comparisons, describe_plan, describe_values
     from pbt_rl.run.train import resolve, train
+    from pbt_rl.run.views import describe_plan
 
     if not show:
         return train(config, spare=spare)
@@ -66,29 +66,11 @@ def _run(arguments: list[str], spare: SpareLearner | None) -> int:
     if show != "text":
         print(written(to_json(config), show), end="")
         return 0
-    lines = [
-        *describe_plan(resolved),
-        *describe_comparisons(config),
-        *describe_values(resolved, initial[0]),
-    ]
-    lines += ["options that differ from the defaults (by recipes or as typed; --format toml prints all):"]
-    unread = ENVIRONMENT_GROUPS - read_groups(config.env, resolved.spec.seats)
-    print("\n".join([*lines, *(f"  {line}" for line in _differing(config, unread, resolved.table))]))
+    lines = describe_plan(resolved)
+    for more in offered("pbt_rl", "SHOWN"):
+        lines += more(resolved, initial[0])
+    print("\n".join(lines))
     return 0
-
-
-def _differing(config: Config, unread: Collection[str], values: Collection[str]) -> list[str]:
-    """Return the options that differ from the defaults, as they are typed.
-
-    unread: groups of options, and values: the hypers that are read.
-    """
-    found = []
-    for one in table(config).values():
-        group, value = one.path[0], one.of(config)
-        shown = group not in unread and (group != "hypers" or one.path[-1] in values)
-        if shown and value != one.default:
-            found += as_typed(one, value)
-    return found
 
 
 def parse_train(arguments: list[str]) -> tuple[Config, Form | None]:

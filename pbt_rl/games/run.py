@@ -43,8 +43,6 @@ from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.run.games import Nobody, NoGames, Record
 
-EVALUATION_BYTES = 360 << 20
-"""The process that plays beside training, with a few small environments."""
 PRIORITY = 5
 """Training comes first (`nice`): where all cores are busy, a quarter of one is left for the games."""
 LIMIT_SECONDS = 3600.0
@@ -86,10 +84,6 @@ def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
 
 class SavedMembers(Nobody):
     """The best one plays beside training, the first ones at the end."""
-
-    def host_bytes(self, config: Config) -> int:
-        """See Nobody."""
-        return EVALUATION_BYTES if config.group(GamesOptions).evaluate_every_frames else 0
 
     def games(
         self,

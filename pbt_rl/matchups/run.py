@@ -65,17 +65,18 @@ class BetweenMembers(Opponents):
         """See Opponents."""
         return RunMatchups(config, packs, seats, slots, ratings)
 
-    def note(self, config: Config, packs: tuple[PackPlan, ...]) -> str:
-        """See Opponents."""
-        matchup = config.group(MatchupConfig)
-        if matchup.scheme == "self" or all(pack.slots == 1 for pack in packs):
-            return super().note(config, packs)
-        limit = f", those of the same device ({len(packs)} devices)" if len(packs) > 1 else ""
-        return f"matchup: {matchup.scheme} against the other members{limit}; members are ranked by {matchup.objective}"
-
     def games_between(self, row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
         """See Opponents."""
         return games_between(row_UES, slots, envs)
+
+
+def note(config: Config, packs: tuple[PackPlan, ...]) -> str:
+    """Describe the matchups in a line."""
+    matchup = config.group(MatchupConfig)
+    if matchup.scheme == "self" or all(pack.slots == 1 for pack in packs):
+        return "matchup: every member plays itself, so objectives mean nothing in a game that one wins and one loses"
+    limit = f", those of the same device ({len(packs)} devices)" if len(packs) > 1 else ""
+    return f"matchup: {matchup.scheme} against the other members{limit}; members are ranked by {matchup.objective}"
 
 
 @dataclass(eq=False)

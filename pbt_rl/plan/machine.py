@@ -14,7 +14,6 @@ from pbt_rl.errors import ConfigError
 CORES = "PBT_RL_CORES"
 """Environment variable with the cores that a run may plan for, of those that its processes may use: a sweep sets it for
 runs that share a CPU quota."""
-MEMORY_INFO = Path("/proc/meminfo")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
 NODES = Path("/sys/devices/system/node")
@@ -78,7 +77,7 @@ def available_cpus(own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> int:
     given = os.environ.get(CORES, "")
     if given and not (given.isdecimal() and int(given)):
         raise ConfigError(f"{CORES}={given} cannot be used: give a whole number of cores, or unset it")
-    limits = [_cpu_quota(folder) for folder in _groups("cpu", own, cgroups)]
+    limits = [_cpu_quota(folder) for folder in cgroups_around("cpu", own, cgroups)]
     limits.append(float(given) if given else math.inf)
     return max(1, math.floor(min(len(os.sched_getaffinity(0)), *limits) + 0.01))
 
@@ -88,7 +87,7 @@ def _cpu_quota(folder: Path) -> float:
     try:
         quota, period = (folder / "cpu.max").read_text().split()
     except (OSError, ValueError):
-        quota, period = (str(_number(folder / f"cpu.cfs_{name}_us")) for name in ("quota", "period"))
+        quota, period = (str(number_in(folder / f"cpu.cfs_{name}_us")) for name in ("quota", "period"))
     return math.inf if quota in ("max", "-1") else float(quota) / float(period)
 
 
@@ -99,7 +98,7 @@ def numa_nodes(gpu_addresses: tuple[str, ...], nodes: Path, pci: Path) -> tuple[
     nodes, pci: folders of the kernel.
     """
     usable = os.sched_getaffinity(0)
-    places = [_number(pci / address / "numa_node") for address in gpu_addresses]
+    places = [number_in(pci / address / "numa_node") for address in gpu_addresses]
     found = []
     for folder in sorted(nodes.glob("node[0-9]*"), key=lambda path: int(path.name[4:])):
         cpus = tuple(sorted(_cpu_list(folder / "cpulist") & usable))
@@ -127,7 +126,7 @@ def _nodes_here(gpus: int) -> tuple[Node, ...]:
     return numa_nodes(tuple(addresses), NODES, PCI_DEVICES)
 
 
-def _number(path: Path) -> int:
+def number_in(path: Path) -> int:
     """Return the number in a file of the kernel; -1, which the kernel writes for unknown, if there is none."""
     try:
         return int(path.read_text())
@@ -147,32 +146,7 @@ def _cpu_list(path: Path) -> set[int]:
     return cpus
 
 
-@dataclass(frozen=True)
-class HostMemory:
-    """Memory of the host, or of the cgroup that limits this process, in bytes."""
-
-    total: int
-    available: int
-    """Free, or taken by caches that give way."""
-
-
-def host_memory(info: Path = MEMORY_INFO, own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> HostMemory:
-    """Return what the machine has, and no more than the limits of all cgroups around this process (v2 and v1)."""
-    fields = dict(line.split(":", 1) for line in info.read_text().splitlines())
-    total, available = (int(fields[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
-    for folder in _groups("memory", own, cgroups):
-        for limit_file, usage_file, cache in (
-            ("memory.max", "memory.current", "inactive_file"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-        ):
-            limit, usage = _number(folder / limit_file), _number(folder / usage_file)
-            if limit >= 0 and usage >= 0:
-                total = min(total, limit)
-                available = min(available, limit - usage + _cached(folder / "memory.stat", cache))
-    return HostMemory(total, max(0, available))
-
-
-def _groups(controller: str, own: Path, cgroups: Path) -> set[Path]:
+def cgroups_around(controller: str, own: Path, cgroups: Path) -> set[Path]:
     """Return the folders of this process's cgroup that has a controller, and of those around it.
 
     In a container only the top exists.
@@ -189,12 +163,3 @@ def _groups(controller: str, own: Path, cgroups: Path) -> set[Path]:
         here = Path(path.lstrip("/"))
         found |= {top / part for part in (here, *here.parents)}
     return found
-
-
-def _cached(stat: Path, name: str) -> int:
-    try:
-        return next(
-            (int(line.split()[1]) for line in stat.read_text().splitlines() if line.split()[0] == name), 0
-        )
-    except OSError:
-        return 0

@@ -50,10 +50,6 @@ class NoGames:
 class Nobody:
     """Has games of saved members played: none. An extra's `GAMES` does more."""
 
-    def host_bytes(self, config: Config) -> int:  # noqa: ARG002 - others read it
-        """Return the memory of processes that play beside training."""
-        return 0
-
     def games(
         self,
         config: Config,  # noqa: ARG002 - others read these

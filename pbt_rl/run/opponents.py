@@ -91,10 +91,6 @@ class Opponents:
         """Return the matchups of a run. slots: who holds them."""
         return OwnRows(packs, seats)
 
-    def note(self, config: Config, packs: tuple[PackPlan, ...]) -> str:  # noqa: ARG002 - others read these
-        """Describe the matchups in a line."""
-        return "matchup: every member plays itself, so objectives mean nothing in a game that one wins and one loses"
-
     def games_between(self, row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
         """Return [P, P]: in how many pairs of seats the policies of two slots sit together; for the record."""
         seats = row_UES.shape[-1]

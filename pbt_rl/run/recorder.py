@@ -21,6 +21,7 @@ from pbt_rl.display.terminal import (
     slot_text,
 )
 from pbt_rl.display.view import Evaluation, RunView, Sink, start_sinks
+from pbt_rl.extras import offered
 from pbt_rl.options import walk
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Decision, PopulationReport
@@ -33,17 +34,14 @@ from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import Journal, cut_journal
 from pbt_rl.record.saved import PLAY, again
 from pbt_rl.run.callbacks import Callbacks
-from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.games import games
 from pbt_rl.run.opponents import opponents
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.resuming import Continued, FirstStates, fitting_state
-from pbt_rl.run.views import discard_warning, late_comparison_warning
+from pbt_rl.run.views import describe_plan
 from pbt_rl.wire.messages import Applied
 
-STEADY_SECONDS = 30.0
-"""Before, the speed of a run says little about hours."""
 MOST_REMARKS = 100
 PROGRESS_FIELDS = ("member", "generation", "frames", "objective", "episodes", "complete")
 
@@ -65,7 +63,7 @@ class Recorder:
         self._sinks: list[Sink]
         self._journal: Journal
         self._tensorboard: TensorBoard
-        self._said_late = self._said_discarded = self._saved = self._open = False
+        self._saved = self._open = False
         self._outage = Outage(f"small files of {folder.path}", self._terminal.event)
         self._shown: RunView | None = None
         """The newest one."""
@@ -73,8 +71,8 @@ class Recorder:
         """Reason of the last decision on each member, and whether it is a restart."""
         self._evaluation: Evaluation | None = None
         """The newest one."""
-        self._slow: set[str] = set()
-        """Why a GPU does not replay, as it was said."""
+        self._remarks_on = [begun(resolved) for begun in offered("pbt_rl", "REMARKS")]
+        """What extras say of a view, each thing once."""
         self._unwritten: set[int] = set()
         """Members whose file of values is out of date."""
 
@@ -287,20 +285,10 @@ class Recorder:
         self._warn(view)
 
     def _warn(self, view: RunView) -> None:
-        """Say once, and keep for the summary, what goes wrong unseen."""
-        warning = discard_warning(self._resolved, view)
-        if warning is not None and not self._said_discarded:
-            self._said_discarded = True
-            self.remark(warning)
-        for why in {one.why_not for one in view.replayed.values() if one.why_not}.difference(self._slow):
-            self._slow.add(why)
-            self.remark(f"the GPU replays not all of its work ({why}): this run is slower than it could be")
-        late = late_comparison_warning(
-            self._resolved.config, view.comparison_in_seconds, self._population.least_frames
-        )
-        if late is not None and not self._said_late and view.seconds >= STEADY_SECONDS:
-            self._said_late = True
-            self.remark(late)
+        """Keep for the summary what goes wrong unseen."""
+        for found in self._remarks_on:
+            for text in found(view):
+                self.remark(text)
 
     def _write_small_files(self, *, last: bool = False) -> None:
         """Write the values of the members that have changed."""

@@ -17,7 +17,6 @@ from pbt_rl.extras import offered
 from pbt_rl.plan import Machine, Plan
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.run.callbacks import Callbacks
-from pbt_rl.run.describe import check_memory
 from pbt_rl.run.fleet import Fleet, ProcessFleet, StartsFleet
 from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun, value_table
@@ -64,6 +63,13 @@ def allow_open_files(needed: int) -> None:
         target = min(target, hard)
     if soft != resource.RLIM_INFINITY and soft < target:
         resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+
+
+def check_start(resolved: ResolvedRun) -> None:
+    """Raise ConfigError if something keeps a run from starting on this machine."""
+    for check in offered("pbt_rl", "BEFORE_START"):
+        check(resolved)
+    allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.seats))
 
 
 class Cluster(Protocol):
@@ -124,12 +130,11 @@ def train_on(
     """
     resolved = _resolved(cluster, config)
     here = resolved if cluster is None else replace(resolved, plan=replace(resolved.plan, packs=()))
-    check_memory(here)
+    check_start(here)
     check_sinks(config)
     resolved.controller().initial(config.members)  # a wrong --pbt.tune shows before a folder is made
     # Read before an old run of this name is set aside: it may be the one to begin from.
     first = None if may_resume(config) else first_states(resolved, _warn)
-    allow_open_files(descriptors_needed(here.plan, config.members, resolved.spec.seats))
     claim = claim_run_folder(config)
     if callbacks is not None:
         callbacks.folder = claim.folder.path

@@ -15,8 +15,8 @@ from pbt_rl.given.files import written
 from pbt_rl.pbt.events import Round
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import journal_events
-from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.train import resolve
+from pbt_rl.run.views import describe_plan
 
 
 @pytest.fixture

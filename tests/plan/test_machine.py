@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.plan import HostMemory, Machine, Node, available_cpus, host_memory
+from pbt_rl.plan import Machine, Node, available_cpus
 from pbt_rl.plan.machine import CORES, numa_nodes, usable_gpus
 
 QUOTAS = (("150000", 1), ("350000", 3), ("20000", 1), ("unlimited", 6), ("9900000", 6))
@@ -114,32 +114,6 @@ def test_addresses_of_gpus_are_those_of_the_kernel(two_nodes, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", too_old)
     here = Machine.here()
     assert (here.gpus, here.nodes) == (2, ()), "a learner says what is wrong with its GPU, in one line"
-
-
-# -- memory -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_memory_is_what_the_tightest_cgroup_leaves(tmp_path, version):
-    (tmp_path / "meminfo").write_text("MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: 800 kB\n")
-    own, top = tmp_path / "own", tmp_path / "cgroup"
-    files = (tmp_path / "meminfo", own, top)
-    assert host_memory(*files) == HostMemory(1000 * 1024, 800 * 1024), "no cgroup"
-
-    own.write_text("0::/outer/inner\n" if version == 2 else "5:cpu:/elsewhere\n4:memory:/outer/inner\n")
-    outer = top / "outer" if version == 2 else top / "memory/outer"
-    (outer / "inner").mkdir(parents=True)
-    limit, usage, cache = (
-        ("memory.max", "memory.current", "inactive_file")
-        if version == 2
-        else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-    )
-    (outer / "inner" / limit).write_text("max\n" if version == 2 else f"{2**63 - 4096}\n")
-    (outer / "inner" / usage).write_text("1000\n")
-    (outer / limit).write_text("500000\n")
-    (outer / usage).write_text("300000\n")
-    (outer / "memory.stat").write_text(f"anon 5\n{cache} 100000\n")
-    assert host_memory(*files) == HostMemory(500000, 300000)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pbt_rl.display.ranking import footer_lines, title_lines
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.population.population import Population
 from pbt_rl.run.resolved import build_controller, value_table
-from pbt_rl.run.views import late_comparison_warning, seconds_to_comparison, seconds_to_end
+from pbt_rl.run.views import seconds_to_comparison, seconds_to_end
 from tests.helpers.views import member, view
 
 
@@ -59,7 +59,7 @@ def test_the_end_is_known_of_searches_too(options, seconds):
     assert seconds_to_end(config(**options), population(200, 300), 10.0, 40.0) == seconds
 
 
-def test_the_next_comparison_and_a_first_one_that_is_hours_away():
+def test_the_next_comparison():
     long = config(pbt=PbtConfig(start_frames=500, period_frames=100), train_for_frames=10**9)
     controller = build_controller(long, value_table(long, {}), 0)
     seconds = seconds_to_comparison(controller, population(200, 300), 0.1)
@@ -67,9 +67,6 @@ def test_the_next_comparison_and_a_first_one_that_is_hours_away():
     started = replace(long, pbt=replace(long.pbt, start_values=("gamma=0.9",)))
     controller = build_controller(started, value_table(started, {}), 0)
     assert seconds_to_comparison(controller, population(200, 300), 0.1) == seconds
-    assert "about 2 h away (at 500 frames of each" in late_comparison_warning(long, seconds, 200)
-    assert late_comparison_warning(long, 60.0, 200) is None
-    assert late_comparison_warning(long, seconds, 600) is None, "it is not the first one"
 
 
 @SEARCHES

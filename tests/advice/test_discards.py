@@ -4,9 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from pbt_rl.advice.remarks import Remarks, discard_warning
 from pbt_rl.plan import Machine
 from pbt_rl.run.recorder import Recorder
-from pbt_rl.run.views import discard_warning, discarded_share
+from pbt_rl.run.views import discarded_share
 from tests.helpers.plans import resolved
 from tests.helpers.views import member, view
 
@@ -58,10 +59,10 @@ def test_it_is_said_once(run):
     said = []
     recorder = Recorder.__new__(Recorder)
     recorder._resolved, recorder._remarks, recorder._evaluation = run, [], None
-    recorder._open, recorder._said_discarded, recorder._slow = True, False, set()
+    recorder._open, recorder._remarks_on = True, [Remarks(run)]
     written = []
     recorder._journal = SimpleNamespace(write=lambda event, _, **content: written.append((event, content)))
-    recorder._population, recorder._said_late = SimpleNamespace(least_frames=0), True
+    recorder._population = SimpleNamespace(least_frames=0)
     recorder._callbacks = SimpleNamespace(report=lambda view: view)
     recorder._terminal = SimpleNamespace(event=said.append, update=lambda _: None)
     recorder._tensorboard, recorder._sinks = SimpleNamespace(update=lambda _: None), []

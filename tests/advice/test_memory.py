@@ -3,20 +3,22 @@
 import numpy as np
 import pytest
 
-from pbt_rl.errors import ConfigError
-from pbt_rl.learner.estimate import rollouts_of
-from pbt_rl.learner.learner import Learner
-from pbt_rl.plan import HostMemory, Machine
-from pbt_rl.run.describe import (
+from pbt_rl.advice.estimate import rollouts_of
+from pbt_rl.advice.memory import (
     GIB,
     MIB,
     SUPERVISOR_BYTES,
+    HostMemory,
     check_memory,
-    describe_plan,
     estimate,
+    host_memory,
     memory_notes,
 )
+from pbt_rl.errors import ConfigError
+from pbt_rl.learner.learner import Learner
+from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start
+from pbt_rl.run.views import describe_plan
 from tests.helpers.plans import resolved
 
 MACHINE = Machine(2, 0)
@@ -112,7 +114,7 @@ def test_a_run_that_is_near_what_is_there_is_warned_about_only():
 
 
 def test_memory_of_a_device_is_counted_apart(monkeypatch):
-    monkeypatch.setattr("pbt_rl.run.describe._device_bytes", lambda _device: 2 * GIB)
+    monkeypatch.setattr("pbt_rl.advice.memory._device_bytes", lambda _device: 2 * GIB)
     run = resolved("atari/pong", "--num-policies=40", "--learner.precision=bf16", machine=Machine(16, 1))
     needed = estimate(run)
     assert needed.devices["cuda:0"] > 5 * GIB
@@ -123,15 +125,15 @@ def test_memory_of_a_device_is_counted_apart(monkeypatch):
 
 def test_what_cannot_fit_on_a_gpu_is_refused_with_what_fits(monkeypatch):
     run = resolved("atari/pong", "--num-policies=64", machine=Machine(16, 1))
-    monkeypatch.setattr("pbt_rl.run.describe._device_bytes", lambda _: 80 * GIB)
+    monkeypatch.setattr("pbt_rl.advice.memory._device_bytes", lambda _: 80 * GIB)
     check_memory(run, HostMemory(2000 * GIB, 2000 * GIB))
-    monkeypatch.setattr("pbt_rl.run.describe._device_bytes", lambda _: 6 * GIB)
+    monkeypatch.setattr("pbt_rl.advice.memory._device_bytes", lambda _: 6 * GIB)
     with pytest.raises(ConfigError, match=r"cannot fit on cuda:0.*--learner.batch, or fewer"):
         check_memory(run, HostMemory(2000 * GIB, 2000 * GIB))
 
 
 def test_the_plan_shows_it(monkeypatch):
-    monkeypatch.setattr("pbt_rl.run.describe.host_memory", lambda: HostMemory(GIB, GIB // 8))
+    monkeypatch.setattr("pbt_rl.advice.memory.host_memory", lambda: HostMemory(GIB, GIB // 8))
     assert "of memory" in "\n".join(describe_plan(resolved("gym/CartPole-v1", machine=MACHINE)))
     assert np.isfinite(estimate(resolved("gym/CartPole-v1", machine=MACHINE)).host)
 
@@ -140,3 +142,26 @@ def test_the_plan_shows_it(monkeypatch):
 def test_more_environments_than_cores_can_step_are_warned_about(envs, warned):
     lines = describe_plan(resolved("toy/shaped", f"--envs-per-unit={envs}", machine=Machine(4, 0)))
     assert any(f"(--envs-per-unit, now {envs})" in line for line in lines) == warned
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_memory_is_what_the_tightest_cgroup_leaves(tmp_path, version):
+    (tmp_path / "meminfo").write_text("MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: 800 kB\n")
+    own, top = tmp_path / "own", tmp_path / "cgroup"
+    files = (tmp_path / "meminfo", own, top)
+    assert host_memory(*files) == HostMemory(1000 * 1024, 800 * 1024), "no cgroup"
+
+    own.write_text("0::/outer/inner\n" if version == 2 else "5:cpu:/elsewhere\n4:memory:/outer/inner\n")
+    outer = top / "outer" if version == 2 else top / "memory/outer"
+    (outer / "inner").mkdir(parents=True)
+    limit, usage, cache = (
+        ("memory.max", "memory.current", "inactive_file")
+        if version == 2
+        else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+    )
+    (outer / "inner" / limit).write_text("max\n" if version == 2 else f"{2**63 - 4096}\n")
+    (outer / "inner" / usage).write_text("1000\n")
+    (outer / limit).write_text("500000\n")
+    (outer / usage).write_text("300000\n")
+    (outer / "memory.stat").write_text(f"anon 5\n{cache} 100000\n")
+    assert host_memory(*files) == HostMemory(500000, 300000)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from pbt_rl.advice.estimate import pack_bytes
 from pbt_rl.algos import recording, streams
 from pbt_rl.envs.base import ArraySpec
-from pbt_rl.learner.estimate import pack_bytes
 from tests.helpers.driven import DrivenLearner
 from tests.helpers.order import Order, PretendStreams
 from tests.helpers.pretend import DEVICE, PretendRecorder, pretend_device
