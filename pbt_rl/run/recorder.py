@@ -234,8 +234,7 @@ class Recorder:
         ids, frames = ", ".join(str(m["member"]) for m in members), sum(m["frames_lost"] for m in members)
         what = f"members {ids} lose {frames:,} frames of training" if members else "it had no members"
         self.note(f"{lost.text}; it is replaced, and {what}")
-        kind = "machine" if lost.machine_lost else "hung" if lost.hung else "died"
-        self._write("pack_lost", pack=lost.pack, kind=kind, cause=lost.text, members=members)
+        self._write("pack_lost", pack=lost.pack, kind=lost.kind, cause=lost.text, members=members)
         self._unwritten.update(
             m["member"] for m in members
         )  # decisions of theirs are settled without a proof

@@ -108,8 +108,6 @@ class ResolvedRun:
     table: dict[str, HyperSpec]
     spread: bool = False
     """Its packs are on other machines, which come and go while it trains."""
-    copy_seconds: float = 0.0
-    """Copies of all members are kept here that are at most this old; 0: none."""
 
     @classmethod
     def resolve(cls, config: Config, machine: Machine) -> ResolvedRun:
