@@ -7,7 +7,7 @@ from typing import Any
 
 from pbt_rl.dial.options import HoursOption
 
-NEEDS = ("pbt_rl.pbt.timed",)
+NEEDS = ("pbt_rl.files", "pbt_rl.pbt.timed")
 FIELDS = HoursOption
 """Options of a run."""
 

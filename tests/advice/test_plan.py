@@ -76,7 +76,9 @@ def test_the_batch_that_is_named_for_idle_cores_uses_more_of_them(cpus):
 
 
 def test_a_first_comparison_that_is_hours_away_is_pointed_out_once():
-    run = resolved("gym/CartPole-v1", "--pbt.start-frames=500", "--pbt.period-frames=100")
+    run = resolved(
+        "gym/CartPole-v1", "--pbt.start-frames=500", "--pbt.period-frames=100", machine=Machine(2, 0)
+    )
     far = {"seconds": 40.0, "comparison_in_seconds": 7200.0}
     remarks = Remarks(run)
     assert remarks(view(member(0, frames=200), seconds=20.0, comparison_in_seconds=7200.0)) == []

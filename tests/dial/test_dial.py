@@ -11,7 +11,7 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.dial import dial
 from pbt_rl.dial.measure import Episodes, Trial, tried_run
 from pbt_rl.errors import ConfigError
-from pbt_rl.given.files import written
+from pbt_rl.files.config import written
 from pbt_rl.pbt.events import Round
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import journal_events

@@ -33,7 +33,7 @@ def engine():
 def happened(fleet, rounds=1):
     """Return what happened in some rounds, without notices."""
     found = [event for _ in range(rounds) for event in fleet.events(0.0)]
-    return [event for event in found if not isinstance(event, Notice)]
+    return [event for event in found if type(event) is not Notice]
 
 
 def orders(host):

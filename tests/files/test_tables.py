@@ -2,7 +2,7 @@ import pytest
 
 from pbt_rl.api import make_config
 from pbt_rl.errors import ConfigError
-from pbt_rl.given.files import read_table
+from pbt_rl.files.tables import read_table
 
 
 def table(folder, name, text):
