@@ -21,9 +21,9 @@ from tests.helpers.runs import ROOT, python, start
 
 OPTIONS = Path(__file__).parent / "cli_options.txt"
 OF_THE_HELP = (
-    *("algos/fun", "algos/unreal", "envs/dmlab", "pbt_rl/games", "pbt_rl/matchups", "pbt_rl/nodes"),
+    *("algos/fun", "algos/unreal", "envs/dmlab", "pbt_rl/files", "pbt_rl/games", "pbt_rl/matchups"),
     *("pbt_rl/pbt/ipbt", "pbt_rl/pbt/mf_pbt", "pbt_rl/pbt/pb2", "pbt_rl/pbt/schedule", "pbt_rl/pbt/search"),
-    "pbt_rl/trackers",
+    *("pbt_rl/nodes", "pbt_rl/trackers"),
 )
 """Extras with options, or with names that an option takes."""
 
@@ -265,6 +265,7 @@ def test_shaping_begins_at_what_is_given(pbt_rl, given, said):
     assert re.search(said, out + err)
 
 
+@pytest.mark.extra("pbt_rl/files")
 def test_shaping_in_a_file_is_exchanged_one_by_one(tmp_path):
     (tmp_path / "c.toml").write_text('env = "toy/shaped"\n[shaping]\nbait = 0.7\nother = 1\n')
     config, _ = parse_train(["--config", str(tmp_path / "c.toml"), "--shaping.bait", "2e-1"])
@@ -288,6 +289,7 @@ def test_matchups_belong_to_environments_of_several_seats(env, seats, groups):
     assert read_groups(env, seats) == groups
 
 
+@pytest.mark.extra("pbt_rl/files")
 @pytest.mark.parametrize("form", ["toml", "yaml", "json"])
 def test_show_prints_a_file_that_can_be_given_back(pbt_rl, tmp_path, form):
     code, out, err = pbt_rl(
@@ -392,7 +394,15 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        pytest.param(name, marks=pytest.mark.extra("pbt_rl/files"))
+        if {"--format", "--config"} & {*words}
+        else name
+        for name, (words, _) in MISTAKES.items()
+    ],
+)
 def test_a_mistake_gets_one_clear_line(pbt_rl, tmp_path, mistake):
     arguments, answer = MISTAKES[mistake]
     (tmp_path / "a_file").touch()
