@@ -26,10 +26,12 @@ def SHOWN(resolved: ResolvedRun, first: Values) -> list[str]:
 
 
 def BEFORE_START(resolved: ResolvedRun) -> None:
-    """Raise ConfigError if a run cannot fit into memory."""
+    """Raise ConfigError if a run cannot fit into memory, or needs more open files than there may be."""
+    from pbt_rl.advice.files import allow_open_files, descriptors_needed  # noqa: PLC0415
     from pbt_rl.advice.memory import check_memory  # noqa: PLC0415
 
     check_memory(resolved)
+    allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.seats))
 
 
 def REMARKS(resolved: ResolvedRun) -> Callable[[RunView], list[str]]:

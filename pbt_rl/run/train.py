@@ -1,4 +1,4 @@
-"""Starts a run, or continues it, in its folder, with as many open files as it needs."""
+"""Starts a run, or continues it, in its folder."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 from pbt_rl.config import Config
 from pbt_rl.display.view import check_sinks
-from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.errors import RunFailed
 from pbt_rl.extras import offered
-from pbt_rl.plan import Machine, Plan
+from pbt_rl.plan import Machine
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.fleet import Fleet, ProcessFleet, StartsFleet
@@ -26,50 +25,17 @@ from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.wire.store import StatePool
 
 COMFORTABLE = 1 << 16
-"""The limit is raised to this at once, and no further than needed: some programs go through all numbers up to it."""
-RESERVE = 64
-"""For files that are opened for a moment, and what libraries open; in the learner of a GPU the driver's devices."""
-MAPPED = 2
-"""Python's mmap holds a descriptor of its own."""
-SEGMENTS = 16
-"""Of the pool of states: each is twice as large as the one before."""
-PER_CHILD = 3
-"""Socket, line to the keeper, pidfd."""
-
-
-def descriptors_needed(plan: Plan, members: int, seats: int) -> int:
-    """Return how many files the supervisor holds open at most, besides those that are open now."""
-    shared = 1 + SEGMENTS + 1  # the pool of states, stacks
-    record = members + 6  # TensorBoard files; journal, locks, a checkpoint
-    per_pack = 2 + MAPPED * (1 + (seats > 1))  # shaping, eventfd; heartbeat, table of matchups
-    units = sum(
-        pack.actors * (1 + MAPPED * pack.units_per_actor) for pack in plan.packs
-    )  # eventfds, mailboxes
-    children = PER_CHILD * (sum(pack.actors for pack in plan.packs) + len(plan.packs))
-    return shared + record + per_pack * len(plan.packs) + units + children + RESERVE
-
-
-def allow_open_files(needed: int) -> None:
-    """Raise the soft limit so that `needed` more files can be open. Raises ConfigError if the hard one forbids it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = len(list(Path("/proc/self/fd").iterdir())) + needed
-    target = max(COMFORTABLE, wanted)
-    if hard != resource.RLIM_INFINITY:
-        if wanted > hard:
-            raise ConfigError(
-                f"this run needs about {wanted} open files, and the limit is {hard} (ulimit -Hn): raise it, or use "
-                "fewer policies, actors or units (--num-policies, --actors, --units-per-actor)"
-            )
-        target = min(target, hard)
-    if soft != resource.RLIM_INFINITY and soft < target:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+"""So many files may be open: some programs go through all numbers up to the limit."""
 
 
 def check_start(resolved: ResolvedRun) -> None:
-    """Raise ConfigError if something keeps a run from starting on this machine."""
+    """Raise the limit of open files. Raises ConfigError if something keeps a run from starting on this machine."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    target = COMFORTABLE if hard == resource.RLIM_INFINITY else min(COMFORTABLE, hard)
+    if soft != resource.RLIM_INFINITY and soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
     for check in offered("pbt_rl", "BEFORE_START"):
         check(resolved)
-    allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.seats))
 
 
 class Cluster(Protocol):

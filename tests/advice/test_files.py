@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pbt_rl.advice.files import RESERVE, SEGMENTS, allow_open_files, descriptors_needed
 from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine
@@ -12,7 +13,7 @@ from pbt_rl.run import fleet
 from pbt_rl.run import train as module
 from pbt_rl.run.memory import Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.train import COMFORTABLE, RESERVE, SEGMENTS, allow_open_files, descriptors_needed, train
+from pbt_rl.run.train import COMFORTABLE, check_start, train
 
 
 @pytest.fixture
@@ -42,9 +43,10 @@ def open_files():
         (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None),
     ],
 )
-def test_the_soft_limit_is_raised(limit, soft, hard, raised):
+def test_the_soft_limit_is_raised(limit, soft, hard, raised, monkeypatch):
     asked = limit(soft, hard)
-    allow_open_files(100)
+    monkeypatch.setattr(module, "offered", lambda *_: [])
+    check_start(None)
     assert asked == ([raised] if raised else [])
 
 
