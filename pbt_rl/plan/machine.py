@@ -7,17 +7,15 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.extras import offered
 
 CORES = "PBT_RL_CORES"
 """Environment variable with the cores that a run may plan for, of those that its processes may use: a sweep sets it for
 runs that share a CPU quota."""
 OWN_CGROUPS = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
-NODES = Path("/sys/devices/system/node")
-PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Machine:
     cpus: int
     gpus: int
     nodes: tuple[Node, ...] = ()
-    """Empty if unknown or if there is one only."""
+    """Found by an extra; empty if unknown or if there is one only."""
 
     @classmethod
     def here(cls) -> Machine:
@@ -44,7 +42,8 @@ class Machine:
         import torch  # noqa: PLC0415 - only the parent and the learners may pay for it
 
         gpus = usable_gpus(torch.cuda.device_count())
-        return cls(available_cpus(), gpus, _nodes_here(gpus))
+        nodes = next((found(gpus) for found in offered("pbt_rl", "NUMA_NODES")), ())
+        return cls(available_cpus(), gpus, nodes)
 
     def beside(self, device: str) -> Node | None:
         """Return the node of a device such as `cuda:0`; None for the CPU and if it is unknown."""
@@ -91,59 +90,12 @@ def _cpu_quota(folder: Path) -> float:
     return math.inf if quota in ("max", "-1") else float(quota) / float(period)
 
 
-def numa_nodes(gpu_addresses: tuple[str, ...], nodes: Path, pci: Path) -> tuple[Node, ...]:
-    """Return the nodes that have cores for this process; empty unless there are two or more.
-
-    gpu_addresses: PCI address of each GPU, such as `0000:3b:00.0`; a GPU whose node is unknown belongs to none.
-    nodes, pci: folders of the kernel.
-    """
-    usable = os.sched_getaffinity(0)
-    places = [number_in(pci / address / "numa_node") for address in gpu_addresses]
-    found = []
-    for folder in sorted(nodes.glob("node[0-9]*"), key=lambda path: int(path.name[4:])):
-        cpus = tuple(sorted(_cpu_list(folder / "cpulist") & usable))
-        gpus = tuple(i for i, place in enumerate(places) if place == int(folder.name[4:]))
-        if cpus:
-            found.append(Node(cpus, gpus))
-    return tuple(found) if len(found) > 1 else ()
-
-
-def _nodes_here(gpus: int) -> tuple[Node, ...]:
-    import torch  # noqa: PLC0415 - see Machine.here
-
-    if not gpus or not numa_nodes((), NODES, PCI_DEVICES):
-        return ()  # GPUs are asked for their addresses only if it matters: that starts their driver
-    addresses = []
-    for i in range(gpus):
-        try:
-            of: Any = torch.cuda.get_device_properties(i)
-        except RuntimeError:  # counted by the driver, but not to be used: a learner says why (learner/gpu.py)
-            return ()
-        known = hasattr(of, "pci_bus_id")  # newer versions of torch have it
-        addresses.append(
-            f"{of.pci_domain_id:04x}:{of.pci_bus_id:02x}:{of.pci_device_id:02x}.0" if known else ""
-        )
-    return numa_nodes(tuple(addresses), NODES, PCI_DEVICES)
-
-
 def number_in(path: Path) -> int:
     """Return the number in a file of the kernel; -1, which the kernel writes for unknown, if there is none."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):
         return -1
-
-
-def _cpu_list(path: Path) -> set[int]:
-    """Read a list of cores such as `0-15,32-47`."""
-    cpus: set[int] = set()
-    try:
-        for part in path.read_text().strip().split(","):
-            first, _, last = part.partition("-")
-            cpus |= set(range(int(first), int(last or first) + 1))
-    except (OSError, ValueError):
-        return set()
-    return cpus
 
 
 def cgroups_around(controller: str, own: Path, cgroups: Path) -> set[Path]:
