@@ -15,7 +15,7 @@ from pbt_rl.errors import RunFailed
 from pbt_rl.extras import offered
 from pbt_rl.plan import Machine
 from pbt_rl.record.claim import claim_run_folder
-from pbt_rl.run.callbacks import Callbacks
+from pbt_rl.run.ending import Callbacks
 from pbt_rl.run.fleet import Fleet, ProcessFleet, StartsFleet
 from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun, value_table

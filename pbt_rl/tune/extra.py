@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NEEDS = ("pbt_rl.pbt.history",)
+NEEDS = ("pbt_rl.pbt.history", "pbt_rl.python")
 WITHOUT_TORCH = True
-PUBLIC = "tune"
+PUBLIC = {"tune": "pbt_rl.tune"}
 """Name in `pbt_rl`."""

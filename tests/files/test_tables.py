@@ -1,8 +1,8 @@
 import pytest
 
-from pbt_rl.api import make_config
 from pbt_rl.errors import ConfigError
 from pbt_rl.files.tables import read_table
+from pbt_rl.python.api import make_config
 
 
 def table(folder, name, text):

@@ -5,12 +5,14 @@ import pickle
 
 import pytest
 
-from pbt_rl.api import make_config, train
 from pbt_rl.cli.resume import parse_resume
 from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.evaluate import evaluate
 from pbt_rl.record.saved import Source, Trust, read_config
+
+api = pytest.importorskip("pbt_rl.python.api")
+make_config, train = api.make_config, api.train
 
 TEMPERED = "tests.helpers.third_algorithm:TEMPERED"
 TYPED = ["--env", "toy/identity", "--algo", TEMPERED]

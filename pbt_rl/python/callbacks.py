@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from pathlib import Path
 
 from pbt_rl.display.view import EXTRA, MemberView, RunView
 from pbt_rl.pbt.decisions import Decision, PopulationReport
-from pbt_rl.population.stopping import Stop
+from pbt_rl.python.stopping import Stop
 from pbt_rl.record.checkpoint_writer import Written
+from pbt_rl.run.ending import Callbacks
 
 Metrics = Mapping[str, float | Mapping[int, float]]
 """Name -> number of the population, or of each of these members."""
@@ -32,7 +32,7 @@ OnCheckpoint = Callable[[Written], Stop | None]
 
 
 @dataclass(eq=False)
-class Callbacks:
+class OwnCallbacks(Callbacks):
     """The functions of a user, and what has become of them. Use it from one thread."""
 
     on_report: OnReport | None = None
@@ -40,12 +40,6 @@ class Callbacks:
     on_checkpoint: OnCheckpoint | None = None
 
     def __post_init__(self) -> None:
-        self.folder: Path | None = None
-        """Of the run, once it has one."""
-        self.ended: str | None = None
-        """Why the run shall end, once one of them wants it or has failed."""
-        self.error: Exception | None = None
-        """What one of them raised; none is called again."""
         self._own: dict[str, float] = {}
         self._of_member: dict[int, dict[str, float]] = {}
 

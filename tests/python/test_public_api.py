@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import pbt_rl
-from pbt_rl.api import make_config
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.errors import ConfigError
+from pbt_rl.python.api import make_config
 from tests.helpers.runs import python
 
 SMALL = {

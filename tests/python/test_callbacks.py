@@ -9,9 +9,9 @@ import pytest
 
 import pbt_rl
 from pbt_rl.display.scalars import member_scalars, population_scalars
-from pbt_rl.population.stopping import Stop
 from pbt_rl.procs.stacks import StackDumps
-from pbt_rl.run.callbacks import Callbacks
+from pbt_rl.python.callbacks import OwnCallbacks as Callbacks
+from pbt_rl.python.stopping import Stop
 from tests.helpers.views import member, view
 
 RUN = {

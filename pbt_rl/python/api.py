@@ -16,7 +16,7 @@ from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import read_journal
 
 if TYPE_CHECKING:
-    from pbt_rl.run.callbacks import OnCheckpoint, OnDecision, OnReport
+    from pbt_rl.python.callbacks import OnCheckpoint, OnDecision, OnReport
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,10 @@ def train(
         raise ConfigError(f"train takes a Config, or options by name, such as env={config!r:.200}")
     elif options:
         raise ConfigError(f"train takes a Config or options, not both: {', '.join(options)}")
-    from pbt_rl.run.callbacks import Callbacks  # noqa: PLC0415 - the supervisor imports torch
+    from pbt_rl.python.callbacks import OwnCallbacks  # noqa: PLC0415 - the supervisor imports torch
     from pbt_rl.run.train import train as supervise  # noqa: PLC0415
 
-    callbacks = Callbacks(on_report, on_decision, on_checkpoint)
+    callbacks = OwnCallbacks(on_report, on_decision, on_checkpoint)
     code = supervise(config, callbacks)
     folder = callbacks.folder
     assert folder is not None, "a run that has ended had a folder"
