@@ -63,14 +63,12 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "wire",
         }
     ),
-    "given": frozenset({"config", "envs", "errors", "options", "recipes"}),
     "cli": frozenset(
         {
             "config",
             "display",
             "envs",
             "errors",
-            "given",
             "options",
             "pbt",
             "plan",

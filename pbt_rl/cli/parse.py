@@ -18,8 +18,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import tyro
 
+from pbt_rl.cli.values import number, spelt, unknown, whole
 from pbt_rl.errors import ConfigError
-from pbt_rl.given.values import number, spelt, unknown, whole
 from pbt_rl.options import Option, build, changed, table
 from pbt_rl.recipes import PAIRS, merged
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import yaml
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.given.values import checked
+from pbt_rl.python.values import checked
 
 Format = Literal["json", "toml", "yaml"]
 READERS: Mapping[str, Callable[[str], Any]] = {

@@ -11,6 +11,7 @@ from pbt_rl.files.options import FileOptions
 if TYPE_CHECKING:
     from pbt_rl.config import Config
 
+NEEDS = ("pbt_rl.python",)
 TRAIN_FIELDS = FileOptions
 """Options of `pbt-rl train`."""
 

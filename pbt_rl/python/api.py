@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pbt_rl.config import Config, hypers_of
 from pbt_rl.errors import ConfigError, RunFailed
-from pbt_rl.given.values import checked
 from pbt_rl.options import build
+from pbt_rl.python.values import checked
 from pbt_rl.recipes import completed, composed
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import read_journal
