@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from pbt_rl.cli.help import print_help
-from pbt_rl.cli.parse import typed, value_of
+from pbt_rl.cli.parse import parse, typed, value_of
 from pbt_rl.config import Config, hypers_of
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
@@ -85,8 +84,10 @@ def _parsed(arguments: list[str]) -> TrainCommand:
             f"--resume takes true or false here; what goes on with a run is: pbt-rl resume {run}"
         )
     if HELP & set(arguments):
-        print_help(_help_defaults(arguments), PROG, arguments)
-        raise SystemExit(0)
+        for draw in offered("pbt_rl", "DRAWS_HELP"):
+            draw(_help_defaults(arguments), PROG, arguments)
+            raise SystemExit(0)
+        parse(TrainCommand, PROG, ["--help"])
     command = _command(arguments)
     if command is None:
         raise ConfigError(
