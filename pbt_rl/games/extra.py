@@ -16,8 +16,10 @@ FIELDS = GamesOptions
 """Options of a run."""
 CHECKS = "pbt_rl.games.run:check"
 """See `run.resolved.ResolvedRun`."""
-GAMES = "pbt_rl.games.run:SavedMembers"
+GAMES = "pbt_rl.games.run:Evaluations"
 """See `run.games`."""
+RECORDED_LATE = "pbt_rl.games.run:recorded_late"
+"""Finds results in the part of a journal that a resumed run cuts off."""
 
 
 def HOST_BYTES(config: Config) -> int:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from pbt_rl.matchups.options import MatchupConfig
 
 if TYPE_CHECKING:
-    from pbt_rl.config import Config
     from pbt_rl.run.resolved import ResolvedRun
 
 OPTIONS = {"matchup": MatchupConfig}
@@ -17,11 +16,6 @@ OPPONENTS = "pbt_rl.matchups.run:BetweenMembers"
 """See `run.opponents.Opponents`."""
 AGAINST = "pbt_rl.matchups.against"
 """Module with `evaluate_against`."""
-
-
-def PLAYS_ALONE(config: Config) -> bool:
-    """Whether a member plays all seats of an environment itself."""
-    return config.group(MatchupConfig).scheme == "self"
 
 
 def PLAN_NOTES(resolved: ResolvedRun) -> list[str]:

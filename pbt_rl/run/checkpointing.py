@@ -32,7 +32,7 @@ from pbt_rl.record.headers import FILE, read_manifest
 from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.fleet import Fleet, log_folder
-from pbt_rl.run.games import games
+from pbt_rl.run.games import games_of
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.messages import LearnerSaved, Saved, SaveLearner
@@ -91,7 +91,7 @@ class Checkpointing:
         self._population, self._recorder = population, recorder
         self._dispatch = comparisons.dispatch
         self._packs = len(resolved.plan.packs)
-        self.games = games().games(
+        self.games = games_of(
             config, log_folder(resolved), lambda: recorder.evaluated_frames, recorder.evaluated, recorder.note
         )
         """Fresh games of members that are saved."""

@@ -259,4 +259,5 @@ class Comparisons:
             self._recorder.slot_changed(pack, handover)
 
     def _record_matchup(self, pack: int, matchup_version: int, row_UES: NDArray[np.int64]) -> None:
-        self._recorder.matchup(pack, matchup_version, row_UES, self.slots.members_of(pack))
+        games = self.matchups.games(pack, row_UES)
+        self._recorder.matchup(pack, matchup_version, games, self.slots.members_of(pack))

@@ -7,9 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pbt_rl.display.summary import summary
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.terminal import (
@@ -21,7 +18,7 @@ from pbt_rl.display.terminal import (
     slot_text,
 )
 from pbt_rl.display.view import Evaluation, RunView, Sink, start_sinks
-from pbt_rl.extras import offered
+from pbt_rl.extras import load_object, offered
 from pbt_rl.options import walk
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Decision, PopulationReport
@@ -35,8 +32,6 @@ from pbt_rl.record.journal import Journal, cut_journal
 from pbt_rl.record.saved import PLAY, again
 from pbt_rl.run.ending import Callbacks
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
-from pbt_rl.run.games import games
-from pbt_rl.run.opponents import opponents
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.resuming import Continued, FirstStates, fitting_state
 from pbt_rl.run.views import describe_plan
@@ -91,7 +86,12 @@ class Recorder:
         if continued is not None:
             folder.remove_drafts()
             position = continued.record["journal"]
-            late = games().recorded_late(folder.journal, position, continued.checkpoint.frames)
+            frames = continued.checkpoint.frames
+            late = [
+                one
+                for path in offered("pbt_rl", "RECORDED_LATE")
+                for one in load_object(path)(folder.journal, position, frames)
+            ]
             cut_journal(folder.journal, position)
             folder.write_config(config)
             folder.summary.unlink(missing_ok=True)
@@ -211,17 +211,10 @@ class Recorder:
         self.note(f"member {member} moves to learner {pack}")
 
     def matchup(
-        self, pack: int, matchup_version: int, row_UES: NDArray[np.int64], holders: Sequence[int | None]
+        self, pack: int, matchup_version: int, games: list[list[int]], holders: Sequence[int | None]
     ) -> None:
-        """Record who plays whom from now on. holders: member of each slot."""
-        plan = self._resolved.plan.packs[pack]
-        self._write(
-            "matchup",
-            pack=pack,
-            matchup_version=matchup_version,
-            slots=holders,
-            games=opponents().games_between(row_UES, plan.slots, plan.envs_per_policy),
-        )
+        """Record who plays whom from now on. holders: member of each slot. games: see `Matchups`."""
+        self._write("matchup", pack=pack, matchup_version=matchup_version, slots=holders, games=games)
 
     def actor_restarted(self, failed: ActorFailed, cause: str) -> None:
         """Record that an actor is replaced. cause: as short as the terminal should show it."""

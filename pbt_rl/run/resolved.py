@@ -117,6 +117,12 @@ class ResolvedRun:
         options = config.env_options
         with environment_code(config.env):
             spec = probe(config.env, options)
+        require(
+            spec.seats == 1 or bool(offered("pbt_rl", "OPPONENTS")),
+            "env",
+            config.env,
+            "it has several agents, and no extra of this copy says who plays whom",
+        )
         own = simulators(spec)
         plan = make_plan(config, machine, spec.seats, None if own is None else own.lay_out)
         for check in offered("pbt_rl", "CHECKS"):
