@@ -7,6 +7,7 @@ from pbt_rl.nodes.members import leave, scatter, travel
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
+from tests.helpers.resumable import ENVIRONMENTS, Run, small_config
 from tests.population.test_dispatch import Desk
 from tests.population.test_slots import Table
 
@@ -88,3 +89,10 @@ def test_members_of_a_pack_without_a_machine_wait_in_others():
     desk.hand_over(1, 1, 3, 2)
     desk.answer()
     assert desk.weights(2) == 2.25
+
+
+def test_a_member_that_moves_to_another_pack_plays_in_as_many_environments_as_others_there():
+    run = Run(small_config(run={"num_policies": 5, "devices": "cpu,cpu"}))
+    pack = make_plan(run.config, Machine(4, 0)).packs[1]
+    run.population.moved(0, pack.environments_of_member)
+    assert run.population.members[0].shares.environments == pack.units * pack.envs_per_policy != ENVIRONMENTS
