@@ -25,6 +25,8 @@ class Remarks:
         self._resolved = resolved
         self._said: set[str] = set()
         """Kinds of remarks."""
+        self._episodes = self._restarted = 0
+        """Episodes of all members, and restarts of actors when their number rose last."""
 
     def __call__(self, view: RunView) -> list[str]:
         """Return what is to be said now."""
@@ -37,10 +39,24 @@ class Remarks:
             "discarded": discard_warning(self._resolved, view),
             **slow,
             "late": late_comparison_warning(self._resolved.config, view),
+            "endless": self._restarts_without_episode(view),
         }
         found = {kind: text for kind, text in kinds.items() if text and kind not in self._said}
         self._said |= found.keys()
         return list(found.values())
+
+    def _restarts_without_episode(self, view: RunView) -> str | None:
+        """Return a line if an environment always fails before its episode ends, but too slowly for an error."""
+        episodes = sum(one.episodes for one in view.members)
+        if episodes != self._episodes:
+            self._episodes, self._restarted = episodes, view.actors_restarted
+        times = view.actors_restarted - self._restarted
+        if times <= self._resolved.config.max_actor_restarts:
+            return None
+        return (
+            f"warning: actors were restarted {times} times, and no episode has ended in between: members without "
+            "episodes have no objective and are not compared. Mend what the errors above name, or make episodes shorter"
+        )
 
 
 def discard_warning(resolved: ResolvedRun, view: RunView) -> str | None:

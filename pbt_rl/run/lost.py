@@ -157,11 +157,6 @@ class ActorRestarts:
         """Actor -> its newest restarts in a row after which it took few steps or none."""
         self._seen: dict[int, int] = {}
         """Hash of an error -> how often it caused a restart."""
-        self._episodes = 0
-        """Of the run, at the last restart."""
-        self._without_episode = 0
-        """Restarts since one has ended."""
-        self._said = False
 
     def replace(self, fleet: Fleet, failed: ActorFailed) -> None:
         """Restart an actor. Raises EnvSetupError if it never became usable, RunFailed if it happens too often."""
@@ -175,7 +170,6 @@ class ActorRestarts:
         self.count += 1
         self._recorder.actor_restarted(replace(failed, text=text), self._shortened(text.strip()))
         self._check_rate(failed.actor, steps, text)
-        self._check_episodes()
         try:
             fleet.restart_actor(failed.actor)
         except OSError as error:  # too many processes, too little memory
@@ -201,19 +195,6 @@ class ActorRestarts:
             raise RunFailed(
                 f"actor {actor} was restarted {self._for_nothing[actor]} {too_many}, without reaching {FEW_STEPS} "
                 f"steps in between; the last one:\n{text}"
-            )
-
-    def _check_episodes(self) -> None:
-        """Say once that an environment always fails before its episode ends, if it does so too slowly for an error."""
-        episodes = self._recorder.episodes
-        self._without_episode = self._without_episode + 1 if episodes == self._episodes else 1
-        self._episodes = episodes
-        if self._without_episode > self._config.max_actor_restarts and not self._said:
-            self._said = True
-            self._recorder.remark(
-                f"warning: actors were restarted {self._without_episode} times, and no episode has ended in between: "
-                "members without episodes have no objective and are not compared. Mend what the errors above name, or "
-                "make episodes shorter"
             )
 
     def _shortened(self, error: str) -> str:

@@ -144,11 +144,6 @@ class Recorder:
             "evaluation": None if self._evaluation is None else asdict(self._evaluation),
         }
 
-    @property
-    def episodes(self) -> int:
-        """Episodes of all members that have ended."""
-        return sum(member.episodes for member in self._population.members)
-
     def note(self, text: str) -> None:
         """Show a line in the terminal."""
         self._terminal.event(text)

@@ -1,6 +1,7 @@
 """What is said of a plan, and while a run trains: each remedy that is named is one."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -87,3 +88,14 @@ def test_a_first_comparison_that_is_hours_away_is_pointed_out_once():
     (text,) = remarks(view(member(0, frames=600), member(1, frames=200), **far))
     assert "about 2 h away (at 500 frames of each" in text
     assert remarks(view(member(0, frames=200), **far)) == []
+
+
+def test_restarts_without_an_episode_are_pointed_out_once():
+    run = resolved("gym/CartPole-v1", "--max-actor-restarts=3", machine=Machine(2, 0))
+    remarks = Remarks(run)
+    assert remarks(view(member(0), actors_restarted=3)) == []
+    more = replace(member(0), episodes=8)
+    assert [remarks(view(more, actors_restarted=n)) for n in (5, 8)] == [[], []]
+    (text,) = remarks(view(more, actors_restarted=9))
+    assert "actors were restarted 4 times, and no episode has ended in between" in text
+    assert remarks(view(more, actors_restarted=20)) == []
