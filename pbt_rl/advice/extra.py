@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pbt_rl.config import Config
     from pbt_rl.display.view import RunView
+    from pbt_rl.pbt.decisions import Controller
     from pbt_rl.pbt.hypers import Values
+    from pbt_rl.population.population import Population
     from pbt_rl.run.resolved import ResolvedRun
 
 
@@ -32,6 +35,16 @@ def BEFORE_START(resolved: ResolvedRun) -> None:
 
     check_memory(resolved)
     allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.seats))
+
+
+def LIES_AHEAD(
+    config: Config, controller: Controller, population: Population, rate: float, training_seconds: float
+) -> tuple[float | None, float | None]:
+    """Return the seconds to the end, and to the next comparison; None if unknown. rate: frames/s of all members."""
+    from pbt_rl.advice.outlook import seconds_to_comparison, seconds_to_end  # noqa: PLC0415
+
+    comparison = seconds_to_comparison(controller, population, rate, training_seconds)
+    return seconds_to_end(config, population, rate, training_seconds), comparison
 
 
 def REMARKS(resolved: ResolvedRun) -> Callable[[RunView], list[str]]:

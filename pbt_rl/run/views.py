@@ -1,23 +1,17 @@
-"""The run as its displays see it: its plan, how it is now, and what lies ahead of it.
-
-The end and the next comparison are estimates for people: nothing is decided by them.
-"""
+"""The run as its displays see it: its plan, and how it is now."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from pbt_rl.config import Config
 from pbt_rl.display.terminal import counted
 from pbt_rl.display.view import MemberView, RunView
 from pbt_rl.envs.registry import begins
 from pbt_rl.extras import offered
 from pbt_rl.learner.build import network_sees
 from pbt_rl.learner.simulators import simulators
-from pbt_rl.pbt.controllers import PbtController, innermost
 from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.plan import PackPlan
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
@@ -37,34 +31,6 @@ def rollouts_in(resolved: ResolvedRun, steps: int) -> float:
     packs = resolved.plan.packs
     envs = sum(pack.envs_per_policy for pack in packs) / len(packs)
     return steps / (envs * resolved.config.learner.rollout)
-
-
-def seconds_to_end(
-    config: Config, population: Population, rate: float, training_seconds: float
-) -> float | None:
-    """Return the time until a budget is spent; None if it is unknown. rate: frames/s of all members.
-
-    Of a search it is an upper bound: that of a search which gives up no further member.
-    """
-    left = []
-    full = controller_entry(config.controller).full_frames(config, config.train_for_frames)
-    if rate > 0:
-        left.append(population.missing_frames(full) / rate)
-    if config.train_for_seconds > 0:
-        left.append(max(0.0, config.train_for_seconds - training_seconds))
-    return min(left, default=None)
-
-
-def seconds_to_comparison(
-    controller: Controller, population: Population, rate: float, training_seconds: float = 0.0
-) -> float | None:
-    """Return the time until the next comparison is due, 0 if it waits for episodes; None if it is unknown."""
-    training = sum(not member.stopped for member in population.members)
-    report = population.report(training_seconds)
-    controller, report = innermost(controller, report)
-    if not isinstance(controller, PbtController) or rate <= 0 or training < 2:
-        return None
-    return controller.frames_left(report) * training / rate
 
 
 VIEW_SECONDS, MOST_VIEW_SECONDS = 1.0, 10.0
@@ -102,6 +68,8 @@ def run_view(
     begun: all learners have been ready.
     """
     config, rate = resolved.config, throughput.rate()
+    now = config, controller, population, rate, throughput.training_seconds
+    left, comparison = next((ahead(*now) for ahead in offered("pbt_rl", "LIES_AHEAD")), (None, None))
     return RunView(
         env_id=config.env,
         name=str(config.name),
@@ -109,12 +77,10 @@ def run_view(
         frames=population.frames,
         steps=population.steps,
         frames_per_second=rate,
-        seconds_left=seconds_to_end(config, population, rate, throughput.training_seconds),
+        seconds_left=left,
         waits_for="" if rate > 0 else _waits_for(resolved, begun=begun),
         seconds_left_at_most=config.searches,
-        comparison_in_seconds=seconds_to_comparison(
-            controller, population, rate, throughput.training_seconds
-        ),
+        comparison_in_seconds=comparison,
         members=_marked(population.views(), config.num_policies),
         replacements=dispatch.replacements,
         mutations=dispatch.mutations,
