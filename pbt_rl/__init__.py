@@ -10,8 +10,8 @@
     ConfigError, EnvSetupError  wrong input, an environment that cannot be used: a message with the remedy
     RunFailed                   a run that could not go on
 
-Each name is imported when it is first used: importing this package is cheap and free of torch (the actor processes
-import it), and starts nothing.
+The names of the first four lines, but for Config, are those of extras. Each name is imported when it is first used:
+importing this package is cheap and free of torch (the actor processes import it), and starts nothing.
 """
 
 from __future__ import annotations
@@ -20,12 +20,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pbt_rl.api import MemberResult, Result, train
     from pbt_rl.config import Config
     from pbt_rl.envs.base import EnvSetupError, EnvSpec, RewardShapingInterface, TrainingInfoInterface
     from pbt_rl.errors import ConfigError, RunFailed
-    from pbt_rl.play.policy import Policy, load_policy
-    from pbt_rl.population.stopping import Stop
 
 __version__ = "0.2.0"
 
@@ -34,24 +31,15 @@ __all__ = [
     "ConfigError",
     "EnvSetupError",
     "EnvSpec",
-    "MemberResult",
-    "Policy",
-    "Result",
     "RewardShapingInterface",
     "RunFailed",
-    "Stop",
     "TrainingInfoInterface",
-    "load_policy",
-    "train",
 ]
 
 _MODULES = {
-    "api": ("MemberResult", "Result", "train"),
     "config": ("Config",),
     "envs.base": ("EnvSetupError", "EnvSpec", "RewardShapingInterface", "TrainingInfoInterface"),
     "errors": ("ConfigError", "RunFailed"),
-    "play.policy": ("Policy", "load_policy"),
-    "population.stopping": ("Stop",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -59,16 +47,18 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
         return getattr(importlib.import_module(f"pbt_rl.{_MODULE_OF[name]}"), name)
-    if not name.startswith("_") and name in _extras():
-        return importlib.import_module(f"{__name__}.{name}")
+    if not name.startswith("_") and (path := _extras().get(name)) is not None:
+        module, _, inside = path.partition(":")
+        found = importlib.import_module(module)
+        return getattr(found, inside) if inside else found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _extras() -> list[str]:
-    """Names of the extras that are imported as `pbt_rl.NAME`, such as `tune`."""
+def _extras() -> dict[str, str]:
+    """Names that extras add, such as `train` and `tune` -> where they are."""
     from pbt_rl.extras import offered  # noqa: PLC0415 - for an attribute that is not found
 
-    return offered(__name__, "PUBLIC")
+    return {name: path for names in offered(__name__, "PUBLIC") for name, path in names.items()}
 
 
 def __dir__() -> list[str]:

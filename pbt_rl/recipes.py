@@ -7,13 +7,14 @@ these (called with them, and with what is given), a named one, a file, the user'
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pbt_rl.algos import registry as algorithms
 from pbt_rl.envs.registry import FAMILIES, EnvOptions, keywords, recipe
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.extras import Recipe, offered
 
+T = TypeVar("T")
 PAIRS = ("env_option", "shaping")
 """Options of a run that hold key=value entries."""
 
@@ -54,6 +55,13 @@ def composed(*given: Mapping[str, Any], algo: str, fields: Collection[str]) -> d
     for planned in offered("pbt_rl", "PLANNED"):
         whole |= planned(whole, values)
     return whole
+
+
+def completed(config: T) -> T:
+    """Return a config with what it names, such as the values in a file. Raises ConfigError."""
+    for complete in offered("pbt_rl", "COMPLETED"):
+        config = complete(config)
+    return config
 
 
 def merged(entries: Sequence[str], stronger: Sequence[str]) -> tuple[str, ...]:

@@ -63,14 +63,12 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "wire",
         }
     ),
-    "given": frozenset({"config", "envs", "errors", "options", "recipes"}),
     "cli": frozenset(
         {
             "config",
             "display",
             "envs",
             "errors",
-            "given",
             "options",
             "pbt",
             "plan",
@@ -83,20 +81,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     ),
     "__main__": frozenset({"cli"}),
     # `pbt_rl/__init__.py`, the names for users.
-    "api": frozenset(
-        {
-            "config",
-            "envs",
-            "errors",
-            "given",
-            "options",
-            "play",
-            "population",
-            "recipes",
-            "record",
-            "run",
-        }
-    ),
+    "api": frozenset({"config", "envs", "errors"}),
 }
 WITHOUT_TORCH = frozenset({"envs", "errors", "extras", "options", "pbt", "procs", "wire", "population"})
 ABOVE_EXTRAS = frozenset({"__main__", "api"})

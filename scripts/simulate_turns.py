@@ -32,7 +32,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from pbt_rl.cli.train import parse_train
 from pbt_rl.graphs.turns import MOST_UNITS
-from pbt_rl.learner.estimate import rollouts_of
 from pbt_rl.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 
@@ -270,7 +269,7 @@ def planned(machine: Computer, policies: int, *words: str) -> Shape:
         pack.units_per_actor,
         pack.rows,
         rollouts_per_batch=pack.units_per_batch,
-        buffers=rollouts_of(config, pack),
+        buffers=pack.units + 2 * pack.units_per_batch,
         rollout=learner.rollout,
         updates=learner.minibatches * learner.epochs,
         epochs=learner.epochs,

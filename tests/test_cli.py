@@ -13,7 +13,6 @@ import pytest
 
 from pbt_rl import __version__
 from pbt_rl.cli import EXIT_USER_ERROR, main
-from pbt_rl.cli.help import read_groups
 from pbt_rl.cli.train import TrainCommand, parse_train
 from pbt_rl.config import Config, Hypers, LearnerConfig, ModelConfig
 from pbt_rl.options import field_docs, table
@@ -22,9 +21,9 @@ from tests.helpers.runs import ROOT, python, start
 
 OPTIONS = Path(__file__).parent / "cli_options.txt"
 OF_THE_HELP = (
-    *("algos/fun", "algos/unreal", "envs/dmlab", "pbt_rl/games", "pbt_rl/matchups", "pbt_rl/nodes"),
+    *("algos/fun", "algos/unreal", "envs/dmlab", "pbt_rl/files", "pbt_rl/games", "pbt_rl/help"),
     *("pbt_rl/pbt/ipbt", "pbt_rl/pbt/mf_pbt", "pbt_rl/pbt/pb2", "pbt_rl/pbt/schedule", "pbt_rl/pbt/search"),
-    "pbt_rl/trackers",
+    *("pbt_rl/matchups", "pbt_rl/nodes", "pbt_rl/trackers"),
 )
 """Extras with options, or with names that an option takes."""
 
@@ -76,6 +75,7 @@ def test_the_options_are_frozen(pbt_rl, pytestconfig):
     assert options(out) == OPTIONS.read_text(), "if this is meant: pytest tests/test_cli.py --rewrite-golden"
 
 
+@pytest.mark.extra("pbt_rl/help")
 def test_plain_help_shows_the_usual_options_and_how_to_see_more(pbt_rl):
     code, out, err = pbt_rl("train", "--help")
     assert (code, err) == (0, "")
@@ -103,6 +103,7 @@ def test_plain_help_shows_what_the_readme_names(pbt_rl):
     assert named <= names(pbt_rl("train", "--help")[1])
 
 
+@pytest.mark.extra("pbt_rl/help")
 def test_help_of_an_algorithm_leaves_out_hypers_that_it_does_not_read(pbt_rl):
     shown = names(pbt_rl("train", "--algo", "a3c", "--help-all")[1])
     assert "--hypers.rmsprop-alpha" in shown
@@ -122,6 +123,7 @@ def test_help_of_an_algorithm_leaves_out_hypers_that_it_does_not_read(pbt_rl):
         ),
     ],
 )
+@pytest.mark.extra("pbt_rl/help")
 def test_help_of_an_environment_adds_the_options_of_its_family(pbt_rl, arguments, added):
     plain, more = (names(pbt_rl("train", *a, "--help")[1]) for a in ([], arguments))
     assert {name[2:].partition(".")[0] for name in more - plain} == added
@@ -154,17 +156,19 @@ def test_help_of_an_environment_adds_the_options_of_its_family(pbt_rl, arguments
         ),
     ],
 )
+@pytest.mark.extra("pbt_rl/help")
 def test_help_of_a_rule_or_controller_adds_its_options(pbt_rl, arguments, added):
     plain, more = (names(pbt_rl("train", *a, "--help")[1]) for a in ([], arguments))
     assert more - plain == added
 
 
-@pytest.mark.extra("pbt_rl/pbt/search")
+@pytest.mark.extra("pbt_rl/help", "pbt_rl/pbt/search")
 def test_help_of_a_search_adds_the_group_of_searches(pbt_rl):
     shown = names(pbt_rl("train", "--controller", "hyperband", "--help")[1])
     assert {"--search.eta", "--search.resource", "--search.phase-frames"} <= shown
 
 
+@pytest.mark.extra("pbt_rl/help")
 def test_help_shows_the_values_of_the_recipe_as_defaults(pbt_rl):
     assert (
         "Passes over a batch (appo). (1 or more; default: 4)"
@@ -227,6 +231,7 @@ def test_pbt_is_switched_in_every_usual_way(arguments, enabled):
     assert config.num_policies == 3
 
 
+@pytest.mark.extra("pbt_rl/advice")
 def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp_path):
     given = ["--env", "toy/shaped", "--actors", "3", "--devices", "cpu", "--pbt.factors", "1.3", "0.7"]
     code, out, err = pbt_rl("train", *given, "--show")
@@ -265,11 +270,13 @@ def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp
         ),
     ],
 )
+@pytest.mark.extra("pbt_rl/advice")
 def test_shaping_begins_at_what_is_given(pbt_rl, given, said):
     _, out, err = pbt_rl("train", "--devices", "cpu", "--show", "--env", *given.split())
     assert re.search(said, out + err)
 
 
+@pytest.mark.extra("pbt_rl/files")
 def test_shaping_in_a_file_is_exchanged_one_by_one(tmp_path):
     (tmp_path / "c.toml").write_text('env = "toy/shaped"\n[shaping]\nbait = 0.7\nother = 1\n')
     config, _ = parse_train(["--config", str(tmp_path / "c.toml"), "--shaping.bait", "2e-1"])
@@ -286,11 +293,14 @@ def test_shaping_in_a_file_is_exchanged_one_by_one(tmp_path):
         ("dmlab30", 1, {"dmlab"}),
     ],
 )
-@pytest.mark.extra("pbt_rl/matchups", "envs/dmlab", "envs/doom")
+@pytest.mark.extra("pbt_rl/advice", "pbt_rl/matchups", "envs/dmlab", "envs/doom")
 def test_matchups_belong_to_environments_of_several_seats(env, seats, groups):
+    from pbt_rl.advice.show import read_groups
+
     assert read_groups(env, seats) == groups
 
 
+@pytest.mark.extra("pbt_rl/files")
 @pytest.mark.parametrize("form", ["toml", "yaml", "json"])
 def test_show_prints_a_file_that_can_be_given_back(pbt_rl, tmp_path, form):
     code, out, err = pbt_rl(
@@ -302,6 +312,7 @@ def test_show_prints_a_file_that_can_be_given_back(pbt_rl, tmp_path, form):
     assert parse_train(["--config", f"c.{form}"])[0].seed == 3
 
 
+@pytest.mark.extra("pbt_rl/advice")
 def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):
     shown = "--env toy/identity --devices cpu --learner.lr-schedule kl-adaptive --show"
     code, out, _ = pbt_rl("train", *shown.split())
@@ -329,7 +340,7 @@ def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):
         ("--train-for-frames 220000 --pbt.frequencies 1 10 11", "every 10 and 11 of them"),
     ],
 )
-@pytest.mark.extra("pbt_rl/pbt/mf_pbt")
+@pytest.mark.extra("pbt_rl/advice", "pbt_rl/pbt/mf_pbt")
 def test_comparisons_for_which_the_frames_do_not_suffice_are_told(pbt_rl, given, said):
     """The first is at 40,000 frames, and one every 20,000 frames after it: the tenth is at 220,000."""
     shown = "--env toy/identity --num-policies 12 --controller mf-pbt --pbt.start-frames 40000"
@@ -394,7 +405,15 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        pytest.param(name, marks=pytest.mark.extra("pbt_rl/files"))
+        if {"--format", "--config"} & {*words}
+        else name
+        for name, (words, _) in MISTAKES.items()
+    ],
+)
 def test_a_mistake_gets_one_clear_line(pbt_rl, tmp_path, mistake):
     arguments, answer = MISTAKES[mistake]
     (tmp_path / "a_file").touch()

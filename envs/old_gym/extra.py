@@ -30,6 +30,6 @@ def _register_crafter() -> None:
 
 
 PACKAGES = {"crafter": Package("crafter", ("Crafter",), _register_crafter, "CrafterReward-v1")}
-"""See `envs.packages`."""
+"""See `envs.names.packages`."""
 ASKED = ()
 """Command lines that ask for it: none, it is used in Python."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from pathlib import Path
@@ -19,8 +18,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import tyro
 
+from pbt_rl.cli.values import number, spelt, unknown, whole
 from pbt_rl.errors import ConfigError
-from pbt_rl.given.values import number, spelt, unknown, whole
 from pbt_rl.options import Option, build, changed, table
 from pbt_rl.recipes import PAIRS, merged
 
@@ -101,7 +100,7 @@ def typed(options: Mapping[str, Option], arguments: Sequence[str], prog: str) ->
         if key != written:
             given = [f"{key}={_number(written, given)}"]
         value = _read(option, written, given, negated=negated)
-        values[option.field] = values.get(option.field, ()) + value if _is_repeated(option) else value
+        values[option.field] = values.get(option.field, ()) + value if is_repeated(option) else value
         last_switch = written if option.bare is bool and not given else ""
     if unknown_ones:
         raise ConfigError("\n".join(unknown_ones))
@@ -138,33 +137,14 @@ def _placed(
     }
 
 
-def as_typed(option: Option, value: object) -> list[str]:
-    """Return a value of an option as it is typed: one text, or one for each entry of an option that is repeated."""
-    if _is_repeated(option):
-        assert isinstance(value, tuple)
-        return [f"--{option.name} {shlex.quote(str(entry))}" for entry in value]
-    entries = value if isinstance(value, tuple) else (value,)
-    return [shlex.join([f"--{option.name}", *map(_as_word, entries)])]
-
-
-def _as_word(value: object) -> str:
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
-
-
-def _is_repeated(option: Option) -> bool:
+def is_repeated(option: Option) -> bool:
     """Whether it is given once for each of its values."""
     return REPEATED in option.marks
 
 
 def _is_several(option: Option) -> bool:
     """Whether any number of values follows it."""
-    return get_origin(option.bare) is tuple and not _is_repeated(option)
+    return get_origin(option.bare) is tuple and not is_repeated(option)
 
 
 def _find(written: str, options: Mapping[str, Option], known: set[str], prog: str) -> tuple[Option, bool]:

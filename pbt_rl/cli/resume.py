@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pbt_rl.cli.parse import over, typed
+from pbt_rl.cli.values import spelt
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.given.values import spelt
 from pbt_rl.options import as_base, changed, table
 from pbt_rl.record.saved import Trust, read_config
 from pbt_rl.run.spare import spare_learner

@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
 
-from pbt_rl.cli.help import ENVIRONMENT_GROUPS, print_help, read_groups
-from pbt_rl.cli.parse import as_typed, typed, value_of
+from pbt_rl.cli.parse import parse, typed, value_of
 from pbt_rl.config import Config, hypers_of
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import family_of
-from pbt_rl.errors import ConfigError, require
-from pbt_rl.given.files import read_config, read_file, with_start_values, written
-from pbt_rl.options import as_base, build, option, table
-from pbt_rl.recipes import RECIPES, composed, named
+from pbt_rl.errors import ConfigError
+from pbt_rl.extras import offered
+from pbt_rl.options import as_base, build, option, table, with_fields
+from pbt_rl.recipes import RECIPES, completed, composed, named
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.spare import SpareLearner, spare_learner
 
 PROG = "pbt-rl train"
-Form = Literal["text", "toml", "yaml", "json"]
 FIELDS = [f.name for f in fields(Config)]
 HELP = {"-h", "--help", "--help-all"}
 WITHOUT_A_RUN = HELP | {"--show"}
 
 
 @dataclass(frozen=True)
+@with_fields(*offered("pbt_rl", "TRAIN_FIELDS"))
 class TrainCommand(Config):
     """Train a population of policies."""
 
     show: bool = option(False, common=True)
     """Print the plan (actors, units, rows, devices, batch), the values that are tuned and the options that differ from
     the defaults, and start nothing."""
-    format: Form = "text"
-    """With --show: print the whole config instead, as a file for --config."""
-    config: Path | None = option(None, common=True)
-    """File of options, FILE.toml, FILE.yaml or FILE.json, such as runs/NAME/config.json. The command line wins."""
     recipe: str = option(
         "", texts=lambda: {name: recipe.help for name, recipe in RECIPES.items()}, common=True
     )
@@ -61,83 +55,77 @@ def _nothing() -> None:
 
 
 def _run(arguments: list[str], spares: Sequence[SpareLearner | None], understood: Callable[[], None]) -> int:
-    config, show = parse_train(arguments, understood)
-    from pbt_rl.record.folder import to_json
-    from pbt_rl.run.describe import describe_comparisons, describe_plan, describe_values
+    command = _parsed(arguments, understood)
+    config = completed(as_base(Config, command))
     from pbt_rl.run.train import resolve, train
+    from pbt_rl.run.views import describe_plan
 
-    if not show:
+    if not command.show:
         return train(config, spare=next(iter(spares), None))
     resolved = resolve(config)
     initial = resolved.controller().initial(config.members)
-    if show != "text":
-        print(written(to_json(config), show), end="")
-        return 0
-    lines = [
-        *describe_plan(resolved),
-        *describe_comparisons(config),
-        *describe_values(resolved, initial[0]),
-    ]
-    lines += ["options that differ from the defaults (by recipes or as typed; --format toml prints all):"]
-    unread = ENVIRONMENT_GROUPS - read_groups(config.env, resolved.spec.seats)
-    print("\n".join([*lines, *(f"  {line}" for line in _differing(config, unread, resolved.table))]))
+    for instead in offered("pbt_rl", "INSTEAD_OF_PLAN"):
+        if text := instead(command, config):
+            print(text, end="")
+            return 0
+    lines = describe_plan(resolved)
+    for more in offered("pbt_rl", "SHOWN"):
+        lines += more(resolved, initial[0])
+    print("\n".join(lines))
     return 0
 
 
-def _differing(config: Config, unread: Collection[str], values: Collection[str]) -> list[str]:
-    """Return the options that differ from the defaults, as they are typed.
+def parse_train(arguments: list[str]) -> tuple[Config, bool]:
+    """Return the config of `pbt-rl train ARGUMENTS`, and whether only to show it. Raises ConfigError.
 
-    unread: groups of options, and values: the hypers that are read.
+    The recipes of environment and algorithm give the defaults, a named one lies over them, then what an extra's
+    `BETWEEN` finds, such as a file, and the command line wins.
     """
-    found = []
-    for one in table(config).values():
-        group, value = one.path[0], one.of(config)
-        shown = group not in unread and (group != "hypers" or one.path[-1] in values)
-        if shown and value != one.default:
-            found += as_typed(one, value)
-    return found
+    command = _parsed(arguments)
+    return completed(as_base(Config, command)), command.show
 
 
-def parse_train(
-    arguments: list[str], understood: Callable[[], None] = _nothing
-) -> tuple[Config, Form | None]:
-    """Return the config of `pbt-rl train ARGUMENTS`, and the form in which only to show it, if so.
-
-    The recipes of environment and algorithm give the defaults, a named one lies over them, then a file,
-    and the command line wins. understood: called once all words are, before the environment is made, which takes long.
-    """
+def _parsed(arguments: list[str], understood: Callable[[], None] = _nothing) -> TrainCommand:
     run = value_of(arguments, "--resume")
     if run is not None and RunFolder(Path(run)).is_run:
         raise ConfigError(
             f"--resume takes true or false here; what goes on with a run is: pbt-rl resume {run}"
         )
     if HELP & set(arguments):
-        print_help(_help_defaults(arguments), PROG, arguments)
-        raise SystemExit(0)
+        for draw in offered("pbt_rl", "DRAWS_HELP"):
+            draw(_help_defaults(arguments), PROG, arguments)
+            raise SystemExit(0)
+        parse(TrainCommand, PROG, ["--help"])
     command = _command(arguments, understood)
     if command is None:
         raise ConfigError(
             "--env is missing: give it as family/name, such as atari/pong, or module:factory; see `pbt-rl envs`"
         )
-    require(command.show or command.format == "text", "format", command.format, "it is for --show: add that")
-    return with_start_values(as_base(Config, command)), command.format if command.show else None
+    for check in offered("pbt_rl", "CHECKS_COMMAND"):
+        check(command)
+    return command
 
 
 def _command(arguments: list[str], understood: Callable[[], None] = _nothing) -> TrainCommand | None:
-    """Return the command over the recipes and a file; None if no environment is named."""
-    name, file = value_of(arguments, "--recipe"), value_of(arguments, "--config")
+    """Return the command over what is weaker; None if no environment is named.
+
+    understood: called once all words are, before the environment is made, which takes long.
+    """
+    name = value_of(arguments, "--recipe")
     recipe = {} if name is None else named(name)
-    in_file = {} if file is None else read_file(Path(file))
-    algo = value_of(arguments, "--algo") or str(in_file.get("algo") or recipe.get("algo", Config.algo))
+    found = (between(arguments) for between in offered("pbt_rl", "BETWEEN"))
+    layers = [layer for layer in found if layer is not None]
+    algos = [value_of(arguments, "--algo"), *(layer.algo for layer in layers), recipe.get("algo")]
+    algo = str(next(filter(None, algos), Config.algo))
     hypers = hypers_of(algo)
     options = typed(table(TrainCommand, hypers=hypers), arguments, PROG)
-    weaker = {} if file is None else read_config(Path(file), algo)
-    env = next((given["env"] for given in (options, weaker, recipe) if given.get("env")), None)
+    given = (recipe, *(layer.values(algo) for layer in layers), options)
+    env = next((values["env"] for values in reversed(given) if values.get("env")), None)
     if env is None:
         return None
     family_of(str(env))
     understood()
-    return build(TrainCommand, composed(recipe, weaker, options, algo=algo, fields=FIELDS), hypers=hypers)
+    return build(TrainCommand, composed(*given, algo=algo, fields=FIELDS), hypers=hypers)
 
 
 def _help_defaults(arguments: list[str]) -> TrainCommand:

@@ -9,6 +9,7 @@ from pbt_rl.control.options import ControlOptions, number_of_controls
 if TYPE_CHECKING:
     from pbt_rl.config import Config
     from pbt_rl.display.view import RunView
+    from pbt_rl.run.resolved import ResolvedRun
 
 FIELDS = ControlOptions
 """Options of a run."""
@@ -19,8 +20,9 @@ def MORE_MEMBERS(config: Config) -> int:
     return number_of_controls(config.group(ControlOptions).control, config.num_policies)
 
 
-def PLAN_NOTES(config: Config) -> list[str]:
+def PLAN_NOTES(resolved: ResolvedRun) -> list[str]:
     """Return which members are controls, for the plan of a run."""
+    config = resolved.config
     more, last = MORE_MEMBERS(config), config.members - 1
     if not more:
         return []

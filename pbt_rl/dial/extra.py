@@ -7,7 +7,7 @@ from typing import Any
 
 from pbt_rl.dial.options import HoursOption
 
-NEEDS = ("pbt_rl.pbt.timed", "pbt_rl.pbt.starts", "pbt_rl.pbt.evaluated")
+NEEDS = ("pbt_rl.files", "pbt_rl.pbt.timed", "pbt_rl.pbt.starts", "pbt_rl.pbt.evaluated")
 FIELDS = HoursOption
 """Options of a run."""
 
@@ -21,11 +21,11 @@ def PLANNED(values: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str,
     return dialled(values, given)
 
 
-def PLAN_NOTES(config: Any) -> list[str]:
+def PLAN_NOTES(resolved: Any) -> list[str]:
     """Return what was chosen, for the plan of a run."""
     from pbt_rl.dial.dial import notes  # noqa: PLC0415
 
-    return notes(config)
+    return notes(resolved.config)
 
 
 ASKED = ("train --env toy/identity --hours 0.05 --show",)

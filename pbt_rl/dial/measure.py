@@ -23,7 +23,7 @@ from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec, default_shaping_source, private_step_arrays, untrained_actions
 from pbt_rl.envs.first_trial import tried
 from pbt_rl.errors import ConfigError
-from pbt_rl.given.files import written
+from pbt_rl.files.config import written
 from pbt_rl.record.folder import RunFolder, to_json
 
 ROWS = 2

@@ -17,7 +17,7 @@ from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.games.options import GamesOptions
 from pbt_rl.pbt.objectives import mean, spread
-from pbt_rl.play.evaluate import Recording, counted_objectives, evaluation_spec, film_maker, play_episodes
+from pbt_rl.play.evaluate import counted_objectives, evaluation_spec, film_maker, play_episodes
 from pbt_rl.play.policy import Policy, load_pack
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.record.saved import SavedPolicy
@@ -72,14 +72,8 @@ def evaluated(setup: EvaluationSetup) -> Evaluated:
     if setup.descriptor < 0:
         played = play_episodes(policy, options, episodes, seed)
     else:
-        clip = film_maker("evaluate-video").Clip
         with os.fdopen(setup.descriptor, "wb") as file:
-            played = play_episodes(
-                policy,
-                options,
-                episodes,
-                seed,
-                lambda camera: Recording(camera, clip(file, camera.frames_per_second)),
-            )
+            clip = film_maker("evaluate-video").first_clip(file)
+            played = play_episodes(policy, options, episodes, seed, clip)
     counted = counted_objectives(spec, played)
     return Evaluated(mean(counted), spread(counted), len(played), time.monotonic() - began)

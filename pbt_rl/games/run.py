@@ -41,10 +41,8 @@ from pbt_rl.play.evaluate import film_maker
 from pbt_rl.procs.child import Child
 from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import Checkpoint
-from pbt_rl.run.games import Nobody, NoGames, Record
+from pbt_rl.run.games import NoGames, Record
 
-EVALUATION_BYTES = 360 << 20
-"""The process that plays beside training, with a few small environments."""
 PRIORITY = 5
 """Training comes first (`nice`): where all cores are busy, a quarter of one is left for the games."""
 LIMIT_SECONDS = 3600.0
@@ -82,29 +80,6 @@ def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
             "true",
             f"{config.env} has no pictures: leave it out",
         )
-
-
-class SavedMembers(Nobody):
-    """The best one plays beside training, the first ones at the end."""
-
-    def host_bytes(self, config: Config) -> int:
-        """See Nobody."""
-        return EVALUATION_BYTES if config.group(GamesOptions).evaluate_every_frames else 0
-
-    def games(
-        self,
-        config: Config,
-        logs: Path | None,
-        evaluated_frames: Callable[[], int],
-        record: Record,
-        note: Callable[[str], None],
-    ) -> NoGames:
-        """See Nobody."""
-        return Evaluations(config, logs, evaluated_frames, record, note)
-
-    def recorded_late(self, journal: Path, position: int, frames: int) -> list[Evaluation]:
-        """See Nobody."""
-        return recorded_late(journal, position, frames)
 
 
 def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]:

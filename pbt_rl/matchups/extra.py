@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pbt_rl.matchups.options import MatchupConfig
 
 if TYPE_CHECKING:
-    from pbt_rl.config import Config
+    from pbt_rl.run.resolved import ResolvedRun
 
 OPTIONS = {"matchup": MatchupConfig}
 CHECKS = "pbt_rl.matchups.run:check"
@@ -18,9 +18,13 @@ AGAINST = "pbt_rl.matchups.against"
 """Module with `evaluate_against`."""
 
 
-def PLAYS_ALONE(config: Config) -> bool:
-    """Whether a member plays all seats of an environment itself."""
-    return config.group(MatchupConfig).scheme == "self"
+def PLAN_NOTES(resolved: ResolvedRun) -> list[str]:
+    """Return who plays whom, for the plan of a run in an environment of several seats."""
+    if resolved.spec.seats == 1:
+        return []
+    from pbt_rl.matchups.run import note  # noqa: PLC0415 - actors read this module
+
+    return [note(resolved.config, resolved.plan.packs)]
 
 
 ASKED = (

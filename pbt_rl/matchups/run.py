@@ -24,7 +24,8 @@ UNKNOWN_WIN_RATE = 0.5
 
 
 def check(config: Config, spec: EnvSpec, plan: Plan) -> None:
-    """Raise ConfigError unless members play each other if their games rank them."""
+    """Raise ConfigError unless members play each other if their games rank them, and rows fill environments."""
+    check_seats(config, spec.seats, plan)
     objective = config.group(MatchupConfig).objective
     if objective == "return":
         return
@@ -41,6 +42,20 @@ def check(config: Config, spec: EnvSpec, plan: Plan) -> None:
     else:
         return
     raise ConfigError(f"--matchup.objective {objective} cannot be used: {reason}: {remedy}")
+
+
+def check_seats(config: Config, seats: int, plan: Plan) -> None:
+    """Raise ConfigError unless the rows of a unit fill its environments."""
+    envs = config.envs_per_unit
+    for slots in (pack.slots for pack in plan.packs if envs):
+        alone = slots == 1 or config.group(MatchupConfig).scheme == "self"
+        rows = envs if alone else slots * envs
+        if rows % seats:
+            whose = "a member plays all seats itself" if alone else f"a unit has {rows} rows"
+            raise ConfigError(
+                f"--envs-per-unit {envs} cannot be used: an environment has {seats} seats, and {whose}: give a "
+                f"multiple of {seats}, or leave it out"
+            )
 
 
 class BetweenMembers(Opponents):
@@ -65,17 +80,14 @@ class BetweenMembers(Opponents):
         """See Opponents."""
         return RunMatchups(config, packs, seats, slots, ratings)
 
-    def note(self, config: Config, packs: tuple[PackPlan, ...]) -> str:
-        """See Opponents."""
-        matchup = config.group(MatchupConfig)
-        if matchup.scheme == "self" or all(pack.slots == 1 for pack in packs):
-            return super().note(config, packs)
-        limit = f", those of the same device ({len(packs)} devices)" if len(packs) > 1 else ""
-        return f"matchup: {matchup.scheme} against the other members{limit}; members are ranked by {matchup.objective}"
 
-    def games_between(self, row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
-        """See Opponents."""
-        return games_between(row_UES, slots, envs)
+def note(config: Config, packs: tuple[PackPlan, ...]) -> str:
+    """Describe the matchups in a line."""
+    matchup = config.group(MatchupConfig)
+    if matchup.scheme == "self" or all(pack.slots == 1 for pack in packs):
+        return "matchup: every member plays itself, so objectives mean nothing in a game that one wins and one loses"
+    limit = f", those of the same device ({len(packs)} devices)" if len(packs) > 1 else ""
+    return f"matchup: {matchup.scheme} against the other members{limit}; members are ranked by {matchup.objective}"
 
 
 @dataclass(eq=False)
@@ -126,6 +138,10 @@ class RunMatchups:
         """Return new matchups; none if all would stay as they are."""
         self.due = False
         return self._make() if self._changing else []
+
+    def games(self, pack: int, row_UES: NDArray[np.int64]) -> list[list[int]]:
+        """See Matchups."""
+        return games_between(row_UES, self._makers[pack].slots, self._makers[pack].envs)
 
     def _make(self) -> list[NDArray[np.int64]]:
         made = [maker.next(self._win_rate(pack)) for pack, maker in enumerate(self._makers)]

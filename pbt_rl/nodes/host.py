@@ -18,11 +18,10 @@ from pbt_rl.nodes.messages import (
     State,
     Turn,
 )
-from pbt_rl.run.describe import check_memory
 from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, ProcessFleet, Received
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.memory import Start
-from pbt_rl.run.train import allow_open_files, descriptors_needed
+from pbt_rl.run.train import check_start
 from pbt_rl.wire.messages import Applied, LearnerReady, Load, Save, Saved, SetValues, ToLearner
 from pbt_rl.wire.store import StatePool
 
@@ -140,8 +139,7 @@ def start_fleet(setup: HostSetup, pool: StatePool) -> OwnFleet:
             os.setpriority(os.PRIO_PROCESS, 0, 0)
     # The run's folder is the supervisor's: children print into memory, and their last words come with their end.
     resolved = replace(setup.resolved, config=replace(setup.resolved.config, name=None))
-    check_memory(resolved)
-    allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.seats))
+    check_start(resolved)
     start = Start(
         [setup.slots],
         setup.unheld_values,

@@ -65,9 +65,8 @@ def cluster_run(config: Config, nodes: Mapping[str, Node]) -> ResolvedRun:
     resolved = ResolvedRun.resolve(replace(config, devices=",".join(names)), machine)
     device = "cuda:0" if gpu else "cpu"  # a host sees its own GPU alone
     packs = tuple(replace(pack, device=device) for pack in resolved.plan.packs)
-    copies = config.group(NodesOptions).copy_seconds
     plan = replace(resolved.plan, packs=packs)
-    return replace(resolved, config=config, plan=plan, spread=True, copy_seconds=copies)
+    return replace(resolved, config=config, plan=plan, spread=True)
 
 
 def free_places(places: Sequence[Place], taken: Sequence[Place], shunned: str) -> list[Place]:

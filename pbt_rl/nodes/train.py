@@ -12,6 +12,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.nodes.fleet import NodeFleet
 from pbt_rl.nodes.options import NodesOptions
 from pbt_rl.nodes.plan import cluster_run
+from pbt_rl.nodes.supervisor import SpreadSupervisor
 from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.store import StatePool
@@ -29,6 +30,11 @@ class OverNodes:
     def resolve(self, config: Config) -> ResolvedRun:
         """Plan a run. Raises ConfigError or EnvSetupError."""
         return cluster_run(config, self.engine.nodes())
+
+    @property
+    def supervisor(self) -> type[SpreadSupervisor]:
+        """See Cluster."""
+        return SpreadSupervisor
 
     def fleet(self, resolved: ResolvedRun, start: Start, matchups: Matchups, pool: StatePool) -> NodeFleet:
         """Start its processes."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.extras import offered
 from pbt_rl.plan.machine import Machine
 from pbt_rl.plan.sizes import Sizing, plan_actors, share_actors
 
@@ -147,9 +146,6 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut 
     sizing = sizing_of(config, max(slots_of), seats, on_gpu="cpu" not in devices)
     wanted = config.actors or _wanted_actors(config, machine, devices)
     sizing, actors = _actors(config, machine, sizing, wanted, [len(m) for m in members], slots_of)
-    if config.envs_per_unit:
-        for own in slots_of:
-            _check_seats(config, seats, own, config.envs_per_unit)
     cores = _cores_beside(config, machine, devices, actors)
     sizes = sizing.sizes([n * config.units_per_actor for n in actors])
     packs = []
@@ -251,17 +247,4 @@ def check_minibatches(config: Config, pack: PackPlan) -> None:
         raise ConfigError(
             f"--learner.minibatches {parts} is more than the {most} {of_what} in a batch of a policy: use at most "
             f"{most}, or a larger --learner.batch"
-        )
-
-
-def _check_seats(config: Config, seats: int, slots: int, envs: int) -> None:
-    """Raise ConfigError unless the rows of a unit fill its environments."""
-    # Without an extra that lets members play each other, they play themselves.
-    alone = slots == 1 or all(plays_alone(config) for plays_alone in offered("pbt_rl", "PLAYS_ALONE"))
-    rows = envs if alone else slots * envs
-    if rows % seats:
-        whose = "a member plays all seats itself" if alone else f"a unit has {rows} rows"
-        raise ConfigError(
-            f"--envs-per-unit {envs} cannot be used: an environment has {seats} seats, and {whose}: give a multiple "
-            f"of {seats}, or leave it out"
         )

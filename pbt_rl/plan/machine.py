@@ -7,18 +7,15 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.extras import offered
 
 CORES = "PBT_RL_CORES"
 """Environment variable with the cores that a run may plan for, of those that its processes may use: a sweep sets it for
 runs that share a CPU quota."""
-MEMORY_INFO = Path("/proc/meminfo")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
-NODES = Path("/sys/devices/system/node")
-PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class Machine:
     cpus: int
     gpus: int
     nodes: tuple[Node, ...] = ()
-    """Empty if unknown or if there is one only."""
+    """Found by an extra; empty if unknown or if there is one only."""
 
     @classmethod
     def here(cls) -> Machine:
@@ -45,7 +42,8 @@ class Machine:
         import torch  # noqa: PLC0415 - only the parent and the learners may pay for it
 
         gpus = usable_gpus(torch.cuda.device_count())
-        return cls(available_cpus(), gpus, _nodes_here(gpus))
+        nodes = next((found(gpus) for found in offered("pbt_rl", "NUMA_NODES")), ())
+        return cls(available_cpus(), gpus, nodes)
 
     def beside(self, device: str) -> Node | None:
         """Return the node of a device such as `cuda:0`; None for the CPU and if it is unknown."""
@@ -78,7 +76,7 @@ def available_cpus(own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> int:
     given = os.environ.get(CORES, "")
     if given and not (given.isdecimal() and int(given)):
         raise ConfigError(f"{CORES}={given} cannot be used: give a whole number of cores, or unset it")
-    limits = [_cpu_quota(folder) for folder in _groups("cpu", own, cgroups)]
+    limits = [_cpu_quota(folder) for folder in cgroups_around("cpu", own, cgroups)]
     limits.append(float(given) if given else math.inf)
     return max(1, math.floor(min(len(os.sched_getaffinity(0)), *limits) + 0.01))
 
@@ -88,46 +86,11 @@ def _cpu_quota(folder: Path) -> float:
     try:
         quota, period = (folder / "cpu.max").read_text().split()
     except (OSError, ValueError):
-        quota, period = (str(_number(folder / f"cpu.cfs_{name}_us")) for name in ("quota", "period"))
+        quota, period = (str(number_in(folder / f"cpu.cfs_{name}_us")) for name in ("quota", "period"))
     return math.inf if quota in ("max", "-1") else float(quota) / float(period)
 
 
-def numa_nodes(gpu_addresses: tuple[str, ...], nodes: Path, pci: Path) -> tuple[Node, ...]:
-    """Return the nodes that have cores for this process; empty unless there are two or more.
-
-    gpu_addresses: PCI address of each GPU, such as `0000:3b:00.0`; a GPU whose node is unknown belongs to none.
-    nodes, pci: folders of the kernel.
-    """
-    usable = os.sched_getaffinity(0)
-    places = [_number(pci / address / "numa_node") for address in gpu_addresses]
-    found = []
-    for folder in sorted(nodes.glob("node[0-9]*"), key=lambda path: int(path.name[4:])):
-        cpus = tuple(sorted(_cpu_list(folder / "cpulist") & usable))
-        gpus = tuple(i for i, place in enumerate(places) if place == int(folder.name[4:]))
-        if cpus:
-            found.append(Node(cpus, gpus))
-    return tuple(found) if len(found) > 1 else ()
-
-
-def _nodes_here(gpus: int) -> tuple[Node, ...]:
-    import torch  # noqa: PLC0415 - see Machine.here
-
-    if not gpus or not numa_nodes((), NODES, PCI_DEVICES):
-        return ()  # GPUs are asked for their addresses only if it matters: that starts their driver
-    addresses = []
-    for i in range(gpus):
-        try:
-            of: Any = torch.cuda.get_device_properties(i)
-        except RuntimeError:  # counted by the driver, but not to be used: a learner says why (learner/gpu.py)
-            return ()
-        known = hasattr(of, "pci_bus_id")  # newer versions of torch have it
-        addresses.append(
-            f"{of.pci_domain_id:04x}:{of.pci_bus_id:02x}:{of.pci_device_id:02x}.0" if known else ""
-        )
-    return numa_nodes(tuple(addresses), NODES, PCI_DEVICES)
-
-
-def _number(path: Path) -> int:
+def number_in(path: Path) -> int:
     """Return the number in a file of the kernel; -1, which the kernel writes for unknown, if there is none."""
     try:
         return int(path.read_text())
@@ -135,44 +98,7 @@ def _number(path: Path) -> int:
         return -1
 
 
-def _cpu_list(path: Path) -> set[int]:
-    """Read a list of cores such as `0-15,32-47`."""
-    cpus: set[int] = set()
-    try:
-        for part in path.read_text().strip().split(","):
-            first, _, last = part.partition("-")
-            cpus |= set(range(int(first), int(last or first) + 1))
-    except (OSError, ValueError):
-        return set()
-    return cpus
-
-
-@dataclass(frozen=True)
-class HostMemory:
-    """Memory of the host, or of the cgroup that limits this process, in bytes."""
-
-    total: int
-    available: int
-    """Free, or taken by caches that give way."""
-
-
-def host_memory(info: Path = MEMORY_INFO, own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> HostMemory:
-    """Return what the machine has, and no more than the limits of all cgroups around this process (v2 and v1)."""
-    fields = dict(line.split(":", 1) for line in info.read_text().splitlines())
-    total, available = (int(fields[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
-    for folder in _groups("memory", own, cgroups):
-        for limit_file, usage_file, cache in (
-            ("memory.max", "memory.current", "inactive_file"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-        ):
-            limit, usage = _number(folder / limit_file), _number(folder / usage_file)
-            if limit >= 0 and usage >= 0:
-                total = min(total, limit)
-                available = min(available, limit - usage + _cached(folder / "memory.stat", cache))
-    return HostMemory(total, max(0, available))
-
-
-def _groups(controller: str, own: Path, cgroups: Path) -> set[Path]:
+def cgroups_around(controller: str, own: Path, cgroups: Path) -> set[Path]:
     """Return the folders of this process's cgroup that has a controller, and of those around it.
 
     In a container only the top exists.
@@ -189,12 +115,3 @@ def _groups(controller: str, own: Path, cgroups: Path) -> set[Path]:
         here = Path(path.lstrip("/"))
         found |= {top / part for part in (here, *here.parents)}
     return found
-
-
-def _cached(stat: Path, name: str) -> int:
-    try:
-        return next(
-            (int(line.split()[1]) for line in stat.read_text().splitlines() if line.split()[0] == name), 0
-        )
-    except OSError:
-        return 0

@@ -7,14 +7,12 @@ Axes: R rows of the unit (one environment each), A action components.
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Protocol, TextIO, cast
@@ -26,7 +24,7 @@ from numpy.typing import NDArray
 from pbt_rl.config import Config
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec, StepArrays, Unit, default_shaping_source, private_step_arrays
-from pbt_rl.envs.film import Camera, Picture
+from pbt_rl.envs.film import Camera
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe, shown_name
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.extras import offered
@@ -85,30 +83,31 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class TakesPictures(Protocol):
-    """A film that is being made."""
+class Records(Protocol):
+    """Is shown every step of an evaluation."""
 
-    def add(self, picture: Picture) -> None:
-        """Append a picture."""
+    def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
+        """Take the step that this action caused; None after the first reset."""
 
     def close(self) -> None:
-        """Finish it."""
+        """Finish what was recorded."""
+
+
+BeginRecord = Callable[[Camera], Records]
+"""Begins to record the row that a camera sees."""
 
 
 class FilmMaker(Protocol):
     """A module that makes films. An extra names it as `FILMS` in its `extra.py`."""
 
-    def check_film(self, path: Path) -> None:
-        """Raise ConfigError if a film could not be written there, before anything is played."""
+    def best_film(self, path: Path) -> BeginRecord:
+        """Return what films the best episode. Raises ConfigError if a film could not be written there."""
 
-    def Film(self, path: Path, frames_per_second: float) -> TakesPictures:
-        """Begin the film of an episode."""
+    def first_clip(self, file: IO[bytes]) -> BeginRecord:
+        """Return what films the first episode: half a minute, small enough for TensorBoard."""
 
     def check_clips(self) -> None:
         """Raise ConfigError if clips could not be made, before anything starts."""
-
-    def Clip(self, file: IO[bytes], frames_per_second: float) -> TakesPictures:
-        """Begin a clip: half a minute, small enough for TensorBoard."""
 
 
 def film_maker(option: str) -> FilmMaker:
@@ -161,9 +160,7 @@ def evaluate(
         raise ConfigError(f"--episodes {episodes} cannot be used: give 1 or more")
     if seed < 0:
         raise ConfigError(f"--seed {seed} cannot be used: give 0 or more")
-    films = None if video is None else film_maker("video")
-    if films is not None and video is not None:
-        films.check_film(video)
+    begin = None if video is None else film_maker("video").best_film(video)
     run = source.run
     config = read_config(run)
     trust.check_given(config, run)
@@ -177,7 +174,6 @@ def evaluate(
     pack = load_pack(config, spec, saved, seed)
     policy = Policy(pack, spec, config.model, seed, greedy=greedy)
     with one_thread():
-        begin = None if films is None or video is None else partial(BestFilm, films, video.absolute())
         # A camera sees one row. Those of many tasks would take too long one after another.
         alone = begin is not None and not spec.tasks
         progress = Progress(sys.stderr, registry.begins(config.env, options))
@@ -202,7 +198,7 @@ def play_episodes(
     options: EnvOptions,
     episodes: int,
     seed: int,
-    begin_record: Callable[[Camera], Recording | BestFilm] | None = None,
+    begin_record: BeginRecord | None = None,
     progress: Progress | None = None,
     *,
     one_by_one: bool = False,
@@ -271,67 +267,6 @@ def shares(episodes: int, rows: int) -> list[int]:
     Fixed beforehand: taking the first ones to end would prefer short episodes.
     """
     return [episodes // rows + (row < episodes % rows) for row in range(rows)]
-
-
-class Records(Protocol):
-    """Is shown every step of an evaluation."""
-
-    def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
-        """Take the step that this action caused; None after the first reset."""
-
-
-class Recording:
-    """Films row 0 until its first episode has ended."""
-
-    def __init__(self, camera: Camera, film: TakesPictures) -> None:
-        self._camera, self._film = camera, film
-        self._over = False
-
-    def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
-        """See Records."""
-        if self._over:
-            return
-        self._film.add(self._camera.shoot(step, None if action_RA is None else action_RA[0]))
-        self._over = bool(step.episode_done[0])
-
-    def close(self) -> None:
-        """Finish the film."""
-        self._film.close()
-
-
-class BestFilm:
-    """Films the episodes of row 0, each in a file of its own, and keeps that of the highest objective."""
-
-    def __init__(self, films: FilmMaker, path: Path, camera: Camera) -> None:
-        self._films, self._camera, self._kept = films, camera, path
-        self._best = -math.inf
-        self._path = path  # the first one shows whether it can be written
-        self._film: TakesPictures | None = films.Film(path, camera.frames_per_second)
-
-    def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
-        """See Records."""
-        if self._film is None:
-            self._path = self._kept.with_name(f".{self._kept.stem}.part{self._kept.suffix}")
-            self._film = self._films.Film(self._path, self._camera.frames_per_second)
-        self._film.add(self._camera.shoot(step, None if action_RA is None else action_RA[0]))
-        if not step.episode_done[0]:
-            return
-        film, self._film = self._film, None
-        film.close()
-        objective = float(step.objective[0])
-        if objective > self._best:
-            self._best = objective
-            self._path.replace(self._kept)
-        elif self._path != self._kept:
-            self._path.unlink()
-
-    def close(self) -> None:
-        """Leave nothing of an episode that has not ended, unless it is the only one."""
-        if self._film is not None:
-            film, self._film = self._film, None
-            film.close()
-            if self._path != self._kept or not self._path.stat().st_size:
-                self._path.unlink()
 
 
 def play(

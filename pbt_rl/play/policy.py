@@ -1,4 +1,4 @@
-"""A trained member as a function: `policy = load_policy("runs/demo")`, then `action, state = policy(obs, state)`.
+"""A trained member that acts.
 
 A member acts as it did in training: it is put into a pack of one policy, frames are stacked by the same code, and its
 own normalisers and recurrent core are used. Evaluation, games against others and Python users share this path. Of what
@@ -10,27 +10,22 @@ Axes: R rows (one environment each), A action components; the pack has one polic
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
-from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
 from pbt_rl.algos.observations import ObsLayout, push_frames
 from pbt_rl.algos.pack import Pack
 from pbt_rl.config import Config, ModelConfig
-from pbt_rl.envs.actions import action_decoder, rows_decoder
 from pbt_rl.envs.base import EnvSpec, StepArrays
-from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_raw, probe
-from pbt_rl.envs.spaces import Leaf, leaves_of, read_rows
-from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import (
     build_distribution,
     build_net,
@@ -42,7 +37,7 @@ from pbt_rl.learner.build import (
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import PackPlan
 from pbt_rl.record.net_names import WEIGHTS, Arrays, check_finite, from_tensors
-from pbt_rl.record.saved import BEST, PLAY, SavedPolicy, Source, Trust, find_saved, read_config
+from pbt_rl.record.saved import SavedPolicy
 
 
 def say(text: str) -> None:
@@ -106,30 +101,8 @@ class PolicyState:
     """Name -> stack [R, H, W], one 32-bit number per pixel."""
 
 
-@dataclass(frozen=True)
-class _Array:
-    """One array of an observation, as the environment gives it."""
-
-    name: str
-    path: tuple[str, ...]
-    shape: tuple[int, ...]
-    read: Callable[[NDArray[Any], int], NDArray[Any]]
-    """(array [R, *shape], R) -> array as the network gets it."""
-
-
-@dataclass(frozen=True)
-class Interface:
-    """How an environment gives observations and takes actions."""
-
-    arrays: tuple[_Array, ...]
-    one_action: Callable[[NDArray[Any]], Any]
-    """[A] -> action of one environment."""
-    actions: Callable[[NDArray[Any]], Any]
-    """[R, A] -> actions of R environments."""
-
-
 class Policy:
-    """One trained policy. `policy(obs, state)` is for Python users, `act` for the rows of a unit.
+    """One trained policy, which acts for the rows of a unit.
 
     model: the network's options, of the run. seed: of the sampled actions. greedy: take the most probable action
     instead.
@@ -143,41 +116,16 @@ class Policy:
         seed: int,
         *,
         greedy: bool,
-        interface: Interface | None = None,
     ) -> None:
         assert pack.num_policies == 1
         self.spec = spec
         self._pack, self._greedy = pack, greedy
-        whole = unit_interface(spec) if interface is None else interface
-        self._interface = replace(whole, arrays=tuple(a for a in whole.arrays if a.name not in spec.critic))
         layouts = obs_layouts(spec)
         self._layouts = {name: layout for name, layout in layouts.items() if name not in spec.critic}
         self._unseen = {name: layouts[name] for name in spec.critic}
         """Observations of the critic alone, which nobody reads here: zeros stand for them."""
         self._distribution = build_distribution(spec, model)
         self._generator = torch.Generator(pack.device).manual_seed(seed)
-
-    def __call__(
-        self, obs: Any, state: PolicyState | None = None, first: NDArray[np.bool_] | None = None
-    ) -> tuple[Any, PolicyState]:
-        """Return (action, state for the next call).
-
-        obs: as the environment gives it, an array, dict or tuple (nested, or flat by the names of `spec.obs`), of one
-        environment or with a leading axis of R rows; what only the critic sees (`spec.critic`) may be left out. The
-        action is of the same kind. A mask that the environment
-        gives in its info dict is passed as `{"obs": ..., "action_mask": ...}`. state: None when episodes begin.
-        first: [R] rows whose episode begins with this observation although others go on. Raises ConfigError for an
-        observation that does not fit.
-        """
-        arrays, rows = self._read(obs)
-        count = 1 if rows is None else rows
-        begins = np.full(count, state is None)
-        if first is not None:
-            begins |= np.asarray(first, np.bool_).reshape(count)
-        action_RA, state = self.act(arrays, begins, state)
-        if rows is None:
-            return self._interface.one_action(action_RA[0]), state
-        return self._interface.actions(action_RA), state
 
     def act(
         self, obs: Mapping[str, NDArray[Any]], first_R: NDArray[np.bool_], state: PolicyState | None
@@ -222,51 +170,6 @@ class Policy:
             {name: stack(layout) for name, layout in self._layouts.items() if layout.stack > 1},
         )
 
-    def _read(self, obs: Any) -> tuple[dict[str, NDArray[Any]], int | None]:
-        """Return the arrays by name, and the number of rows (None for one environment)."""
-        given = {array.name: np.asarray(self._find(array, obs)) for array in self._interface.arrays}
-        rows: int | None = None
-        for array in self._interface.arrays:
-            extra = given[array.name].ndim - len(array.shape)
-            if extra not in (0, 1) or given[array.name].shape[extra:] != array.shape:
-                batched = ", ".join(map(str, ("R", *array.shape)))
-                raise ConfigError(
-                    f"observation {array.name!r} of {self.spec.env_id} has shape {given[array.name].shape}: give "
-                    f"{array.shape}, or ({batched}) for R rows"
-                )
-            rows = given[array.name].shape[0] if extra else None
-        count = 1 if rows is None else rows
-        try:
-            return {
-                array.name: array.read(given[array.name].reshape(count, *array.shape), count)
-                for array in self._interface.arrays
-            }, rows
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-
-    def _find(self, array: _Array, obs: Any) -> Any:
-        in_tuple = isinstance(obs, tuple) and array.path[:1] != () and array.path[0].isdecimal()
-        if not isinstance(obs, Mapping) and not in_tuple and len(self._interface.arrays) == 1:
-            return obs
-        if isinstance(obs, Mapping) and array.name in obs:
-            return obs[array.name]
-        if isinstance(obs, Mapping) or in_tuple:
-            value = obs
-            for key in array.path or (array.name,):
-                if isinstance(value, tuple | list) and key.isdecimal() and int(key) < len(value):
-                    value = value[int(key)]
-                elif isinstance(value, Mapping) and key in value:
-                    value = value[key]
-                else:
-                    break
-            else:
-                return value
-        names = ", ".join(one.name for one in self._interface.arrays)
-        raise ConfigError(
-            f"the observation of {self.spec.env_id} lacks {array.name!r}: give a dict with {names}, "
-            f"got {type(obs).__name__}{sorted(map(str, obs)) if isinstance(obs, Mapping) else ''}"
-        )
-
 
 class Player:
     """A policy that answers the steps of one unit, and keeps its state."""
@@ -279,77 +182,3 @@ class Player:
         """Answer a step with actions [R, A]."""
         actions, self._state = self._policy.act(step.obs, step.first, self._state)
         return actions
-
-
-def load_policy(
-    run: Path | str,
-    member: str | int = BEST,
-    *,
-    at: int | None = None,
-    greedy: bool = False,
-    seed: int = 0,
-    trust: bool = False,
-) -> Policy:
-    """Load a trained member of a run to play with it, on the CPU.
-
-    run: the run's folder. member: an id, or `best`. at: frames of the checkpoint; None for the newest whole one.
-    greedy: take the most probable action instead of sampling with this seed. trust: import the modules that the run's
-    config.json names, such as an environment of your own. Raises ConfigError for a folder that is no run, for a member
-    or frames that were not saved, and for a run that names modules if it is not trusted.
-    """
-    folder = Path(run)
-    config = read_config(folder)
-    Trust(everything=trust).check(config, PLAY, folder)
-    saved = find_saved(Source(folder, at, str(member)), say)
-    with environment_code(config.env):
-        options = evaluation_options(config.env, config.env_options)
-        spec = probe(config.env, options)
-        interface = gymnasium_interface(spec, options) or unit_interface(spec)
-    pack = load_pack(config, spec, saved, seed)
-    return Policy(pack, spec, config.model, seed, greedy=greedy, interface=interface)
-
-
-def gymnasium_interface(spec: EnvSpec, options: EnvOptions) -> Interface | None:
-    """Return the interface of an environment by its Gymnasium spaces; None if it has none."""
-
-    def reader(leaf: Leaf) -> Callable[[NDArray[Any], int], NDArray[Any]]:
-        bare = replace(leaf, path=(), in_info=False)
-        return lambda array, rows: read_rows(bare, array, rows, spec.env_id)
-
-    env = make_raw(spec.env_id, options)
-    if env is None:
-        return None
-    try:
-        if isinstance(env, VectorEnv):
-            spaces = env.single_observation_space, env.single_action_space
-        elif isinstance(env, gymnasium.Env):
-            spaces = env.observation_space, env.action_space
-        else:
-            return None
-        leaves = leaves_of(spec.env_id, *spaces, env.metadata)
-        added = {
-            name: array for name, array in spec.obs.items() if name not in {leaf.name for leaf in leaves}
-        }
-        return Interface(
-            (
-                *(_Array(leaf.name, leaf.path, leaf.shape, reader(leaf)) for leaf in leaves),
-                *unit_interface(replace(spec, obs=added)).arrays,
-            ),
-            action_decoder(spaces[1]),
-            rows_decoder(spaces[1]),
-        )
-    finally:
-        env.close()
-
-
-def unit_interface(spec: EnvSpec) -> Interface:
-    """Return the interface of a unit: observations by the names and shapes of the spec, actions by component."""
-
-    def reader(dtype: str) -> Callable[[NDArray[Any], int], NDArray[Any]]:
-        return lambda array, _rows: array.astype(dtype, copy=False)
-
-    return Interface(
-        tuple(_Array(name, (name,), array.shape, reader(array.dtype)) for name, array in spec.obs.items()),
-        lambda action_A: action_A,
-        lambda action_RA: action_RA,
-    )

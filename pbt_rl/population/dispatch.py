@@ -536,17 +536,6 @@ class Dispatch:
             source = {"copy_age_seconds": age, "member": self.store.header(key).member}
         return {"member": member.id, "frames_lost": member.frames_lost, "from": source}
 
-    def scatter(self, pack: int) -> list[tuple[int, int]]:
-        """Let the members of a pack that has no machine wait in others for a slot; return (member, its pack now)."""
-        resident = [number for number in self.slots.members_of(pack) if number is not None]
-        moved = self.slots.scatter(pack)
-        if moved:
-            self.started(pack)
-            for number in resident:
-                member = self.population.members[number]
-                member.held = self.store.pin(member.origin.key)
-        return moved
-
 
 def _header(member: Member, fresh_frames: int = 0) -> SnapshotHeader:
     return SnapshotHeader(

@@ -111,13 +111,8 @@ class SlotAssigner:
                 handovers.append(self._give(slot, waiting.popleft()))
         return sorted(handovers, key=lambda handover: handover.slot)
 
-    @property
-    def free(self) -> int:
-        """Slots without a holder."""
-        return self._holders.count(None)
-
     def vacate(self) -> None:
-        """Let nobody hold a slot any more: the pack has lost its members."""
+        """Let nobody hold a slot any more."""
         self._holders = [None] * self._slots
         self._entered_frames = [0] * self._slots
 
@@ -151,16 +146,15 @@ class Slots:
     """The slots of all packs. Keeps `Member.parked` up to date.
 
     slot_frames: see SlotAssigner. budget_frames: with this many a member leaves its slot to one that waits for it; None
-    if the controller sets every limit. travel: members that wait may move to a free slot of another pack.
+    if the controller sets every limit.
     """
 
     packs: Sequence[PackSlots] = field(metadata=SHARED)
     population: Population = field(metadata=SHARED)
     slot_frames: int | None
     budget_frames: int | None
-    travel: bool = False
     pack_of: dict[int, int] = field(init=False, metadata=SHARED)
-    """Member -> number of its pack. Members move if machines come and go during a run."""
+    """Member -> number of its pack. Some fleets move members during a run."""
     serving: set[int] = field(default_factory=set, init=False, metadata=TRANSIENT)
     """Packs whose learner has started."""
     held_back: bool = field(default=False, init=False)
@@ -180,7 +174,7 @@ class Slots:
         self._note_parked()
 
     def _assigner(self, pack: int) -> SlotAssigner:
-        holders = first_holders(self._candidates(pack), self.packs[pack].slots)
+        holders = first_holders(self.candidates(pack), self.packs[pack].slots)
         frames = [0 if member is None else self.population.members[member].frames for member in holders]
         return SlotAssigner(holders, self.slot_frames, frames)
 
@@ -226,12 +220,13 @@ class Slots:
         moves = [
             (number, handover)
             for number, assigner in enumerate(self._assigners)
-            for handover in assigner.assign(self._candidates(number))
+            for handover in assigner.assign(self.candidates(number))
         ]
         self._note_parked()
         return moves
 
-    def _candidates(self, pack: int) -> list[Candidate]:
+    def candidates(self, pack: int) -> list[Candidate]:
+        """Return the members of a pack that were not stopped."""
         members = [self.population.members[member] for member in self.of(pack)]
         return [Candidate(m.id, m.frames, self._limit(pack, m)) for m in members if not m.stopped]
 
@@ -247,53 +242,16 @@ class Slots:
             for member in self.of(number):
                 self.population.members[member].parked = member not in assigner.holders
 
-    # -- between packs --------------------------------------------------------------------------------------
-
-    def travel_to_free_slots(self) -> list[tuple[int, int]]:
-        """Let members belong to another pack that has a free slot for them, after `assign`; return (member, pack).
-
-        A slot that is free then has no member of its own pack that may train. The least trained move first, ties to the
-        lower id, each to the pack with the most free slots.
-        """
-        free = {number: self._assigners[number].free for number in sorted(self.serving)}
-        if not self.travel or not any(free.values()):
-            return []
-        waiting = [
-            candidate
-            for number in free
-            for candidate in self._candidates(number)
-            if candidate.may_train and candidate.member not in self._assigners[number].holders
-        ]
-        moved = []
-        for candidate in sorted(waiting, key=lambda c: (c.frames, c.member)):
-            pack = max(free, key=lambda number: (free[number], -number))
-            if free[pack] > 0:
-                free[pack] -= 1
-                self.pack_of[candidate.member] = pack
-                moved.append((candidate.member, pack))
-        return moved
-
-    def scatter(self, pack: int) -> list[tuple[int, int]]:
-        """Let the members of a pack that has no machine any more belong to packs that serve; return (member, pack).
-
-        Each goes to the pack with the fewest members per slot. None if no pack serves.
-        """
-        others = sorted(self.serving - {pack})
-        moved = []
-        for member in self.of(pack) if others else ():
-            chosen = min(others, key=lambda n: ((len(self.of(n)) + 1) / self.packs[n].slots, n))
-            self.pack_of[member] = chosen
-            moved.append((member, chosen))
-        if moved:
-            self._assigners[pack].vacate()
-            self._note_parked()
-        return moved
+    def vacate(self, pack: int) -> None:
+        """Let nobody hold a slot of a pack any more: it has lost its members."""
+        self._assigners[pack].vacate()
+        self._note_parked()
 
     # -- the end --------------------------------------------------------------------------------------------
 
     def note_report(self, pack: int) -> None:
         """Count a report of a learner, after the controller has observed it."""
-        if any(c.may_train for number in range(len(self.packs)) for c in self._candidates(number)):
+        if any(c.may_train for number in range(len(self.packs)) for c in self.candidates(number)):
             self._idle_reports = [0] * len(self._idle_reports)
         else:
             self._idle_reports[pack] += 1

@@ -8,6 +8,7 @@ NEEDS = (
     "pbt_rl.sweep",
     "pbt_rl.listing",
     "pbt_rl.report",
+    "pbt_rl.journals",
     "pbt_rl.tune",
     "pbt_rl.pbt.search",
     "pbt_rl.pbt.starts",

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pbt_rl.config import Config
-from pbt_rl.pbt.events import Round
+from pbt_rl.journals.events import Round
+from pbt_rl.journals.reading import journal_events
 from pbt_rl.pbt.registry import controller_entry
-from pbt_rl.record.journal import journal_events
 from pbt_rl.record.saved import read_config
 
 
@@ -22,7 +22,12 @@ def too_short(run: Path) -> str:
     config = read_config(run)
     pbt = config.pbt
     compares = controller_entry(config.controller).compares and pbt.enabled and config.num_policies > 1
-    if not compares or pbt.ready != "synchronous" or pbt.period_growth > 1 or pbt.evaluate_episodes:
+    if (
+        not compares
+        or pbt.ready != "synchronous"
+        or pbt.period_growth > 1
+        or getattr(pbt, "evaluate_episodes", 0)
+    ):
         return ""
     return said(config, [len(event.decisions) for event in journal_events(run) if isinstance(event, Round)])
 

@@ -6,8 +6,7 @@
         -> CheckpointWriter        a thread writes them; the manifest comes last
         -> states are unpinned     from then on members go on from these if their learner is lost
 
-With --nodes there are rounds between checkpoints that keep all members in memory instead of writing them. Packs without
-a learner save nothing: their members are what they will go on from.
+Packs without a learner save nothing: their members are what they will go on from.
 
 A decision that comes meanwhile is not delayed: a member that it changes is saved before, if that is still to come.
 """
@@ -33,7 +32,7 @@ from pbt_rl.record.headers import FILE, read_manifest
 from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.fleet import Fleet, log_folder
-from pbt_rl.run.games import games
+from pbt_rl.run.games import games_of
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.messages import LearnerSaved, Saved, SaveLearner
@@ -43,9 +42,6 @@ CLOSE_SECONDS = 5.0
 POLL_SECONDS = 0.01
 AGAIN_SECONDS = 60.0
 """After which one that was to be kept is tried again; others are made when the next one is due."""
-ROUND_SECONDS = 1.0
-"""What a round of copies may wait for decisions on their way, or take longer than the one before."""
-
 
 STAGING_BYTES = 1 << 26
 """Memory for members of a pack on their way to the disk, unless one is larger."""
@@ -53,14 +49,10 @@ STAGING_BYTES = 1 << 26
 
 @dataclass(eq=False)
 class Round:
-    """One checkpoint, or one round of copies.
-
-    number: among those of the process. packs: those that take part. to_disk: else states are kept in memory.
-    """
+    """One checkpoint. number: among those of the process. packs: those that take part."""
 
     number: int
     packs: frozenset[int]
-    to_disk: bool
     frames: int
     kept: bool = False
     """It is never deleted to make room for newer ones."""
@@ -69,7 +61,6 @@ class Round:
     all_frames: int = 0
     state: dict[str, Any] = field(default_factory=dict)
     """What a checkpoint holds besides members and learners."""
-    began: float = field(default_factory=time.monotonic)
     learners: dict[int, dict[str, Any]] = field(default_factory=dict)
     """What the learner of each pack continues from."""
     wanted: list[tuple[Key, SnapshotHeader | None]] = field(default_factory=list)
@@ -94,30 +85,25 @@ class Checkpointing:
     ) -> None:
         config = resolved.config
         self._every_seconds, self._every_frames = config.save_every_seconds, config.save_every_frames
-        self._copy_seconds = resolved.copy_seconds
         self._at_once = config.mode == "serial"
         """Nothing goes on until all members are saved, so that the checkpoint is of one moment."""
         self._keep, self._folder = config.keep_checkpoints, folder
         self._population, self._recorder = population, recorder
         self._dispatch = comparisons.dispatch
         self._packs = len(resolved.plan.packs)
-        self.games = games().games(
+        self.games = games_of(
             config, log_folder(resolved), lambda: recorder.evaluated_frames, recorder.evaluated, recorder.note
         )
         """Fresh games of members that are saved."""
         self._names: NetNames
         self.newest: Checkpoint | None = None
         """The last one that is whole, of those that this process has written."""
-        self.begun = self.whole = 0
-        """Rounds begun so far, and the number of the last one that is whole."""
+        self.begun = 0
+        """Rounds so far."""
         self._round: Round | None = None
         self._given_up = False
         """The writer has still to end a checkpoint that was given up."""
         self._writer: CheckpointWriter | None = None
-        self._copy_took = 0.0
-        """Seconds that the last round of copies took."""
-        self._copy_asked = False
-        self._next_copy = math.inf
         self._next_seconds = math.inf
         self._next_frames = self._following(population.least_frames)
         self._not_before = 0.0
@@ -145,32 +131,21 @@ class Checkpointing:
         """Count the time from now on."""
         if self._every_seconds:
             self._next_seconds = time.monotonic() + self._every_seconds
-        if self._copy_seconds and not self.whole:
-            self._next_copy = time.monotonic()
 
     def ask(self) -> None:
         """Have the run saved soon, due or not."""
         self._asked = True
 
-    def ask_copy(self) -> None:
-        """Have members copied soon, due or not."""
-        self._copy_asked = True
-
     def ask_last(self) -> None:
         """Have the run saved once more, and never again: by the clock the next one may be due when one is written."""
         self._every_seconds, self._next_seconds = 0.0, math.inf
-        self._copy_seconds, self._next_copy, self._copy_asked = 0.0, math.inf, False
         self.ask()
 
     @property
     def due(self) -> bool:
-        """Whether a checkpoint or a round of copies should begin as soon as it can."""
+        """Whether a checkpoint should begin as soon as it can."""
         if self._in_progress:
             return False
-        return self._due_on_disk or self._copy_asked or time.monotonic() >= self._next_copy
-
-    @property
-    def _due_on_disk(self) -> bool:
         evaluates = self.games.due(self._population.least_frames)
         now = time.monotonic()
         reached = self._reached and now >= self._not_before
@@ -192,28 +167,24 @@ class Checkpointing:
     # -- how ------------------------------------------------------------------------------------------------
 
     def begin(self, fleet: Fleet, packs: Collection[int], make_state: Callable[[], dict[str, Any]]) -> None:
-        """Begin to save the run, or to copy its members if no checkpoint is due.
+        """Begin to save the run.
 
         packs: those that have a learner. make_state: returns all that a checkpoint holds besides the learners', as JSON
-        types; called at once, and only for a checkpoint. It raises OSError if the record of the run cannot be written.
-        No decision may be on its way, and the fleet must be settled.
+        types; called at once. It raises OSError if the record of the run cannot be written. No decision may be on its
+        way, and the fleet must be settled.
         """
-        to_disk, self._copy_asked = self._due_on_disk, False
-        if self._copy_seconds:
-            self._next_copy = time.monotonic() + self._copy_period
         self.begun += 1
-        current = Round(self.begun, frozenset(packs), to_disk, self._population.least_frames)
-        self._round = current
-        if to_disk and not self._begin_on_disk(current, make_state):
+        current = self._round = Round(self.begun, frozenset(packs), self._population.least_frames)
+        if not self._note_state(current, make_state):
             return
-        current.wanted = self._dispatch.begin_checkpoint(packs, to_disk=to_disk)
+        current.wanted = self._dispatch.begin_checkpoint(packs, to_disk=True)
         current.to_come = {key for key, header in current.wanted if header is None}
         for pack in sorted(packs):
             fleet.send(pack, SaveLearner(current.number))
         if not packs:
             self._begin_members(current)
 
-    def _begin_on_disk(self, current: Round, make_state: Callable[[], dict[str, Any]]) -> bool:
+    def _note_state(self, current: Round, make_state: Callable[[], dict[str, Any]]) -> bool:
         """Note what a checkpoint holds besides members; return whether that was possible."""
         current.kept = self._reached
         if current.kept:
@@ -230,11 +201,6 @@ class Checkpointing:
             return False
         return True
 
-    @property
-    def _copy_period(self) -> float:
-        """Seconds from one round of copies to the next, so that no copy becomes older than --copy-seconds."""
-        return max(self._copy_seconds / 2, self._copy_seconds - 2 * self._copy_took - ROUND_SECONDS)
-
     def note_learner_saved(self, pack: int, message: LearnerSaved) -> None:
         """A learner has said what it continues from; when all have, their members are saved."""
         current = self._round
@@ -246,14 +212,13 @@ class Checkpointing:
 
     def _begin_members(self, current: Round) -> None:
         current.began_members = True
-        if current.to_disk:
-            if self._writer is None:
-                self._writer = CheckpointWriter(
-                    self._folder.checkpoints, self._names, self._keep, self._recorder.note
-                )
-            learners = [current.learners.get(pack, {}) for pack in range(self._packs)]
-            state = current.state | {"learners": learners}
-            self._writer.begin(current.frames, state, len(current.wanted), current.kept)
+        if self._writer is None:
+            self._writer = CheckpointWriter(
+                self._folder.checkpoints, self._names, self._keep, self._recorder.note
+            )
+        learners = [current.learners.get(pack, {}) for pack in range(self._packs)]
+        state = current.state | {"learners": learners}
+        self._writer.begin(current.frames, state, len(current.wanted), current.kept)
         for key, header in current.wanted:
             if header is not None:
                 self._add(current, -1, key, header)
@@ -262,11 +227,10 @@ class Checkpointing:
         for pack in sorted(current.packs):
             for _ in range(self._entries(current)):
                 self._dispatch.save_next(pack)
-        self._end_copies(current)
 
     def _entries(self, current: Round) -> int:
         """Return how many members of a pack may be on their way at the same time."""
-        if self._at_once or not current.to_disk:
+        if self._at_once:
             return len(current.wanted)
         return max(1, STAGING_BYTES // self._dispatch.store.pool.entry_bytes)
 
@@ -279,13 +243,9 @@ class Checkpointing:
         current.to_come.remove(message.key)
         if current.began_members:
             self._add(current, pack, message.key, self._dispatch.store.header(message.key))
-            self._end_copies(current)
 
     def _add(self, current: Round, pack: int, key: Key, header: SnapshotHeader) -> None:
-        """Write a state, or keep it."""
-        if not current.to_disk:
-            self._dispatch.store.unpin(key)
-            return
+        """Write a state."""
         assert self._writer is not None
         current.written.append((key, header))
         arrays = self._dispatch.store.read(key).arrays
@@ -332,7 +292,7 @@ class Checkpointing:
         assert self.newest is not None
         for key, header in current.written:
             self._dispatch.store.put_elsewhere(key, _in_checkpoint(self.newest, header, self._names))
-        self._whole(current)
+        self._whole(current.number)
         self._recorder.checkpoint(result)
         self._failed, self.failure = False, ""
         if current.evaluates:
@@ -344,14 +304,9 @@ class Checkpointing:
             self._failed = True  # said once; the next one is tried when it is due
             self._recorder.remark(f"the run could not be saved: {result.reason}; training goes on")
 
-    def _end_copies(self, current: Round) -> None:
-        if not current.to_disk and not current.to_come:
-            self._copy_took = time.monotonic() - current.began
-            self._whole(current)
-
-    def _whole(self, current: Round) -> None:
+    def _whole(self, _number: int) -> None:
         """Note that members go on from these states from now on."""
-        self._round, self.whole = None, current.number
+        self._round = None
         self._dispatch.end_checkpoint(whole=True)
 
     def _give_up(self, current: Round) -> None:
@@ -362,9 +317,8 @@ class Checkpointing:
         for key in written:
             store.put_elsewhere(key, None)
         self._dispatch.end_checkpoint(whole=False)
-        kept = current.began_members and not current.to_disk  # all that was saved was let go at once
         for key, _ in current.wanted:
-            if key not in written and (key in current.to_come or not kept):
+            if key not in written:
                 store.unpin(key)
         # Have another one kept instead, if it was to be, by the option as it is now.
         wanted = self._every_frames > 0 and self._next_frames == current.frames + self._every_frames
@@ -380,8 +334,7 @@ class Checkpointing:
         current = self._round
         if current is None:
             return
-        self._copy_asked = self._copy_asked or not current.to_disk
-        self._asked = self._asked or current.to_disk
+        self._asked = True
         if self._writer is not None and self._writer.busy:
             self._writer.abandon(reason)
             deadline = time.monotonic() + CLOSE_SECONDS

@@ -79,7 +79,6 @@ def make_slots(resolved: ResolvedRun, population: Population) -> Slots:
         population,
         None if config.searches else config.slot_frames,
         None if config.searches else config.train_for_frames,
-        travel=resolved.spread,
     )
 
 
@@ -89,6 +88,9 @@ class Comparisons:
     slots: of `make_slots`. end: says whether the run is about to end, so that slots keep their holders. seconds: of
     training until now.
     """
+
+    ONE_CLOCK = True
+    """Learners read the same clock."""
 
     def __init__(
         self,
@@ -108,12 +110,9 @@ class Comparisons:
         self._end = end
         self._fleet: Fleet | None = None
         self.slots = slots
+        self._packs = resolved.plan.packs
         self._at_once = config.mode == "serial"
         """Nobody goes on before a report is answered."""
-        self._environments = [pack.environments_of_member for pack in resolved.plan.packs]
-        """Of a member of each pack."""
-        self._one_clock = not resolved.spread
-        """Learners read the same clock."""
         self.dispatch = Dispatch(population, self.slots, self._send)
         self.matchups = opponents().matchups(
             config, resolved.plan.packs, resolved.spec.seats, self.slots, population.ratings
@@ -214,7 +213,7 @@ class Comparisons:
             if pending.proves:
                 self._recorder.applied_on_entry(proof)
             return
-        clock = {"sent": pending.sent} | (proof.clock if self._one_clock else {})
+        clock = {"sent": pending.sent} | (proof.clock if self.ONE_CLOCK else {})
         clock["answered"] = time.perf_counter()
         self._recorder.applied(proof, {name: (at - pending.decided) * 1000 for name, at in clock.items()})
         if proof.donor is not None:
@@ -242,16 +241,6 @@ class Comparisons:
                 self._recorder.slot_held(number, handover)
         self.change_slots()
 
-    def scatter(self, pack: int) -> None:
-        """Let the members of a pack that has no machine wait in others for a slot."""
-        for member, now in self.dispatch.scatter(pack):
-            self._note_moved(member, now)
-        self.change_slots()
-
-    def _note_moved(self, member: int, pack: int) -> None:
-        self._population.moved(member, self._environments[pack])
-        self._recorder.moved(member, pack)
-
     def change_slots(self) -> None:
         """Let slots change hands once all decisions are applied, so that members enter as they were decided to be."""
         if self.dispatch.busy:
@@ -259,18 +248,16 @@ class Comparisons:
         self.slots.held_back = self._end.why is not None
         if self.slots.held_back:
             return
-        while True:
-            for pack, handover in self.slots.assign():
-                self.dispatch.hand_over(pack, handover)
-                self._recorder.slot_changed(pack, handover)
-            moved = self.slots.travel_to_free_slots()
-            for member, pack in moved:
-                self._note_moved(member, pack)
-            if not moved:
-                break
+        self._hand_over()
         if self.matchups.due and self._fleet is not None:
             for pack, row_UES in enumerate(self.matchups.make_again()):
                 self._record_matchup(pack, self._fleet.set_matchup(pack, row_UES), row_UES)
 
+    def _hand_over(self) -> None:
+        for pack, handover in self.slots.assign():
+            self.dispatch.hand_over(pack, handover)
+            self._recorder.slot_changed(pack, handover)
+
     def _record_matchup(self, pack: int, matchup_version: int, row_UES: NDArray[np.int64]) -> None:
-        self._recorder.matchup(pack, matchup_version, row_UES, self.slots.members_of(pack))
+        games = self.matchups.games(pack, row_UES)
+        self._recorder.matchup(pack, matchup_version, games, self.slots.members_of(pack))

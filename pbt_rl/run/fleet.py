@@ -51,14 +51,17 @@ class LearnerLost:
     """A learner process has ended, or makes no progress any more.
 
     text: the error that it sent, else how it ended or for how long it has hung. user_error: only the user can mend it.
-    machine_lost: with its machine, so that nothing is wrong with the learner.
     """
 
     pack: int
     text: str
     hung: bool = False
     user_error: bool = False
-    machine_lost: bool = False
+
+    @property
+    def kind(self) -> str:
+        """For the journal."""
+        return "hung" if self.hung else "died"
 
 
 @dataclass(frozen=True)
@@ -78,20 +81,13 @@ class ActorFailed:
 
 
 @dataclass(frozen=True)
-class MachineLeaving:
-    """The machine of a pack will be taken away soon; `lost` is what will be said then."""
-
-    lost: LearnerLost
-
-
-@dataclass(frozen=True)
 class Notice:
     """Something that a user may want to know."""
 
     text: str
 
 
-Event = Received | LearnerLost | ActorFailed | MachineLeaving | Notice
+Event = Received | LearnerLost | ActorFailed | Notice
 
 
 class Fleet(Protocol):
@@ -136,13 +132,7 @@ class ReplacesLearners(Fleet, Protocol):
         """Kill a learner and its actors: nothing that they do or have sent reaches anybody from now on."""
 
     def replace_learner(self, pack: int, start: Start) -> None:
-        """Start a learner and its actors anew, once they are fenced.
-
-        If there is no machine for them, they start when there is one.
-        """
-
-    def waits(self, pack: int, /) -> bool:
-        """Return whether there is no machine for a pack now."""
+        """Start a learner and its actors anew, once they are fenced."""
 
 
 StartsFleet = Callable[[ResolvedRun, Start, Matchups, StatePool], Fleet]
@@ -312,10 +302,6 @@ class ProcessFleet(LocalFleet):
         self.learners[pack] = self._start_learner(pack)
         for actor in self._actors_of(pack):
             self.restart_actor(actor)
-
-    def waits(self, _pack: int) -> bool:
-        """See Fleet. This machine is always there."""
-        return False
 
     def _actors_of(self, pack: int) -> list[int]:
         return [index for index, record in enumerate(self.memory.actors) if record.pack == pack]

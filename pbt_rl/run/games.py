@@ -47,33 +47,17 @@ class NoGames:
         return view
 
 
-class Nobody:
-    """Has games of saved members played: none. An extra's `GAMES` does more."""
+def games_of(
+    config: Config,
+    logs: Path | None,
+    evaluated_frames: Callable[[], int],
+    record: Record,
+    note: Callable[[str], None],
+) -> NoGames:
+    """Return the games of a run, as an extra's `GAMES` has them.
 
-    def host_bytes(self, config: Config) -> int:  # noqa: ARG002 - others read it
-        """Return the memory of processes that play beside training."""
-        return 0
-
-    def games(
-        self,
-        config: Config,  # noqa: ARG002 - others read these
-        logs: Path | None,  # noqa: ARG002
-        evaluated_frames: Callable[[], int],  # noqa: ARG002
-        record: Record,  # noqa: ARG002
-        note: Callable[[str], None],  # noqa: ARG002
-    ) -> NoGames:
-        """Return the games of a run.
-
-        logs: folder for what is printed. evaluated_frames: returns the clock of the newest result that is recorded.
-        note: is told what goes wrong, once.
-        """
-        return NoGames()
-
-    def recorded_late(self, journal: Path, position: int, frames: int) -> list[Evaluation]:  # noqa: ARG002
-        """Return the results behind a position of a journal that hold for a run that goes on from there."""
-        return []
-
-
-def games() -> Nobody:
-    """Return what has games played."""
-    return next((load_object(path)() for path in offered("pbt_rl", "GAMES")), Nobody())
+    logs: folder for what is printed. evaluated_frames: returns the clock of the newest result that is recorded. note:
+    is told what goes wrong, once.
+    """
+    makers = (load_object(path) for path in offered("pbt_rl", "GAMES"))
+    return next((make(config, logs, evaluated_frames, record, note) for make in makers), NoGames())

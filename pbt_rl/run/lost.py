@@ -6,9 +6,7 @@
                 -> a new learner and new actors          load the origin of each member (`population.store.Origin`)
 
 Its members go on as they were last saved, while other packs train on. Members without a slot, and remembered states,
-lose nothing: they are in the store. If a machine is lost and no other one is free, the members go to the packs that
-serve, and wait there for a slot. The pack stays without members until there is a machine for it; then members that
-wait move to its slots (`Slots.travel_to_free_slots`).
+lose nothing: they are in the store.
 
 The clock never steps back: what a member had trained since it was saved is lost, and journaled.
 """
@@ -60,8 +58,6 @@ class LostLearners:
         """Pack -> updates of its members at their first report by its learner."""
         self._trained: set[int] = set()
         """Packs whose learner has learned."""
-        self._leaving: dict[int, tuple[LearnerLost, int]] = {}
-        """Packs whose machine is about to be taken away -> (why, rounds of copies that were begun before)."""
 
     def begin(self, start: Start, *, continued: bool) -> None:
         """Note where the processes of the run begin. continued: from a checkpoint."""
@@ -80,11 +76,10 @@ class LostLearners:
         """
         fleet.fence(lost.pack)
         self._comparisons.slots.serving.discard(lost.pack)
-        self._leaving.pop(lost.pack, None)
         if lost.user_error and lost.pack not in self._trained:
             raise ConfigError(lost.text)
         self._checkpoints.abandon("a learner was lost")
-        refused = "" if lost.machine_lost else self._refused(lost.pack)
+        refused = self._refused(lost)
         if refused:
             raise RunFailed(f"{lost.text}\nThe run ends: {refused}. {self.saved_text()}")
         try:
@@ -94,15 +89,16 @@ class LostLearners:
             raise RunFailed(
                 f"{lost.text}\nThe run ends: its members could not be restored: {error}. {self.saved_text()}"
             ) from error
-        if not lost.machine_lost:
-            self._replaced.append(time.monotonic())
+        self._count(lost)
         self._trained.discard(lost.pack)
         self._updates.pop(lost.pack, None)
-        self.count += 1
         self._recorder.pack_lost(lost, losses)
         self._population.learner_began(str(lost.pack))
         self._comparisons.note_lost(lost.pack)
-        self.scatter(fleet)
+
+    def _count(self, _lost: LearnerLost) -> None:
+        self._replaced.append(time.monotonic())
+        self.count += 1
 
     def _start_again(self, pack: int) -> Start:
         """Return where the learner of a pack begins: with its members as they should be now."""
@@ -113,30 +109,6 @@ class LostLearners:
             resumes=self._start.resumes,
         )
 
-    def found(self, fleet: ReplacesLearners) -> None:
-        """Go on after a learner has started again, which may have room for members that wait."""
-        self.scatter(fleet)
-        self._comparisons.change_slots()
-
-    def scatter(self, fleet: ReplacesLearners) -> None:
-        """Let packs that serve take the members of those that wait for a machine."""
-        slots = self._comparisons.slots
-        for pack in range(len(slots.packs)):
-            if slots.of(pack) and slots.serving - {pack} and fleet.waits(pack):
-                self._comparisons.scatter(pack)
-                fleet.replace_learner(pack, self._start_again(pack))
-
-    def leave(self, lost: LearnerLost) -> None:
-        """Prepare for the loss of a machine that was announced: copies are made, and then its members go elsewhere."""
-        self._leaving[lost.pack] = (lost, self._checkpoints.begun)
-        self._checkpoints.ask_copy()
-
-    def step(self, fleet: ReplacesLearners) -> None:
-        """Leave machines whose loss was announced, once there are copies of what they hold."""
-        for lost, begun in [*self._leaving.values()]:
-            if self._checkpoints.whole > begun:
-                self.replace(fleet, lost)
-
     def saved_text(self) -> str:
         """Say what a run that ends now is continued from."""
         newest = self._checkpoints.newest
@@ -145,9 +117,9 @@ class LostLearners:
             return f"It can be resumed from checkpoint {newest.path.name}, saved {age:.0f} s ago"
         return "It can be resumed from where it began" if self._continued else "It was never saved"
 
-    def _refused(self, pack: int) -> str:
+    def _refused(self, lost: LearnerLost) -> str:
         """Return why a learner is not replaced; empty if it is."""
-        if pack not in self._trained:
+        if lost.pack not in self._trained:
             return "this learner had not trained yet"
         now = time.monotonic()
         if sum(now - then < WITHIN_SECONDS for then in self._replaced) >= MOST_REPLACED:
@@ -185,11 +157,6 @@ class ActorRestarts:
         """Actor -> its newest restarts in a row after which it took few steps or none."""
         self._seen: dict[int, int] = {}
         """Hash of an error -> how often it caused a restart."""
-        self._episodes = 0
-        """Of the run, at the last restart."""
-        self._without_episode = 0
-        """Restarts since one has ended."""
-        self._said = False
 
     def replace(self, fleet: Fleet, failed: ActorFailed) -> None:
         """Restart an actor. Raises EnvSetupError if it never became usable, RunFailed if it happens too often."""
@@ -203,7 +170,6 @@ class ActorRestarts:
         self.count += 1
         self._recorder.actor_restarted(replace(failed, text=text), self._shortened(text.strip()))
         self._check_rate(failed.actor, steps, text)
-        self._check_episodes()
         try:
             fleet.restart_actor(failed.actor)
         except OSError as error:  # too many processes, too little memory
@@ -229,19 +195,6 @@ class ActorRestarts:
             raise RunFailed(
                 f"actor {actor} was restarted {self._for_nothing[actor]} {too_many}, without reaching {FEW_STEPS} "
                 f"steps in between; the last one:\n{text}"
-            )
-
-    def _check_episodes(self) -> None:
-        """Say once that an environment always fails before its episode ends, if it does so too slowly for an error."""
-        episodes = self._recorder.episodes
-        self._without_episode = self._without_episode + 1 if episodes == self._episodes else 1
-        self._episodes = episodes
-        if self._without_episode > self._config.max_actor_restarts and not self._said:
-            self._said = True
-            self._recorder.remark(
-                f"warning: actors were restarted {self._without_episode} times, and no episode has ended in between: "
-                "members without episodes have no objective and are not compared. Mend what the errors above name, or "
-                "make episodes shorter"
             )
 
     def _shortened(self, error: str) -> str:

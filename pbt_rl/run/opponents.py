@@ -1,18 +1,17 @@
-"""Who plays whom in environments of several agents. An extra says it; without one every member plays itself.
+"""Who plays whom in environments of several agents: an extra says it. Without one there are no such environments.
 
 A matchup of a pack is the row of each seat, [U, E, S]: U units, E environments of a unit, S seats.
 """
 
 from __future__ import annotations
 
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.extras import load_object, offered
-from pbt_rl.pbt.state import SHARED
 from pbt_rl.plan import PackPlan
 from pbt_rl.population.population import Judge, RatesGames
 from pbt_rl.population.slots import Slots
@@ -37,41 +36,37 @@ class Matchups(Protocol):
     def make_again(self) -> list[NDArray[np.int64]]:
         """Return new matchups; none if all would stay as they are."""
 
+    def games(self, pack: int, row_UES: NDArray[np.int64]) -> list[list[int]]:
+        """Return [P, P]: in how many pairs of seats the policies of two slots sit together; for the record."""
+
 
 @dataclass(eq=False)
-class OwnRows:
-    """Matchups in which every member plays itself: neighbouring rows, which belong to one slot."""
+class NoMatchups:
+    """Those of environments with one seat."""
 
-    packs: InitVar[tuple[PackPlan, ...]]
-    seats: int = field(metadata=SHARED)
     due: bool = field(default=False, init=False)
-    _shapes: list[tuple[int, int]] = field(init=False, metadata=SHARED)
-    """Units and rows of each pack."""
-
-    def __post_init__(self, packs: tuple[PackPlan, ...]) -> None:
-        self._shapes = [(pack.units, pack.rows) for pack in packs] if self.seats > 1 else []
 
     @property
     def plan(self) -> list[dict[str, int]]:
         """See Matchups."""
-        return [{"units": units, "rows": rows, "seats": self.seats} for units, rows in self._shapes]
+        return []
 
     def first(self) -> list[NDArray[np.int64]]:
         """See Matchups."""
-        rows = [(units, np.arange(rows).reshape(-1, self.seats)) for units, rows in self._shapes]
-        return [np.stack([row_ES] * units) for units, row_ES in rows]
+        return []
 
     def make_again(self) -> list[NDArray[np.int64]]:
         """See Matchups."""
         self.due = False
         return []
 
+    def games(self, pack: int, row_UES: NDArray[np.int64]) -> list[list[int]]:
+        """See Matchups."""
+        raise AssertionError(pack, row_UES)
+
 
 class Opponents:
-    """Who plays whom: every member itself, ranked by the returns of its seats. An extra's `OPPONENTS` has others.
-
-    Whether a member plays all seats of an environment itself the plan must know: the extra's `PLAYS_ALONE`.
-    """
+    """Who plays whom: nobody. An extra's `OPPONENTS` has others."""
 
     def judged_by(self, config: Config) -> Judge:  # noqa: ARG002 - others read it
         """Return what ranks members."""
@@ -83,23 +78,13 @@ class Opponents:
     def matchups(
         self,
         config: Config,  # noqa: ARG002 - others read these
-        packs: tuple[PackPlan, ...],
-        seats: int,
+        packs: tuple[PackPlan, ...],  # noqa: ARG002
+        seats: int,  # noqa: ARG002
         slots: Slots,  # noqa: ARG002
         ratings: RatesGames | None,  # noqa: ARG002
     ) -> Matchups:
         """Return the matchups of a run. slots: who holds them."""
-        return OwnRows(packs, seats)
-
-    def note(self, config: Config, packs: tuple[PackPlan, ...]) -> str:  # noqa: ARG002 - others read these
-        """Describe the matchups in a line."""
-        return "matchup: every member plays itself, so objectives mean nothing in a game that one wins and one loses"
-
-    def games_between(self, row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
-        """Return [P, P]: in how many pairs of seats the policies of two slots sit together; for the record."""
-        seats = row_UES.shape[-1]
-        own = row_UES.shape[0] * envs // seats * seats * (seats - 1)
-        return [[own if p == q else 0 for q in range(slots)] for p in range(slots)]
+        return NoMatchups()
 
 
 def opponents() -> Opponents:

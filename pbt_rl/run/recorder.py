@@ -7,9 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pbt_rl.display.summary import summary
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.terminal import (
@@ -21,6 +18,7 @@ from pbt_rl.display.terminal import (
     slot_text,
 )
 from pbt_rl.display.view import Evaluation, RunView, Sink, start_sinks
+from pbt_rl.extras import load_object, offered
 from pbt_rl.options import walk
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Decision, PopulationReport
@@ -32,18 +30,13 @@ from pbt_rl.record.checkpoint_writer import Written
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import Journal, cut_journal
 from pbt_rl.record.saved import PLAY, again
-from pbt_rl.run.callbacks import Callbacks
-from pbt_rl.run.describe import describe_plan
+from pbt_rl.run.ending import Callbacks
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
-from pbt_rl.run.games import games
-from pbt_rl.run.opponents import opponents
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.resuming import Continued, FirstStates
-from pbt_rl.run.views import discard_warning, late_comparison_warning
+from pbt_rl.run.views import describe_plan
 from pbt_rl.wire.messages import Applied
 
-STEADY_SECONDS = 30.0
-"""Before, the speed of a run says little about hours."""
 MOST_REMARKS = 100
 PROGRESS_FIELDS = ("member", "generation", "frames", "objective", "episodes", "complete")
 
@@ -65,7 +58,7 @@ class Recorder:
         self._sinks: list[Sink]
         self._journal: Journal
         self._tensorboard: TensorBoard
-        self._said_late = self._said_discarded = self._saved = self._open = False
+        self._saved = self._open = False
         self._outage = Outage(f"small files of {folder.path}", self._terminal.event)
         self._shown: RunView | None = None
         """The newest one."""
@@ -73,8 +66,8 @@ class Recorder:
         """Reason of the last decision on each member, and whether it is a restart."""
         self._evaluation: Evaluation | None = None
         """The newest one."""
-        self._slow: set[str] = set()
-        """Why a GPU does not replay, as it was said."""
+        self._remarks_on = [begun(resolved) for begun in offered("pbt_rl", "REMARKS")]
+        """What extras say of a view, each thing once."""
         self._unwritten: set[int] = set()
         """Members whose file of values is out of date."""
 
@@ -92,7 +85,12 @@ class Recorder:
         late: list[Evaluation] = []
         if continued is not None:
             position = continued.record["journal"]
-            late = games().recorded_late(folder.journal, position, continued.checkpoint.frames)
+            frames = continued.checkpoint.frames
+            late = [
+                one
+                for path in offered("pbt_rl", "RECORDED_LATE")
+                for one in load_object(path)(folder.journal, position, frames)
+            ]
             cut_journal(folder.journal, position)
             folder.write_config(config)
             folder.summary.unlink(missing_ok=True)
@@ -145,11 +143,6 @@ class Recorder:
             "config": to_json(self._resolved.config),
             "evaluation": None if self._evaluation is None else asdict(self._evaluation),
         }
-
-    @property
-    def episodes(self) -> int:
-        """Episodes of all members that have ended."""
-        return sum(member.episodes for member in self._population.members)
 
     def note(self, text: str) -> None:
         """Show a line in the terminal."""
@@ -213,17 +206,10 @@ class Recorder:
         self.note(f"member {member} moves to learner {pack}")
 
     def matchup(
-        self, pack: int, matchup_version: int, row_UES: NDArray[np.int64], holders: Sequence[int | None]
+        self, pack: int, matchup_version: int, games: list[list[int]], holders: Sequence[int | None]
     ) -> None:
-        """Record who plays whom from now on. holders: member of each slot."""
-        plan = self._resolved.plan.packs[pack]
-        self._write(
-            "matchup",
-            pack=pack,
-            matchup_version=matchup_version,
-            slots=holders,
-            games=opponents().games_between(row_UES, plan.slots, plan.envs_per_policy),
-        )
+        """Record who plays whom from now on. holders: member of each slot. games: see `Matchups`."""
+        self._write("matchup", pack=pack, matchup_version=matchup_version, slots=holders, games=games)
 
     def actor_restarted(self, failed: ActorFailed, cause: str) -> None:
         """Record that an actor is replaced. cause: as short as the terminal should show it."""
@@ -236,8 +222,7 @@ class Recorder:
         ids, frames = ", ".join(str(m["member"]) for m in members), sum(m["frames_lost"] for m in members)
         what = f"members {ids} lose {frames:,} frames of training" if members else "it had no members"
         self.note(f"{lost.text}; it is replaced, and {what}")
-        kind = "machine" if lost.machine_lost else "hung" if lost.hung else "died"
-        self._write("pack_lost", pack=lost.pack, kind=kind, cause=lost.text, members=members)
+        self._write("pack_lost", pack=lost.pack, kind=lost.kind, cause=lost.text, members=members)
         self._unwritten.update(
             m["member"] for m in members
         )  # decisions of theirs are settled without a proof
@@ -287,20 +272,10 @@ class Recorder:
         self._warn(view)
 
     def _warn(self, view: RunView) -> None:
-        """Say once, and keep for the summary, what goes wrong unseen."""
-        warning = discard_warning(self._resolved, view)
-        if warning is not None and not self._said_discarded:
-            self._said_discarded = True
-            self.remark(warning)
-        for why in {one.why_not for one in view.replayed.values() if one.why_not}.difference(self._slow):
-            self._slow.add(why)
-            self.remark(f"the GPU replays not all of its work ({why}): this run is slower than it could be")
-        late = late_comparison_warning(
-            self._resolved.config, view.comparison_in_seconds, self._population.least_frames
-        )
-        if late is not None and not self._said_late and view.seconds >= STEADY_SECONDS:
-            self._said_late = True
-            self.remark(late)
+        """Keep for the summary what goes wrong unseen."""
+        for found in self._remarks_on:
+            for text in found(view):
+                self.remark(text)
 
     def _write_small_files(self, *, last: bool = False) -> None:
         """Write the values of the members that have changed."""

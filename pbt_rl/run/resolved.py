@@ -84,8 +84,6 @@ class ResolvedRun:
     table: dict[str, HyperSpec]
     spread: bool = False
     """Its packs are on other machines, which come and go while it trains."""
-    copy_seconds: float = 0.0
-    """Copies of all members are kept here that are at most this old; 0: none."""
 
     @classmethod
     def resolve(cls, config: Config, machine: Machine) -> ResolvedRun:
@@ -95,6 +93,12 @@ class ResolvedRun:
         options = config.env_options
         with environment_code(config.env):
             spec = probe(config.env, options)
+        require(
+            spec.seats == 1 or bool(offered("pbt_rl", "OPPONENTS")),
+            "env",
+            config.env,
+            "it has several agents, and no extra of this copy says who plays whom",
+        )
         own = simulators(spec)
         plan = make_plan(config, machine, spec.seats, None if own is None else own.lay_out)
         for check in offered("pbt_rl", "CHECKS"):

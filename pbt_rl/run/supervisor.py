@@ -38,16 +38,14 @@ from pbt_rl.procs.signals import Presses, handling
 from pbt_rl.record.append import reason
 from pbt_rl.record.claim import ClaimedRun
 from pbt_rl.run.awake import Every, Patience
-from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons, make_slots
-from pbt_rl.run.ending import RunEnd
+from pbt_rl.run.ending import Callbacks, RunEnd
 from pbt_rl.run.fleet import (
     ActorFailed,
     Event,
     Fleet,
     LearnerLost,
-    MachineLeaving,
     Notice,
     ProcessFleet,
     Received,
@@ -88,6 +86,11 @@ class Supervisor:
     callbacks: a user's functions. fleet: starts the processes; on this machine, if left out.
     """
 
+    COMPARISONS: type[Comparisons] = Comparisons
+    CHECKPOINTS: type[Checkpointing] = Checkpointing
+    LOST: type[LostLearners] = LostLearners
+    """Parts of the loop, of which other fleets have their own."""
+
     def __init__(
         self,
         resolved: ResolvedRun,
@@ -114,7 +117,7 @@ class Supervisor:
         self._recorder = Recorder(resolved, folder, self._population, self._callbacks)
         slots = make_slots(resolved, self._population)
         self._end = RunEnd(self._config, self._population, slots, self._throughput, self._callbacks)
-        self._comparisons = Comparisons(
+        self._comparisons = self.COMPARISONS(
             resolved,
             self._population,
             slots,
@@ -127,11 +130,11 @@ class Supervisor:
             self._same_plan = state is None or restore_run_state(
                 state, controller, self._population, self._comparisons, self._throughput
             )
-        self._checkpoints = Checkpointing(
+        self._checkpoints = self.CHECKPOINTS(
             resolved, folder, self._population, self._recorder, self._comparisons
         )
         self._restarts = ActorRestarts(self._config, self._recorder)
-        self._lost = LostLearners(
+        self._lost = self.LOST(
             resolved,
             self._population,
             self._comparisons,
@@ -203,9 +206,7 @@ class Supervisor:
             ended = self._end.why
             if ended is not None and (fleet.settled or self._hurried):
                 return ended
-            self._checkpoints.step()
-            if self._resolved.spread:
-                self._lost.step(cast("ReplacesLearners", fleet))
+            self._step(fleet)
             idle = self._may_save and fleet.settled and not self._comparisons.dispatch.busy
             if self._checkpoints.due and idle:
                 self._begin_checkpoint(fleet)
@@ -215,6 +216,10 @@ class Supervisor:
             if self._progress.due():
                 self._recorder.progress()
                 self._progress.done(lambda _: progress_gap(self._throughput.seconds))
+
+    def _step(self, _fleet: Fleet) -> None:
+        """Go on with what takes longer than one turn of the loop."""
+        self._checkpoints.step()
 
     def _note_signal(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGUSR1:  # what schedulers send before they end a job
@@ -270,8 +275,8 @@ class Supervisor:
 
     @property
     def _may_save(self) -> bool:
-        """No learner is missed: over several machines the states of its members are here."""
-        return self._begun if self._resolved.spread else self._all_serve
+        """No learner is missed."""
+        return self._all_serve
 
     def _begin_checkpoint(self, fleet: Fleet) -> None:
         self._checkpoints.begin(fleet, self._ready, partial(self._state, fleet))
@@ -284,8 +289,6 @@ class Supervisor:
                 self._lost.replace(cast("ReplacesLearners", fleet), event)  # no other fleet loses a learner
             case ActorFailed():
                 self._restarts.replace(fleet, event)
-            case MachineLeaving(lost):
-                self._lost.leave(lost)
             case Notice(text):
                 self._recorder.remark(text)
             case Received(pack, message):
@@ -310,16 +313,18 @@ class Supervisor:
             case LearnerSaved():
                 self._checkpoints.note_learner_saved(pack, message)
             case LearnerReady(note):
-                self._ready.add(pack)
-                self._comparisons.dispatch.started(pack)
-                if note:
-                    self._recorder.remark(f"learner {pack}: {note}")
-                if self._all_serve and not self._begun:
-                    self._begin_to_train()
-                elif self._begun and self._resolved.spread:
-                    self._lost.found(cast("ReplacesLearners", fleet))
+                self._note_ready(fleet, pack, note)
             case _:
                 assert_never(message)
+
+    def _note_ready(self, _fleet: Fleet, pack: int, note: str) -> None:
+        """A learner has started."""
+        self._ready.add(pack)
+        self._comparisons.dispatch.started(pack)
+        if note:
+            self._recorder.remark(f"learner {pack}: {note}")
+        if self._all_serve and not self._begun:
+            self._begin_to_train()
 
     def _begin_to_train(self) -> None:
         """Every learner is there, and no frame was sampled yet."""

@@ -1,4 +1,4 @@
-"""Starts a run, or continues it, in its folder, with as many open files as it needs."""
+"""Starts a run, or continues it, in its folder."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 from pbt_rl.config import Config
 from pbt_rl.display.view import check_sinks
-from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.errors import RunFailed
 from pbt_rl.extras import offered
-from pbt_rl.plan import Machine, Plan
+from pbt_rl.plan import Machine
 from pbt_rl.record.claim import claim_run_folder
-from pbt_rl.run.callbacks import Callbacks
-from pbt_rl.run.describe import check_memory
+from pbt_rl.run.ending import Callbacks
 from pbt_rl.run.fleet import Fleet, ProcessFleet, StartsFleet
 from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun, value_table
@@ -27,43 +25,17 @@ from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.wire.store import StatePool
 
 COMFORTABLE = 1 << 16
-"""The limit is raised to this at once, and no further than needed: some programs go through all numbers up to it."""
-RESERVE = 64
-"""For files that are opened for a moment, and what libraries open; in the learner of a GPU the driver's devices."""
-MAPPED = 2
-"""Python's mmap holds a descriptor of its own."""
-SEGMENTS = 16
-"""Of the pool of states: each is twice as large as the one before."""
-PER_CHILD = 3
-"""Socket, line to the keeper, pidfd."""
+"""So many files may be open: some programs go through all numbers up to the limit."""
 
 
-def descriptors_needed(plan: Plan, members: int, seats: int) -> int:
-    """Return how many files the supervisor holds open at most, besides those that are open now."""
-    shared = 1 + SEGMENTS  # the pool of states
-    record = members + 6  # TensorBoard files; journal, locks, a checkpoint
-    per_pack = 2 + MAPPED * (1 + (seats > 1))  # shaping, eventfd; heartbeat, table of matchups
-    units = sum(
-        pack.actors * (1 + MAPPED * pack.units_per_actor) for pack in plan.packs
-    )  # eventfds, mailboxes
-    children = PER_CHILD * (sum(pack.actors for pack in plan.packs) + len(plan.packs))
-    return shared + record + per_pack * len(plan.packs) + units + children + RESERVE
-
-
-def allow_open_files(needed: int) -> None:
-    """Raise the soft limit so that `needed` more files can be open. Raises ConfigError if the hard one forbids it."""
+def check_start(resolved: ResolvedRun) -> None:
+    """Raise the limit of open files. Raises ConfigError if something keeps a run from starting on this machine."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = len(list(Path("/proc/self/fd").iterdir())) + needed
-    target = max(COMFORTABLE, wanted)
-    if hard != resource.RLIM_INFINITY:
-        if wanted > hard:
-            raise ConfigError(
-                f"this run needs about {wanted} open files, and the limit is {hard} (ulimit -Hn): raise it, or use "
-                "fewer policies, actors or units (--num-policies, --actors, --units-per-actor)"
-            )
-        target = min(target, hard)
+    target = COMFORTABLE if hard == resource.RLIM_INFINITY else min(COMFORTABLE, hard)
     if soft != resource.RLIM_INFINITY and soft < target:
         resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+    for check in offered("pbt_rl", "BEFORE_START"):
+        check(resolved)
 
 
 class Cluster(Protocol):
@@ -71,6 +43,10 @@ class Cluster(Protocol):
 
     def resolve(self, config: Config) -> ResolvedRun:
         """Plan a run. Raises as `ResolvedRun.resolve`."""
+
+    @property
+    def supervisor(self) -> type[Supervisor]:
+        """What supervises a run there."""
 
     def fleet(self, resolved: ResolvedRun, start: Start, matchups: Matchups, pool: StatePool) -> Fleet:
         """Start its processes."""
@@ -124,12 +100,11 @@ def train_on(
     """
     resolved = _resolved(cluster, config)
     here = resolved if cluster is None else replace(resolved, plan=replace(resolved.plan, packs=()))
-    check_memory(here)
+    check_start(here)
     check_sinks(config)
     resolved.controller().initial(config.members)  # a wrong --pbt.tune shows before a folder is made
     # Read before an old run of this name is set aside: it may be the one to begin from.
     first = None if may_resume(config) else first_states(resolved, _warn)
-    allow_open_files(descriptors_needed(here.plan, config.members, resolved.spec.seats))
     claim = claim_run_folder(config)
     if callbacks is not None:
         callbacks.folder = claim.folder.path
@@ -152,7 +127,8 @@ def train_on(
         if continued is not None:
             declared = run.config.with_declared_hypers()
             run = replace(run, table=value_table(declared, run.spec.shaping, continued.value_names))
-        supervisor = Supervisor(run, claim, continued, first, callbacks, fleet)
+        kind = Supervisor if cluster is None else cluster.supervisor
+        supervisor = kind(run, claim, continued, first, callbacks, fleet)
         if supervisor.over is None:
             code = supervisor.run()
         else:

@@ -1,111 +1,36 @@
-"""The run as its displays see it, what lies ahead of it, and the share of rollouts that it throws away.
-
-The end and the next comparison are estimates for people: nothing is decided by them.
-"""
+"""The run as its displays see it: its plan, and how it is now."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from pbt_rl.config import Config
-from pbt_rl.display.view import MANY_DISCARDED, MemberView, RunView
+from pbt_rl.display.terminal import counted
+from pbt_rl.display.view import MemberView, RunView
 from pbt_rl.envs.registry import begins
+from pbt_rl.extras import offered
+from pbt_rl.learner.build import network_sees
 from pbt_rl.learner.simulators import simulators
-from pbt_rl.pbt.controllers import PbtController, innermost
 from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.registry import controller_entry
+from pbt_rl.plan import PackPlan
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
-from pbt_rl.run.describe import lag_remedies
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.wire.messages import Replayed
 
-ENOUGH_ROLLOUTS = 100
-"""Before this many were sampled nothing is said: the first ones are few, and their share means nothing."""
-NEAR_LIMIT = 0.75
-"""If rollouts that were learned from came as near to the limit on the lag as this, others passed it."""
-
 
 def discarded_share(resolved: ResolvedRun, discarded: int, steps: int) -> float:
     """Return the share of discarded rollouts among all. discarded: rollouts of one policy; steps: of all members."""
-    sampled = _rollouts(resolved, steps)
+    sampled = rollouts_in(resolved, steps)
     return min(1.0, discarded / sampled) if sampled >= 1 else 0.0
 
 
-def discard_warning(resolved: ResolvedRun, view: RunView) -> str | None:
-    """Return what to change if a run throws many rollouts away; None if it does not, or if it is too early to tell."""
-    if view.discarded_share < MANY_DISCARDED or _rollouts(resolved, view.steps) < ENOUGH_ROLLOUTS:
-        return None
-    config, limit = resolved.config, resolved.config.learner.max_policy_lag
-    if view.lag_max >= NEAR_LIMIT * limit:
-        others = f"a larger --learner.batch, fewer --actors (now {resolved.plan.actors}), or a limit of {2 * limit}"
-        remedies = ", ".join(lag_remedies(resolved)) or others
-        why = f"they were older than --learner.max-policy-lag {limit}. Use {remedies}"
-    elif config.searches:
-        why = (
-            "a configuration that stops or starts again leaves those under way. Train each for longer: "
-            "a larger --train-for-frames, --search.phase-frames or --search.phase-episodes"
-        )
-    elif resolved.plan.packs[0].slots < len(resolved.plan.packs[0].members):
-        why = f"their members left their slots. Use longer turns: --slot-frames above {config.slot_frames:,}"
-    else:
-        why = (
-            "their weights were replaced meanwhile. Compare members less often: a longer --pbt.period-frames"
-        )
-    share, number = view.discarded_share, view.discarded_rollouts
-    return f"WARNING: {share:.0%} of all rollouts ({number:,}) were sampled in vain: {why}"
-
-
-def _rollouts(resolved: ResolvedRun, steps: int) -> float:
+def rollouts_in(resolved: ResolvedRun, steps: int) -> float:
     """Return how many rollouts of one policy these steps make."""
     packs = resolved.plan.packs
     envs = sum(pack.envs_per_policy for pack in packs) / len(packs)
     return steps / (envs * resolved.config.learner.rollout)
-
-
-LONG_SECONDS = 3600.0
-"""A first comparison that is further away than this is pointed out."""
-
-
-def seconds_to_end(
-    config: Config, population: Population, rate: float, training_seconds: float
-) -> float | None:
-    """Return the time until a budget is spent; None if it is unknown. rate: frames/s of all members.
-
-    Of a search it is an upper bound: that of a search which gives up no further member.
-    """
-    left = []
-    full = controller_entry(config.controller).full_frames(config, config.train_for_frames)
-    if rate > 0:
-        left.append(population.missing_frames(full) / rate)
-    if config.train_for_seconds > 0:
-        left.append(max(0.0, config.train_for_seconds - training_seconds))
-    return min(left, default=None)
-
-
-def seconds_to_comparison(
-    controller: Controller, population: Population, rate: float, training_seconds: float = 0.0
-) -> float | None:
-    """Return the time until the next comparison is due, 0 if it waits for episodes; None if it is unknown."""
-    training = sum(not member.stopped for member in population.members)
-    report = population.report(training_seconds)
-    controller, report = innermost(controller, report)
-    if not isinstance(controller, PbtController) or rate <= 0 or training < 2:
-        return None
-    return controller.frames_left(report) * training / rate
-
-
-def late_comparison_warning(config: Config, seconds: float | None, least_frames: int) -> str | None:
-    """Return a line if the first comparison lies hours away. seconds: until the next. least_frames: of any member."""
-    first = max(config.pbt.start_frames, config.pbt.period_frames)
-    if seconds is None or seconds < LONG_SECONDS or least_frames >= first:
-        return None
-    return (
-        f"note: the first comparison of members is about {seconds / 3600:.0f} h away (at {first:,} frames of each, "
-        "--pbt.start-frames and --pbt.period-frames)"
-    )
 
 
 VIEW_SECONDS, MOST_VIEW_SECONDS = 1.0, 10.0
@@ -143,6 +68,8 @@ def run_view(
     begun: all learners have been ready.
     """
     config, rate = resolved.config, throughput.rate()
+    now = config, controller, population, rate, throughput.training_seconds
+    left, comparison = next((ahead(*now) for ahead in offered("pbt_rl", "LIES_AHEAD")), (None, None))
     return RunView(
         env_id=config.env,
         name=str(config.name),
@@ -150,12 +77,10 @@ def run_view(
         frames=population.frames,
         steps=population.steps,
         frames_per_second=rate,
-        seconds_left=seconds_to_end(config, population, rate, throughput.training_seconds),
+        seconds_left=left,
         waits_for="" if rate > 0 else _waits_for(resolved, begun=begun),
         seconds_left_at_most=config.searches,
-        comparison_in_seconds=seconds_to_comparison(
-            controller, population, rate, throughput.training_seconds
-        ),
+        comparison_in_seconds=comparison,
         members=_marked(population.views(), config.num_policies),
         replacements=dispatch.replacements,
         mutations=dispatch.mutations,
@@ -197,3 +122,47 @@ def _of_all(learners: Iterable[Mapping[str, Replayed]]) -> dict[str, Replayed]:
                 so_far.replayed + one.replayed, so_far.of + one.of, so_far.why_not or one.why_not
             )
     return found
+
+
+# -- the plan --------------------------------------------------------------------------------------------
+
+
+def describe_plan(resolved: ResolvedRun) -> list[str]:
+    """Return lines that name the members, actors and threads of each device, and notes."""
+    spec, plan, config = resolved.spec, resolved.plan, resolved.config
+    resident = sum(pack.slots for pack in plan.packs)
+    turns = f" ({resident} resident at a time)" if resident < config.members else ""
+    controls = f" and {counted(config.controls, 'control')}" if config.controls else ""
+    first_line = (
+        f"{config.env}: {counted(config.num_policies, 'policy', 'policies')}{controls}{turns}, "
+        f"{config.algo}, {config.mode}; "
+        f"{counted(plan.actors, 'actor')}, {counted(plan.environments // spec.seats, 'environment')}"
+        f"{f' of {spec.seats} seats' if spec.seats > 1 else ''} on {counted(plan.cpus, 'core')}; "
+        f"1 step = {counted(spec.frame_skip, 'frame')}"
+    )
+    lines = [first_line]
+    for number, pack in enumerate(plan.packs):
+        steps, asked = pack.batch_rows * config.learner.rollout, config.learner.batch
+        wanted = f" ({asked} asked for)" if steps != asked and not plan.sizing.per_unit else ""
+        lines.append(
+            f"learner {number} on {pack.device}: member{'s' * (len(pack.members) > 1)} {_ids(pack.members)}"
+            f"{'' if pack.slots == len(pack.members) else ' in ' + counted(pack.slots, 'slot')}; "
+            f"{_sampled_by(pack)} x {counted(pack.rows, 'row')} "
+            f"({pack.envs_per_policy} per policy); batch {steps} steps per policy{wanted}; "
+            f"{counted(pack.threads, 'thread')}"
+        )
+    lines += [*network_sees(config, spec), *(f"note: {note}" for note in spec.notes)]
+    return [*lines, *(note for notes in offered("pbt_rl", "PLAN_NOTES") for note in notes(resolved))]
+
+
+def _sampled_by(pack: PackPlan) -> str:
+    if pack.groups:
+        return "1 simulator on the device"
+    return f"{counted(pack.actors, 'actor')} x {counted(pack.units_per_actor, 'unit')}"
+
+
+def _ids(members: tuple[int, ...]) -> str:
+    """List all ids, or the first and the last of many."""
+    if len(members) <= 16:
+        return ", ".join(map(str, members))
+    return f"{', '.join(map(str, members[:3]))}, ... {members[-1]} ({len(members)})"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pbt_rl.cli.parse import values_of
 from pbt_rl.cli.train import parse_train
+from pbt_rl.cli.values import spelt, whole
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.given.values import spelt, whole
 from pbt_rl.listing.command import table
 from pbt_rl.listing.listing import RunRow, list_runs
 from pbt_rl.record.folder import RunFolder

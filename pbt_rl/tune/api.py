@@ -26,7 +26,7 @@ from pbt_rl.pbt.objectives import ObjectiveWindow
 from pbt_rl.pbt.records import Whole, converted
 from pbt_rl.pbt.state import save_state
 from pbt_rl.population.slots import SlotAssigner
-from pbt_rl.population.stopping import Stop
+from pbt_rl.python.stopping import Stop
 from pbt_rl.tune.progress import Progress, Screen
 from pbt_rl.tune.result import Result
 from pbt_rl.tune.saving import JOURNAL, RunState, alone

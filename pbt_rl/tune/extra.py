@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NEEDS = ("pbt_rl.pbt.history", "pbt_rl.pbt.own", "pbt_rl.pbt.repairs", "pbt_rl.journals")
+NEEDS = ("pbt_rl.pbt.history", "pbt_rl.pbt.own", "pbt_rl.pbt.repairs", "pbt_rl.journals", "pbt_rl.python")
 WITHOUT_TORCH = True
-PUBLIC = "tune"
+PUBLIC = {"tune": "pbt_rl.tune"}
 """Name in `pbt_rl`."""

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import subprocess
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
-from pbt_rl.envs.film import Picture
+from numpy.typing import NDArray
+
+from pbt_rl.envs.base import StepArrays
+from pbt_rl.envs.film import Camera, Picture
 from pbt_rl.errors import ConfigError
+from pbt_rl.play.evaluate import BeginRecord
 
 LEAST_HEIGHT = 320
 """Smaller pictures are enlarged by a whole factor."""
@@ -124,6 +130,71 @@ class Clip:
                 loop=0,
             )
         self._file.flush()
+
+
+class Recording:
+    """Films row 0 until its first episode has ended."""
+
+    def __init__(self, camera: Camera, film: Film | Clip) -> None:
+        self._camera, self._film = camera, film
+        self._over = False
+
+    def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
+        """See `play.evaluate.Records`."""
+        if self._over:
+            return
+        self._film.add(self._camera.shoot(step, None if action_RA is None else action_RA[0]))
+        self._over = bool(step.episode_done[0])
+
+    def close(self) -> None:
+        """Finish the film."""
+        self._film.close()
+
+
+class BestFilm:
+    """Films the episodes of row 0, each in a file of its own, and keeps that of the highest objective."""
+
+    def __init__(self, path: Path, camera: Camera) -> None:
+        self._camera, self._kept = camera, path
+        self._best = -math.inf
+        self._path = path  # the first one shows whether it can be written
+        self._film: Film | None = Film(path, camera.frames_per_second)
+
+    def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
+        """See `play.evaluate.Records`."""
+        if self._film is None:
+            self._path = self._kept.with_name(f".{self._kept.stem}.part{self._kept.suffix}")
+            self._film = Film(self._path, self._camera.frames_per_second)
+        self._film.add(self._camera.shoot(step, None if action_RA is None else action_RA[0]))
+        if not step.episode_done[0]:
+            return
+        film, self._film = self._film, None
+        film.close()
+        objective = float(step.objective[0])
+        if objective > self._best:
+            self._best = objective
+            self._path.replace(self._kept)
+        elif self._path != self._kept:
+            self._path.unlink()
+
+    def close(self) -> None:
+        """Leave nothing of an episode that has not ended, unless it is the only one."""
+        if self._film is not None:
+            film, self._film = self._film, None
+            film.close()
+            if self._path != self._kept or not self._path.stat().st_size:
+                self._path.unlink()
+
+
+def best_film(path: Path) -> BeginRecord:
+    """See `play.evaluate.FilmMaker`."""
+    check_film(path)
+    return partial(BestFilm, path.absolute())
+
+
+def first_clip(file: IO[bytes]) -> BeginRecord:
+    """See `play.evaluate.FilmMaker`."""
+    return lambda camera: Recording(camera, Clip(file, camera.frames_per_second))
 
 
 def check_clips() -> None:

@@ -11,12 +11,12 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.dial import dial
 from pbt_rl.dial.measure import Episodes, Trial, tried_run
 from pbt_rl.errors import ConfigError
-from pbt_rl.given.files import written
+from pbt_rl.files.config import written
 from pbt_rl.journals.events import Round
 from pbt_rl.journals.reading import journal_events
 from pbt_rl.record.folder import RunFolder, to_json
-from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.train import resolve
+from pbt_rl.run.views import describe_plan
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from pbt_rl.export import command, formats
 from pbt_rl.export.formats import KEY, check_same
 from pbt_rl.export.member import export_member
 from pbt_rl.export.net import Port, _ports
-from pbt_rl.play.policy import load_policy
+from pbt_rl.python.policy import load_policy
 from pbt_rl.record.saved import Source, Trust
 from tests.helpers.saved import saved_run
 

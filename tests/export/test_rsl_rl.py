@@ -10,7 +10,7 @@ import torch
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.export.member import export_member
-from pbt_rl.play.policy import load_policy
+from pbt_rl.python.policy import load_policy
 from pbt_rl.record.saved import Source, Trust
 from tests.helpers import serial
 from tests.helpers.saved import saved_run

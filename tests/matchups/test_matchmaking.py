@@ -9,6 +9,7 @@ from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.matchups.matchmaking import Matchmaker, games_between
 from pbt_rl.matchups.options import MatchupConfig
+from pbt_rl.matchups.run import check_seats
 from pbt_rl.plan import Machine, make_plan
 
 SCHEMES = ("self", "round-robin", "random", "prioritised")
@@ -93,4 +94,4 @@ def test_a_member_that_plays_all_seats_fills_whole_environments():
     with pytest.raises(
         ConfigError, match=r"--envs-per-unit 3 .*a member plays all seats itself.* multiple of 2"
     ):
-        make_plan(config, Machine(4, 0), seats=2)
+        check_seats(config, 2, make_plan(config, Machine(4, 0), seats=2))

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from pbt_rl.config import Config
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
 from pbt_rl.errors import ConfigError
 from pbt_rl.matchups.against import RandomPlayer, play_games, rows_of_seats, wilson
+from pbt_rl.matchups.run import check_seats
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.run.resolved import ResolvedRun
 from tests.helpers.runs import start, train
@@ -289,9 +291,11 @@ def test_planned_rows_fill_the_seats():
     ],
 )
 def test_rows_that_do_not_fill_the_seats(options, said):
-    with pytest.raises(ConfigError, match=said):
-        make_plan(Config(env="x/y", **options), HERE, 2)
-    make_plan(Config(env="x/y", envs_per_unit=3, num_policies=2), HERE, 2)
+    config = Config(env="x/y", **options)
+    with pytest.raises(ConfigError, match=f"--envs-per-unit 3 cannot be used: .*{said}"):
+        check_seats(config, 2, make_plan(config, HERE, 2))
+    fits = replace(config, num_policies=2)
+    check_seats(fits, 2, make_plan(fits, HERE, 2))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 from pbt_rl.nodes import fleet as module
 from pbt_rl.nodes.engine import HostDied, HostFailed, HostUnavailable, Node
 from pbt_rl.nodes.messages import Heard, RestartActor, Send, State
-from pbt_rl.run.fleet import ActorFailed, LearnerLost, MachineLeaving, Notice, Received
+from pbt_rl.nodes.supervisor import MachineLeaving
+from pbt_rl.run.fleet import ActorFailed, LearnerLost, Notice, Received
 from pbt_rl.run.memory import Start
 from pbt_rl.wire.messages import (
     LearnerReady,
@@ -32,7 +33,7 @@ def engine():
 def happened(fleet, rounds=1):
     """Return what happened in some rounds, without notices."""
     found = [event for _ in range(rounds) for event in fleet.events(0.0)]
-    return [event for event in found if not isinstance(event, Notice)]
+    return [event for event in found if type(event) is not Notice]
 
 
 def orders(host):
@@ -126,7 +127,7 @@ def test_a_host_that_cannot_be_reached_for_long_is_lost_with_its_node(engine, mo
     assert happened(fleet, 3) == []
     monkeypatch.setattr(module, "UNREACHABLE_SECONDS", 0.0)
     [lost] = happened(fleet)
-    assert (lost.pack, lost.machine_lost) == (0, True)
+    assert (lost.pack, lost.kind) == (0, "machine")
     assert "could not be reached" in lost.text
 
 
@@ -139,7 +140,7 @@ def test_a_host_that_gives_no_answer_is_lost(engine):
     time.sleep(0.01)
     lost = next(event for event in happened(fleet) if event.pack == 1)
     assert "gave no answer" in lost.text
-    assert lost.machine_lost
+    assert lost.kind == "machine"
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -153,7 +154,7 @@ def test_a_host_that_dies_with_its_node_is_no_fault_of_the_learner(engine, known
         assert found == [], "the cluster may need some seconds to notice"
         del engine.alive["a"]
         found = happened(fleet)
-    assert [(lost.pack, lost.machine_lost) for lost in found[:1]] == [(0, True)]
+    assert [(lost.pack, lost.kind) for lost in found[:1]] == [(0, "machine")]
     fleet.fence(0)
     restart(fleet, 0)
     assert fleet.waits(0), "even if the cluster still lists the node"
@@ -165,7 +166,7 @@ def test_a_host_that_dies_alone_counts_as_its_learner(engine, monkeypatch):
     happened(fleet)
     engine.on("a").answers = [HostDied("out of memory")]
     [lost] = happened(fleet)
-    assert not lost.machine_lost
+    assert lost.kind != "machine"
     assert "out of memory" in lost.text
 
 
@@ -174,7 +175,7 @@ def test_the_error_of_a_host_is_that_of_its_learner(engine):
     happened(fleet)
     engine.on("b").answers = [HostFailed("no such environment", user_error=True)]
     [lost] = happened(fleet)
-    assert (lost.pack, lost.machine_lost) == (1, False)
+    assert (lost.pack, lost.kind) == (1, "died")
     assert "no such environment" in lost.text
 
 
@@ -201,7 +202,7 @@ def test_a_learner_that_dies_before_its_node_goes_with_it(engine, monkeypatch):
     engine.on("b").answers = [DEATH, HostDied("its node has died", node_gone=True)]
     assert happened(fleet) == []
     [lost] = happened(fleet)
-    assert (lost.pack, lost.machine_lost) == (1, True)
+    assert (lost.pack, lost.kind) == (1, "machine")
 
 
 def test_a_learner_that_hangs_or_cannot_begin_is_lost_at_once(engine):
@@ -243,7 +244,7 @@ def test_a_pack_goes_to_a_spare_node_else_waits_for_one(engine, monkeypatch):
     happened(fleet)
     del engine.alive["a"]
     lost = [event for event in fleet.events(0.0) if isinstance(event, LearnerLost)]
-    assert lost[0].machine_lost
+    assert lost[0].kind == "machine"
     fleet.fence(0)
     restart(fleet, 0)
     assert fleet.waits(0)

@@ -169,15 +169,3 @@ def test_rows_of_a_unit_fill_environments_of_several_seats():
     assert pack.envs_per_policy % 5 == 0
     (pack,) = make_plan(config(num_policies=4, envs_per_unit=3), Machine(4, 0), seats=6).packs
     assert pack.rows == 12, "members share the seats of an environment"
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"num_policies": 3, "envs_per_unit": 3}, "a unit has 9 rows"),
-        ({"num_policies": 1, "envs_per_unit": 3}, "a member plays all seats itself"),
-    ],
-)
-def test_rows_that_fill_no_whole_environment_are_refused(changes, reason):
-    with pytest.raises(ConfigError, match=f"--envs-per-unit 3 cannot be used: .*{reason}.* multiple of 2"):
-        make_plan(config(**changes), Machine(4, 0), seats=2)

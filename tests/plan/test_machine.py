@@ -1,15 +1,13 @@
-"""The machine: cores under quotas, NUMA nodes."""
+"""The machine: cores under quotas."""
 
 import ctypes
 import os
-from types import SimpleNamespace
 
 import pytest
-import torch
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.plan import HostMemory, Machine, Node, available_cpus, host_memory
-from pbt_rl.plan.machine import CORES, numa_nodes, usable_gpus
+from pbt_rl.plan import available_cpus
+from pbt_rl.plan.machine import CORES, usable_gpus
 
 QUOTAS = (("150000", 1), ("350000", 3), ("20000", 1), ("unlimited", 6), ("9900000", 6))
 """Microseconds of each 100,000, and cores of a machine of six."""
@@ -62,84 +60,6 @@ def test_a_sweep_leaves_each_of_its_runs_a_part(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("six_cores")
 def test_without_cgroups_the_affinity_counts(tmp_path):
     assert available_cpus(tmp_path / "own", tmp_path) == 6
-
-
-# -- NUMA nodes ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def two_nodes(tmp_path, monkeypatch):
-    """Folders as the kernel has them: 8 cores on two nodes, a third node of memory alone, two GPUs and a stray one."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2, 3, 4, 5, 6})
-    for node, cpus in enumerate(("0-1,4-5", "2-3,6-7", "")):
-        (tmp_path / f"node{node}").mkdir()
-        (tmp_path / f"node{node}/cpulist").write_text(cpus + "\n")
-    (tmp_path / "online").write_text("0-2\n")
-    for address, node in (("0000:3b:00.0", 1), ("0000:5e:00.0", 0), ("0000:86:00.0", -1)):
-        (tmp_path / address).mkdir()
-        (tmp_path / address / "numa_node").write_text(f"{node}\n")
-    return tmp_path
-
-
-def test_nodes_have_the_usable_cores_and_the_gpus_beside_them(two_nodes):
-    addresses = ("0000:3b:00.0", "0000:5e:00.0", "0000:86:00.0", "0000:ff:00.0")
-    nodes = numa_nodes(addresses, two_nodes, two_nodes)
-    assert nodes == (Node((0, 1, 4, 5), (1,)), Node((2, 3, 6), (0,)))
-    machine = Machine(7, 4, nodes)
-    assert [machine.beside(d) for d in ("cuda:0", "cuda:1", "cuda:2", "cpu")] == [
-        nodes[1],
-        nodes[0],
-        None,
-        None,
-    ]
-
-
-def test_one_node_is_none(two_nodes, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1})
-    assert numa_nodes(("0000:5e:00.0",), two_nodes, two_nodes) == ()
-    assert numa_nodes((), two_nodes / "missing", two_nodes) == ()
-
-
-def test_addresses_of_gpus_are_those_of_the_kernel(two_nodes, monkeypatch):
-    properties = [SimpleNamespace(pci_domain_id=0, pci_bus_id=b, pci_device_id=0) for b in (0x3B, 0x5E)]
-    monkeypatch.setattr("pbt_rl.plan.machine.NODES", two_nodes)
-    monkeypatch.setattr("pbt_rl.plan.machine.PCI_DEVICES", two_nodes)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties[index])
-    assert [node.gpus for node in Machine.here().nodes] == [(1,), (0,)]
-
-    def too_old(_index):
-        raise RuntimeError("The NVIDIA driver on your system is too old")
-
-    monkeypatch.setattr(torch.cuda, "get_device_properties", too_old)
-    here = Machine.here()
-    assert (here.gpus, here.nodes) == (2, ()), "a learner says what is wrong with its GPU, in one line"
-
-
-# -- memory -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_memory_is_what_the_tightest_cgroup_leaves(tmp_path, version):
-    (tmp_path / "meminfo").write_text("MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: 800 kB\n")
-    own, top = tmp_path / "own", tmp_path / "cgroup"
-    files = (tmp_path / "meminfo", own, top)
-    assert host_memory(*files) == HostMemory(1000 * 1024, 800 * 1024), "no cgroup"
-
-    own.write_text("0::/outer/inner\n" if version == 2 else "5:cpu:/elsewhere\n4:memory:/outer/inner\n")
-    outer = top / "outer" if version == 2 else top / "memory/outer"
-    (outer / "inner").mkdir(parents=True)
-    limit, usage, cache = (
-        ("memory.max", "memory.current", "inactive_file")
-        if version == 2
-        else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-    )
-    (outer / "inner" / limit).write_text("max\n" if version == 2 else f"{2**63 - 4096}\n")
-    (outer / "inner" / usage).write_text("1000\n")
-    (outer / limit).write_text("500000\n")
-    (outer / usage).write_text("300000\n")
-    (outer / "memory.stat").write_text(f"anon 5\n{cache} 100000\n")
-    assert host_memory(*files) == HostMemory(500000, 300000)
 
 
 @pytest.mark.parametrize(

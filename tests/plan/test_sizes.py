@@ -1,7 +1,6 @@
 """Sizes on every machine: rollouts are young, batches as asked for, members even, cores busy."""
 
 import itertools
-import re
 
 import pytest
 
@@ -19,8 +18,6 @@ from pbt_rl.plan.sizes import (
     LEAST_UNIT_ROWS,
     share_actors,
 )
-from pbt_rl.run.describe import describe_plan
-from tests.helpers.plans import resolved
 
 CPUS = (1, 2, 3, 4, 6, 8, 13, 16, 32, 48, 64, 128)
 GPUS = (0, 1, 2, 3, 5, 8)
@@ -140,21 +137,6 @@ def test_units_beside_a_gpu_are_large_or_their_learner_has_a_core_or_a_larger_ba
             assert plan.actors <= max(cpus - len(plan.packs), 2 * len(plan.packs)), case
 
 
-@pytest.mark.parametrize(
-    ("cpus", "gpus", "policies"), [(24, 1, 1), (64, 1, 1), (64, 8, 1), (48, 1, 2), (128, 8, 4)]
-)
-def test_the_batch_that_is_named_for_small_units_makes_them_large_on_all_cores(cpus, gpus, policies):
-    options = ("--mode=async", "--learner.returns=gae", "--learner.batch")
-    run = resolved(
-        "gym/CartPole-v1", f"--num-policies={policies}", *options, "1024", machine=Machine(cpus, gpus)
-    )
-    assert min(pack.rows for pack in run.plan.packs) < LEAST_SPARE_ROWS
-    (named,) = re.findall(r"--learner\.batch (\d+)", "\n".join(describe_plan(run)))
-    plan = planned_beside(cpus, gpus, policies, "gae", int(named))
-    assert min(pack.rows for pack in plan.packs) >= LEAST_SPARE_ROWS
-    assert plan.actors >= ENOUGH_ACTORS * plan.wanted_actors
-
-
 def test_one_policy_beside_a_gpu_takes_a_longer_lag_only_for_large_units():
     """Of 8 cores, one that has no actor would be an eighth of the speed (scripts/simulate_turns.py)."""
     (pack,) = planned_beside(8, 1, 1, "gae").packs
@@ -168,58 +150,6 @@ def test_actors_are_shared_in_proportion():
     assert share_actors(9, [2, 1]) == [6, 3]
     assert share_actors(3, [5, 5, 1]) == [1, 1, 1]
     assert share_actors(15, [2, 2, 1, 1]) == [5, 5, 3, 2]
-
-
-# -- what the plan says -------------------------------------------------------------------------------------
-
-
-def notes(*options, machine=None) -> str:
-    return "\n".join(describe_plan(resolved("gym/CartPole-v1", *options, machine=machine or Machine(2, 0))))
-
-
-OBEYED = ("--num-policies=1", "--actors=15", "--envs-per-unit=32")
-
-
-def test_numbers_of_the_user_that_make_rollouts_too_old_are_obeyed_with_a_warning():
-    text = notes(*OBEYED)
-    assert "15 actors x 2 units x 32 rows" in text
-    assert "warning: rollouts will be about 32 updates old" in text
-    assert (
-        "Use --learner.batch 5120 or --envs-per-unit 6 or --actors 3 or --learner.max-policy-lag 64" in text
-    )
-
-
-@pytest.mark.parametrize(
-    "remedy", ["--learner.batch=5120", "--envs-per-unit=6", "--actors=3", "--learner.max-policy-lag=64"]
-)
-def test_every_remedy_is_one(remedy):
-    assert "updates old" not in notes(*OBEYED, remedy)
-
-
-def test_without_rows_of_the_user_any_number_of_actors_is_fine():
-    text = notes("--num-policies=1", "--actors=15")
-    assert "updates old" not in text
-    assert "(1024 asked for)" in text
-
-
-def test_idle_cores_are_explained():
-    text = notes("--num-policies=1", machine=Machine(64, 1))
-    assert "although the cores could serve 63" in text
-    assert "although" not in notes("--num-policies=8", machine=Machine(64, 1))
-    assert "although" not in notes("--num-policies=1", "--learner.batch=3072", machine=Machine(64, 1))
-
-
-@pytest.mark.parametrize("cpus", [4, 8, 32])
-def test_the_batch_that_is_named_for_idle_cores_uses_more_of_them(cpus):
-    """Also where the batch is larger than asked for, as one rollout is as long as that."""
-    options = ("--num-policies=2", "--mode=sync", "--learner.rollout=2048", "--hypers.unroll=2048")
-    given = (*options, "--learner.minibatches=1", "--learner.batch=2048")
-    machine = Machine(cpus, 0)
-    few = resolved("gym/CartPole-v1", *given, machine=machine)
-    (note,) = (line for line in describe_plan(few) if "although the cores could serve" in line)
-    named = re.search(r"--learner\.batch (\d+) uses more", note)
-    more = resolved("gym/CartPole-v1", *given[:-1], f"--learner.batch={named[1]}", machine=machine)
-    assert more.plan.actors > few.plan.actors
 
 
 # -- NUMA nodes ---------------------------------------------------------------------------------------------

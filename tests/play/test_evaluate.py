@@ -7,7 +7,6 @@ import json
 import math
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -428,35 +427,10 @@ def test_the_colour_twin_shows_the_game_that_is_played(size, sticky, monkeypatch
     assert np.ptp(pictures[0], axis=-1).max() > 50, "in colour"
 
 
-def test_the_film_is_of_the_best_episode(tmp_path):
-    class Camera:
-        frames_per_second = 30.0
-
-        def shoot(self, step, action):
-            return "first" if action is None else f"{float(step.objective[0]):g}"
-
-    class Film:
-        def __init__(self, path, frames_per_second):
-            self.file = path.open("w")
-
-        def add(self, picture):
-            self.file.write(f"{picture} ")
-
-        def close(self):
-            self.file.close()
-
-    kept = tmp_path / "game.mp4"
-    film = module.BestFilm(SimpleNamespace(Film=Film), kept, Camera())
-    for objective, done in ((0, False), (1, True), (0, False), (5, True), (0, False), (3, True), (0, False)):
-        film.take(SimpleNamespace(objective=[objective], episode_done=[done]), np.zeros((1, 1)))
-    film.close()
-    assert kept.read_text() == "0 5 "
-    assert list(tmp_path.iterdir()) == [kept], "nothing is left of the others, nor of one that has not ended"
-    module.BestFilm(SimpleNamespace(Film=Film), tmp_path / "none.mp4", Camera()).close()
-    assert list(tmp_path.iterdir()) == [kept], "an environment that cannot be drawn leaves no file"
-
-
+@pytest.mark.extra("pbt_rl/video")
 def test_the_film_ends_with_the_first_episode():
+    from pbt_rl.video.film import Recording
+
     class Camera:
         shot = 0
 
@@ -471,5 +445,5 @@ def test_the_film_ends_with_the_first_episode():
     player = Player(
         Policy(trained_pack(Config(env="a/b", model=MLP), VECTOR, members=(0,)), VECTOR, MLP, 0, greedy=False)
     )
-    play(UnevenUnit(2), player, [3, 3], module.Recording(camera, Film()))
+    play(UnevenUnit(2), player, [3, 3], Recording(camera, Film()))
     assert camera.shot == 2, "its reset and its only step"

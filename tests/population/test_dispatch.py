@@ -540,19 +540,6 @@ def test_copies_are_what_members_go_on_from_until_there_are_newer_ones(desk):
     assert desk.store.entries == 0
 
 
-def test_members_of_a_pack_without_a_machine_wait_in_others(desk):
-    desk.train(2)
-    desk.checkpoint()
-    desk.slots.serving.discard(0)
-    desk.dispatch.lost(0)
-    assert desk.dispatch.scatter(0) == [(0, 1), (2, 1)]
-    assert (desk.weights(0), desk.weights(2)) == (0, 2.25)
-    desk.holds = {place: held for place, held in desk.holds.items() if place[0] == 1}
-    desk.hand_over(1, 1, 3, 2)
-    desk.answer()
-    assert desk.weights(2) == 2.25
-
-
 # -- laws ---------------------------------------------------------------------------------------------------------
 
 

@@ -111,83 +111,14 @@ def test_it_is_over_when_no_member_may_train_in_two_reports_of_every_learner():
     assert not table.slots.stuck
 
 
-# -- members that move ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def travellers():
-    """Three members per pack, two slots each, of which pack 1 has lost its machine."""
+def test_only_learners_that_are_there_are_waited_for():
     table = Table()
-    table.slots.travel = True
     table.slots.serving |= {0}
-    return table
-
-
-def test_members_of_a_lost_pack_go_to_those_that_serve(travellers):
-    slots = travellers.slots
-    assert slots.scatter(1) == [(1, 0), (3, 0), (5, 0)]
-    assert slots.of(0) == (0, 1, 2, 3, 4, 5)
-    assert (slots.of(1), slots.members_of(1)) == ((), [None, None])
-    assert {slots.pack_of[member] for member in range(6)} == {0}
-    assert travellers.parked == [1, 3, 4, 5]
-    assert travellers.assign(m0=150, m2=80, m4=20) == [(0, 0, 0, 1)], "they share the slots by turns"
-
-
-def test_they_spread_over_the_packs_with_the_fewest_members_per_slot():
-    plan = make_plan(Config("toy/x", num_policies=8, devices="cpu,cpu,cpu,cpu"), Machine(8, 0))
-    slots = Slots(plan.packs, Population([{}] * 8, 10, 1), 100, 1000, travel=True)
-    slots.serving |= {0, 1, 2}
-    assert slots.scatter(3) == [(3, 0), (7, 1)]
-
-
-def test_without_a_pack_that_serves_they_stay(travellers):
-    travellers.slots.serving.clear()
-    assert travellers.slots.scatter(1) == []
-    assert travellers.slots.of(1) == (1, 3, 5)
-    travellers.slots.serving.add(1)
-    assert travellers.slots.scatter(1) == [], "a pack is no other one"
-
-
-def test_a_pack_that_serves_again_takes_those_that_wait_the_least_trained_first(travellers):
-    slots = travellers.slots
-    slots.scatter(1)
-    assert slots.travel_to_free_slots() == [], "no other pack serves"
-    slots.serving.add(1)
-    for member, frames in ((1, 50), (3, 10), (5, 10), (4, 70)):
-        travellers.population.members[member].frames = frames
-    assert slots.travel_to_free_slots() == [(3, 1), (5, 1)]
-    assert travellers.assign() == [(1, 0, None, 3), (1, 1, None, 5)]
-    assert slots.travel_to_free_slots() == []
-
-
-def test_those_that_may_not_train_do_not_move(travellers):
-    slots = travellers.slots
-    slots.scatter(1)
-    slots.serving.add(1)
-    for member in travellers.population.members:
-        member.stopped = member.id != 4
-        member.until_frames = 10 if member.id == 4 else None
-        member.frames = 10
-    assert slots.travel_to_free_slots() == []
-
-
-def test_members_of_one_machine_never_move():
-    table = Table()
-    table.slots.serving |= {0, 1}
-    for member in (1, 3, 5):
-        table.population.members[member].stopped = True
-    table.assign()
-    assert table.slots.travel_to_free_slots() == []
-    table.slots.travel = True
-    assert table.slots.travel_to_free_slots() == [(4, 1)]
-
-
-def test_only_learners_that_are_there_are_waited_for(travellers):
-    for member in travellers.population.members:
+    for member in table.population.members:
         member.until_frames = member.frames = 10
-    travellers.slots.note_report(0)
-    assert not travellers.slots.stuck
-    travellers.slots.note_report(0)
-    assert travellers.slots.stuck
-    travellers.slots.serving.clear()
-    assert not travellers.slots.stuck, "none is there: one may come"
+    table.slots.note_report(0)
+    assert not table.slots.stuck
+    table.slots.note_report(0)
+    assert table.slots.stuck
+    table.slots.serving.clear()
+    assert not table.slots.stuck, "none is there: one may come"

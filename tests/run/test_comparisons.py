@@ -1,9 +1,8 @@
 """Comparisons over learners that only pretend: what they are told of members that take turns in slots."""
 
 from pbt_rl.pbt.decisions import Evaluate
-from pbt_rl.plan import Machine, make_plan
 from pbt_rl.wire.messages import EvaluateMember, Load
-from tests.helpers.resumable import ENVIRONMENTS, Run, small_config
+from tests.helpers.resumable import Run, small_config
 
 
 def test_only_members_that_hold_slots_are_evaluated_and_those_that_enter_are():
@@ -20,10 +19,3 @@ def test_only_members_that_hold_slots_are_evaluated_and_those_that_enter_are():
     assert {6, 7} <= {*entered}
     evaluated = [message for message in sent[len(held) :] if isinstance(message, EvaluateMember)]
     assert evaluated == [EvaluateMember(member, begins=True) for member in entered]
-
-
-def test_a_member_that_moves_to_another_pack_plays_in_as_many_environments_as_others_there():
-    run = Run(small_config(run={"num_policies": 5, "devices": "cpu,cpu"}))
-    run.comparisons._note_moved(0, 1)
-    pack = make_plan(run.config, Machine(4, 0)).packs[1]
-    assert run.population.members[0].shares.environments == pack.units * pack.envs_per_policy != ENVIRONMENTS

@@ -5,12 +5,14 @@ import pickle
 
 import pytest
 
-from pbt_rl.api import make_config, train
 from pbt_rl.cli.resume import parse_resume
 from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.evaluate import evaluate
 from pbt_rl.record.saved import Source, Trust, read_config
+
+api = pytest.importorskip("pbt_rl.python.api")
+make_config, train = api.make_config, api.train
 
 TEMPERED = "tests.helpers.third_algorithm:TEMPERED"
 TYPED = ["--env", "toy/identity", "--algo", TEMPERED]
@@ -30,8 +32,12 @@ def test_they_are_options_with_bounds_and_help(capsys):
         parse_train(["--env", "toy/identity", "--hypers.temperature", "1"])
 
 
-def test_they_are_given_in_python_and_in_files(tmp_path):
+def test_they_are_given_in_python():
     assert make_config(env="toy/identity", algo=TEMPERED, hypers={"temperature": 3}).hypers.temperature == 3.0
+
+
+@pytest.mark.extra("pbt_rl/files")
+def test_they_are_given_in_files(tmp_path):
     file = tmp_path / "options.toml"
     file.write_text(f'env = "toy/identity"\nalgo = "{TEMPERED}"\n[hypers]\ntemperature = 4\n')
     assert parse_train(["--config", str(file)])[0].hypers.temperature == 4.0

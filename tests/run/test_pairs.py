@@ -8,7 +8,6 @@ import pytest
 from pbt_rl.algos import registry as algorithms
 from pbt_rl.algos.a3c import A3C
 from pbt_rl.algos.appo import APPO
-from pbt_rl.api import make_config
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.registry import FAMILIES, EnvOptions, probe
 from pbt_rl.errors import ConfigError
@@ -95,7 +94,6 @@ def test_an_algorithm_lies_over_the_environment_and_the_user_over_both():
         3 * parse_train(["--env=atari/pong"])[0].hypers.learning_rate
     )
     assert config.model.encoder == "nature"
-    assert config == make_config(env="atari/pong", algo="a3c", learner={"rollout": 7})
     assert parse_train(["--env=atari/pong"])[0].learner.minibatches == 4
     assert A3C.recipe({"model.core": "lstm"})["learner.rollout"] == 20
     assert "hypers.learning_rate" not in A3C.recipe({})

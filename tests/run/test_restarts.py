@@ -21,7 +21,6 @@ class World:
 
     def __init__(self, monkeypatch):
         self.seconds, self.steps, self.shown, self.recorded, self.restarted = 0.0, {}, [], [], []
-        self.episodes, self.notes = 0, []
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.seconds))
         self.restarts = ActorRestarts(Config(env="own:env", max_actor_restarts=LIMIT), self)
 
@@ -37,9 +36,6 @@ class World:
     def restart_actor(self, actor):
         self.restarted.append(actor)
 
-    def remark(self, text):
-        self.notes.append(text)
-
     def actor_restarted(self, failed, cause):
         self.recorded.append(failed)
         self.shown.append(cause)
@@ -54,19 +50,6 @@ def test_what_fails_once_in_a_while_never_ends_a_run(world):
     for _ in range(10 * LIMIT):
         world.fail(after_seconds=301.0)
     assert world.restarts.count == len(world.restarted) == 10 * LIMIT
-
-
-def test_failures_before_any_episode_ends_are_told_once(world):
-    for _ in range(LIMIT):
-        world.fail(after_seconds=301.0)
-    world.episodes += 1
-    for _ in range(LIMIT):
-        world.fail(after_seconds=301.0)
-    assert world.notes == []
-    for _ in range(3):
-        world.fail(after_seconds=301.0)
-    assert len(world.notes) == 1
-    assert "actors were restarted 4 times, and no episode has ended in between" in world.notes[0]
 
 
 def test_many_failures_within_the_window_end_it_with_the_last_cause(world):

@@ -20,7 +20,7 @@ from pbt_rl.population.store import Store
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.record.net_names import NetNames
 from pbt_rl.run import supervisor as module
-from pbt_rl.run.fleet import ActorFailed, LearnerLost, MachineLeaving, Received
+from pbt_rl.run.fleet import ActorFailed, LearnerLost, Received
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.wire.messages import (
@@ -168,7 +168,7 @@ READY = Received(0, LearnerReady())
 def start(tmp_path, monkeypatch):
     """Return a function that runs a supervisor over a script: (fleet, run), where run() returns the exit code."""
 
-    def make(script, *options):
+    def make(script, *options, kind=Supervisor):
         config, _ = parse_train([*OPTIONS, *options, "--name=x", f"--out={tmp_path}"])
         resolved = ResolvedRun.resolve(config, Machine(2, 0))
         claim = claim_run_folder(config)
@@ -177,11 +177,7 @@ def start(tmp_path, monkeypatch):
         store = Store(fleet.pool, DRAWS)
         monkeypatch.setattr(module, "make_store", lambda *_: (store, fleet.pool, NAMES))
         fleet.store = store
-        spread = "--nodes=ray" in options
-        run = dataclasses.replace(
-            resolved, config=claim.config, spread=spread, copy_seconds=30.0 if spread else 0.0
-        )
-        supervisor = Supervisor(run, claim)
+        supervisor = kind(dataclasses.replace(resolved, config=claim.config), claim)
 
         def run():
             try:
@@ -302,18 +298,6 @@ def test_a_lost_learner_is_replaced_and_its_members_go_on_from_the_checkpoint(st
         "killed by SIGKILL; it is replaced, and members 0, 1, 2, 3 lose 2,400 frames"
         in capsys.readouterr().out
     )
-
-
-def test_a_pack_whose_machine_was_left_is_saved_from_its_copies_until_it_has_another(start, tmp_path):
-    leaving = MachineLeaving(LearnerLost(0, "its node is being taken away", machine_lost=True))
-    interrupt = [lambda: os.kill(os.getpid(), signal.SIGTERM)]
-    fleet, run = start([[READY], [report(500)], [leaving], *[[]] * 20, interrupt], "--nodes=ray")
-    fleet.waits = lambda _pack: True
-    fleet.replace_learner = lambda *_: fleet.sent.clear()  # there is no other machine
-    assert run() == 128 + signal.SIGTERM
-    assert fleet.fenced == [0]
-    assert saved(tmp_path) == ["at_500"]
-    assert not [message for _, message in fleet.sent if isinstance(message, SaveLearner)]
 
 
 def test_what_only_the_user_can_mend_of_a_learner_ends_the_run_with_its_words(start):

@@ -102,8 +102,8 @@ WRONG = {
         "envs/doom/a.py:1 imports pbt_rl.run.audit: envs may not import run",
     ),
     "an extra that imports the names for users": (
-        {"pbt_rl/page/a.py": "import pbt_rl.api", "pbt_rl/api.py": ""},
-        "pbt_rl/page/a.py:1 imports pbt_rl.api: page may not import api",
+        {"pbt_rl/page/a.py": "import pbt_rl.__main__", "pbt_rl/__main__.py": ""},
+        "pbt_rl/page/a.py:1 imports pbt_rl.__main__: page may not import __main__",
     ),
     "torch in an extra that says it has none": (
         {"pbt_rl/page/a.py": "import torch"},

@@ -17,7 +17,6 @@ from pbt_rl.envs.base import ActionSpec, EnvSetupError, default_shaping_source, 
 from pbt_rl.envs.resident import Checks, ResidentStep, ResidentUnit
 from pbt_rl.envs.tensors.toys import Pendulum
 from pbt_rl.errors import ConfigError, RunFailed
-from pbt_rl.learner.estimate import pack_bytes
 from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.run.inline import Line
@@ -481,7 +480,10 @@ def test_time_in_the_simulator_is_told_apart_from_inference(monkeypatch):
         assert counts.inference_seconds < counts.environment_seconds
 
 
+@pytest.mark.extra("pbt_rl/advice")
 def test_the_estimate_of_memory_knows_all_that_a_row_has():
+    from pbt_rl.advice.estimate import pack_bytes
+
     with Stand([*OPTIONS, "--rows=512", "--model.core=gru"]) as stand:
         stand.batch()
         sampler, setup = stand.learner.sampler, stand.memory.learners[0]

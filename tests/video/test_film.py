@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.video.film import Film, check_film
+from pbt_rl.video.film import BestFilm, Film, check_film
 
 
 @pytest.mark.parametrize("suffix", ["gif", "mp4"])
@@ -74,3 +75,32 @@ def test_missing_video_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("pbt_rl.video.film.find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match=r"imageio-ffmpeg: pip install 'pbt-rl\[video\]'"):
         check_film(tmp_path / "film.mp4")
+
+
+def test_the_film_is_of_the_best_episode(tmp_path, monkeypatch):
+    class Camera:
+        frames_per_second = 30.0
+
+        def shoot(self, step, action):
+            return "first" if action is None else f"{float(step.objective[0]):g}"
+
+    class Written:
+        def __init__(self, path, frames_per_second):
+            self.file = path.open("w")
+
+        def add(self, picture):
+            self.file.write(f"{picture} ")
+
+        def close(self):
+            self.file.close()
+
+    kept = tmp_path / "game.mp4"
+    monkeypatch.setattr("pbt_rl.video.film.Film", Written)
+    film = BestFilm(kept, Camera())
+    for objective, done in ((0, False), (1, True), (0, False), (5, True), (0, False), (3, True), (0, False)):
+        film.take(SimpleNamespace(objective=[objective], episode_done=[done]), np.zeros((1, 1)))
+    film.close()
+    assert kept.read_text() == "0 5 "
+    assert list(tmp_path.iterdir()) == [kept], "nothing is left of the others, nor of one that has not ended"
+    BestFilm(tmp_path / "none.mp4", Camera()).close()
+    assert list(tmp_path.iterdir()) == [kept], "an environment that cannot be drawn leaves no file"

@@ -1,1 +1,0 @@
-"""What users write besides single options, and the names and numbers of others."""

@@ -1,0 +1,1 @@
+"""`pbt-rl train --help`: the usual options, those of what the command line names, or all."""

@@ -1,0 +1,1 @@
+"""NUMA nodes: actors stay on the cores beside their GPU."""

@@ -1,0 +1,86 @@
+"""The limit of open files: what a run needs, the soft limit that is raised, and the error if that does not suffice."""
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from pbt_rl.advice.files import RESERVE, SEGMENTS, allow_open_files, descriptors_needed
+from pbt_rl.cli.train import parse_train
+from pbt_rl.errors import ConfigError
+from pbt_rl.plan import Machine
+from pbt_rl.run import fleet
+from pbt_rl.run import train as module
+from pbt_rl.run.memory import Start
+from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.train import COMFORTABLE, check_start, train
+
+
+@pytest.fixture
+def limit(monkeypatch):
+    """Pretend other limits; returns a function that sets them, and the list of those that were asked for."""
+    asked = []
+
+    def pretend(soft, hard):
+        monkeypatch.setattr(module.resource, "getrlimit", lambda _: (soft, hard))
+        monkeypatch.setattr(module.resource, "setrlimit", lambda _, limits: asked.append(limits))
+        return asked
+
+    return pretend
+
+
+def open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised"),
+    [
+        (64, 4096, (4096, 4096)),
+        (64, 1 << 20, (COMFORTABLE, 1 << 20)),
+        (64, resource.RLIM_INFINITY, (COMFORTABLE, resource.RLIM_INFINITY)),
+        (COMFORTABLE, 1 << 20, None),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None),
+    ],
+)
+def test_the_soft_limit_is_raised(limit, soft, hard, raised, monkeypatch):
+    asked = limit(soft, hard)
+    monkeypatch.setattr(module, "offered", lambda *_: [])
+    check_start(None)
+    assert asked == ([raised] if raised else [])
+
+
+def test_more_than_is_comfortable_is_asked_for_only_if_needed(limit):
+    asked = limit(64, 1 << 20)
+    allow_open_files(COMFORTABLE)
+    ((soft, _),) = asked
+    assert COMFORTABLE < soft < COMFORTABLE + 1000
+
+
+def test_a_hard_limit_that_does_not_suffice_is_one_clear_error(limit):
+    limit(64, 64)
+    with pytest.raises(ConfigError, match=r"needs about \d+ open files, and the limit is 64 \(ulimit -Hn\)"):
+        allow_open_files(100)
+
+
+def test_a_fleet_opens_as_many_files_as_were_estimated(monkeypatch):
+    monkeypatch.setattr(fleet, "GRACE_SECONDS", 0.0)
+    options = ("--num-policies=4", "--actors=4", "--devices=cpu,cpu", "--units-per-actor=3")
+    config, _ = parse_train(["--env=toy/identity", *options])
+    resolved = ResolvedRun.resolve(config, Machine(2, 0))
+    before = open_files()
+    started = fleet.ProcessFleet(resolved, Start.fresh(resolved.plan, resolved.controller().initial(4)))
+    opened = open_files() - before
+    started.close()
+    del started  # and with it the maps
+    assert open_files() == before
+    record = 4 + 6
+    assert opened == descriptors_needed(resolved.plan, 4, 1) - RESERVE - record - SEGMENTS
+
+
+def test_a_run_that_needs_too_many_starts_nothing(limit, tmp_path):
+    limit(64, 64)
+    config, _ = parse_train(["--env=toy/identity", "--num-policies=40", f"--out={tmp_path / 'runs'}"])
+    with pytest.raises(ConfigError, match="open files"):
+        train(config)
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,88 @@
+"""The time until the end and until the next comparison, as the terminal shows them."""
+
+from dataclasses import replace
+
+import pytest
+
+from pbt_rl.advice.outlook import seconds_to_comparison, seconds_to_end
+from pbt_rl.config import Config
+from pbt_rl.display.ranking import footer_lines, title_lines
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.population.population import Population
+from pbt_rl.run.resolved import build_controller, value_table
+from tests.helpers.views import member, view
+
+
+def population(*frames):
+    made = Population([{"a": 1.0}] * len(frames), 5, 1)
+    for m, f in zip(made.members, frames, strict=True):
+        m.frames = f
+    return made
+
+
+SEARCHES = pytest.mark.extra("pbt_rl/pbt/search")
+
+
+def config(search=None, **options):
+    if search is not None:
+        from pbt_rl.pbt.search.options import SearchConfig
+
+        options["search"] = SearchConfig(**search)
+    return Config(env="toy/identity", num_policies=2, **{"train_for_frames": 1000} | options)
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [
+        ({}, 150.0),
+        ({"train_for_seconds": 100.0}, 60.0),
+        pytest.param(
+            *({"controller": "hypertrick", "search": {"phases": 4, "phase_frames": 100}}, 30.0),
+            marks=SEARCHES,
+        ),
+        pytest.param(
+            *({"controller": "hypertrick", "search": {"phase_frames": 1, "phase_episodes": 9}}, 150.0),
+            marks=SEARCHES,
+        ),
+        pytest.param(
+            *({"controller": "asha", "search": {"resource": 4, "phase_frames": 100}}, 30.0), marks=SEARCHES
+        ),
+        pytest.param(
+            *({"controller": "hyperband", "search": {"resource": 9, "restart": False}}, 150.0), marks=SEARCHES
+        ),
+        pytest.param(
+            *({"controller": "hyperband", "search": {"resource": 9, "restart": True}}, 250.0), marks=SEARCHES
+        ),
+    ],
+)
+def test_the_end_is_known_of_searches_too(options, seconds):
+    assert seconds_to_end(config(**options), population(200, 300), 10.0, 40.0) == seconds
+
+
+@pytest.mark.extra("pbt_rl/pbt/starts")
+def test_the_next_comparison():
+    long = config(pbt=PbtConfig(start_frames=500, period_frames=100), train_for_frames=10**9)
+    controller = build_controller(long, value_table(long, {}), 0)
+    seconds = seconds_to_comparison(controller, population(200, 300), 0.1)
+    assert seconds == pytest.approx(300 * 2 / 0.1)
+    started = replace(long, pbt=replace(long.pbt, start_values=("gamma=0.9",)))
+    controller = build_controller(started, value_table(started, {}), 0)
+    assert seconds_to_comparison(controller, population(200, 300), 0.1) == seconds
+
+
+@SEARCHES
+def test_a_search_has_no_next_comparison():
+    search = config(controller="random")
+    assert (
+        seconds_to_comparison(build_controller(search, value_table(search, {}), 0), population(1, 2), 9.0)
+        is None
+    )
+
+
+def test_the_terminal_says_both():
+    soon = view(member(0), seconds_left=60.0, comparison_in_seconds=5.0)
+    assert title_lines(soon)[1].endswith("frames/s | 0:01:00 left")
+    assert footer_lines(soon)[0].endswith(" | next comparison in 0:00:05")
+    waiting = view(member(0), seconds_left=60.0, seconds_left_at_most=True, comparison_in_seconds=0.0)
+    assert title_lines(waiting)[1].endswith("frames/s | at most 0:01:00 left")
+    assert footer_lines(waiting)[0].endswith(" | next comparison waits for episodes")
