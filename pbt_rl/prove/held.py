@@ -26,7 +26,7 @@ def too_short(run: Path) -> str:
         not compares
         or pbt.ready != "synchronous"
         or pbt.period_growth > 1
-        or getattr(pbt, "evaluate_episodes", 0)
+        or getattr(pbt, "evaluate_episodes", 0) > 0
     ):
         return ""
     return said(config, [len(event.decisions) for event in journal_events(run) if isinstance(event, Round)])
@@ -52,4 +52,4 @@ def said(config: Config, compared: Sequence[int]) -> str:
 def _up(frames: float) -> int:
     """Round up to two digits."""
     unit = 10 ** max(0, math.floor(math.log10(frames)) - 1)
-    return math.ceil(frames / unit) * unit
+    return int(math.ceil(frames / unit) * unit)

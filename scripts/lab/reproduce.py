@@ -188,7 +188,7 @@ def partly_drawn(rule: Resample | ResampleAll, rng: Random) -> float:
     """Return the share of mutations that drew exactly one of two keys anew."""
     start = {"a": 1.0, "b": 1.0}
     partly = [sum(v != start[k] for k, v in rule.mutate(start, rng).items()) == 1 for _ in range(DRAWS)]
-    return sum(partly) / DRAWS
+    return float(sum(partly) / DRAWS)
 
 
 def selection() -> list[Row]:
