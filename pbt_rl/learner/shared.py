@@ -41,7 +41,7 @@ class WholeRollout(Protocol):
     updates: NDArray[np.int64]
     weights_epoch: NDArray[np.int64]
     ready: Mark | None
-    on_device: Sequence[Tensor]
+    on_device: list[Tensor]
 
     def batch(self, usable_P: NDArray[np.bool_]) -> Batch:
         """Return the batch. usable_P: whether it counts for a policy."""
