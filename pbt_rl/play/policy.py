@@ -77,9 +77,9 @@ def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> 
     fresh, names = {name: tensor.numpy() for name, tensor in pack.export_member(0).items()}, net_names(pack)
     if found := misfits(tensors, to_tensors(fresh, names), (WEIGHTS, NORMALISERS)):
         raise ConfigError(misfit_text(path, found))
+    check_finite(path, {n: array for n, array in tensors.items() if n.startswith((WEIGHTS, NORMALISERS))})
     saved = from_tensors(path, tensors, names)
     arrays = {name: saved.get(name, array) for name, array in fresh.items()}
-    check_finite(path, arrays)
     pack.import_member(0, {name: torch.from_numpy(array) for name, array in arrays.items()})
     return pack
 
