@@ -36,7 +36,16 @@ from pbt_rl.learner.build import (
 )
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import PackPlan
-from pbt_rl.record.net_names import WEIGHTS, Arrays, check_finite, from_tensors
+from pbt_rl.record.net_names import (
+    NORMALISERS,
+    WEIGHTS,
+    Arrays,
+    check_finite,
+    from_tensors,
+    misfit_text,
+    misfits,
+    to_tensors,
+)
 from pbt_rl.record.saved import SavedPolicy
 
 
@@ -60,11 +69,12 @@ def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> 
         name: hyper.default for name, hyper in hyper_table(config.with_declared_hypers().hypers).items()
     }
     pack = build_pack(config, spec, plan, [values], seed)
-    fresh = pack.export_member(0)
-    arrays = from_tensors(path, tensors, net_names(pack))
-    if {name: a.shape for name, a in arrays.items()} != {name: a.shape for name, a in fresh.items()}:
-        raise ConfigError(f"{path} does not fit the normalisers or the optimiser of the run's config.json")
-    check_finite(path, arrays)
+    fresh, names = {name: tensor.numpy() for name, tensor in pack.export_member(0).items()}, net_names(pack)
+    if found := misfits(tensors, to_tensors(fresh, names), (WEIGHTS, NORMALISERS)):
+        raise ConfigError(misfit_text(path, found))
+    check_finite(path, {n: array for n, array in tensors.items() if n.startswith((WEIGHTS, NORMALISERS))})
+    saved = from_tensors(path, tensors, names)
+    arrays = {name: saved.get(name, array) for name, array in fresh.items()}
     pack.import_member(0, {name: torch.from_numpy(array) for name, array in arrays.items()})
     return pack
 

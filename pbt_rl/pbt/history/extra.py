@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NEEDS = ("pbt_rl.pbt.published", "pbt_rl.journals")
+NEEDS = ("pbt_rl.pbt.welch", "pbt_rl.journals")
 NAMES = {"Lineage": "pbt_rl.pbt.history.lineage"}
 """Name in `pbt_rl.pbt` -> its module."""
 ASKED = ("report runs/x",)

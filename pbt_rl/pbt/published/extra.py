@@ -113,6 +113,7 @@ EXPLORE_RULES = {
         help="a copy's own values move towards its donor's (GPBT-PL).",
     ),
 }
+NEEDS = ("pbt_rl.pbt.welch",)
 PBT_FIELDS = PublishedOptions
 """Options beside those of PBT."""
 _MODULES = {

@@ -1,0 +1,1 @@
+"""Welch's t-test."""

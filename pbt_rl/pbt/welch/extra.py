@@ -1,0 +1,1 @@
+"""Declares Welch's t-test, for rules and pages that tell a difference from noise."""
