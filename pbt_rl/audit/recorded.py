@@ -13,6 +13,7 @@ from msgspec import structs
 import pbt_rl
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
+from pbt_rl.options import table
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.events import Event, Initial, Lost, Round, Start
 from pbt_rl.pbt.history.decide import Mismatch, audit_decisions
@@ -117,7 +118,7 @@ def _declared(config: Config, trust: Trust, run: Path) -> Config:
 
     Those of an algorithm of the user's own that declares some are known when it is imported; others are not imported.
     """
-    if not config.has_undeclared_hypers:
+    if all("bounds" in option.metadata for option in table(config.hypers).values()):
         return config
     trust.check(config, ("algo",), run)
     return config.with_declared_hypers()
