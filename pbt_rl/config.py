@@ -22,7 +22,7 @@ from pbt_rl.envs.critic import names_of
 from pbt_rl.envs.registry import EnvOptions, FamilyOptions, keywords
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.extras import discover, offered
-from pbt_rl.options import option, table, validate, with_fields, with_groups
+from pbt_rl.options import option, validate, with_fields, with_groups
 from pbt_rl.pbt import registry as controllers
 from pbt_rl.pbt.hypers import shaping_given
 from pbt_rl.pbt.options import PbtConfig
@@ -177,13 +177,6 @@ def hypers_of(algo: str) -> type[Hypers]:
         return Hypers
     own = load_algorithm(algo).hypers
     return Hypers if own is None else _more_hypers(own)
-
-
-def own_hypers(algo: str) -> tuple[str, ...]:
-    """Return the names of the hypers that only this algorithm has. Raises ConfigError as `hypers_of`."""
-    entry = algorithms.ALGORITHMS.get(algo)
-    kind = entry.hypers if entry is not None else load_algorithm(algo).hypers if ":" in algo else None
-    return () if kind is None else tuple(f.name for f in fields(kind))
 
 
 def _joined(own: type | None, values: Mapping[str, Any]) -> Hypers:
@@ -341,11 +334,6 @@ class Config:
         if kind in offered("pbt_rl.pbt", "PBT_FIELDS"):
             return cast("T", self.pbt)
         return next(group for group in self.groups() if isinstance(group, kind))
-
-    @property
-    def has_undeclared_hypers(self) -> bool:
-        """Whether it has hypers of an algorithm that was not imported, of which only their numbers are known."""
-        return any("bounds" not in option.metadata for option in table(self.hypers).values())
 
     def with_declared_hypers(self) -> Config:
         """Return the config with all that is known of the hypers of its algorithm, which is imported.

@@ -19,7 +19,8 @@ def seconds_to_end(
     left = []
     full = controller_entry(config.controller).full_frames(config, config.train_for_frames)
     if rate > 0:
-        left.append(population.missing_frames(full) / rate)
+        missing = sum(max(0, full - one.frames) for one in population.members if not one.stopped)
+        left.append(missing / rate)
     if config.train_for_seconds > 0:
         left.append(max(0.0, config.train_for_seconds - training_seconds))
     return min(left, default=None)

@@ -112,7 +112,9 @@ def _idle_core_notes(resolved: ResolvedRun) -> list[str]:
     wanted = steps * plan.wanted_actors / plan.actors
     if small:
         units = plan.wanted_actors * config.units_per_actor / len(plan.packs)
-        wanted = max(wanted, plan.sizing.large_batch_rows(units) * config.learner.rollout)
+        # Rows of a batch with which so many units beside a GPU are large and rollouts young.
+        rows_wanted = LEAST_SPARE_ROWS / plan.sizing.slots * units / plan.sizing.units_per_rollout
+        wanted = max(wanted, rows_wanted * config.learner.rollout)
     batch = math.ceil(wanted / 1024) * 1024
     why = "rollouts too old or " if config.mode == "async" else ""
     asked = f"batches of {config.learner.batch} steps"

@@ -13,8 +13,12 @@ from msgspec import structs
 import pbt_rl
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
+<<<<<<< HEAD
 from pbt_rl.journals.events import Event, Initial, Lost, Round, Start
 from pbt_rl.journals.reading import journal_events
+=======
+from pbt_rl.options import table
+>>>>>>> corerun
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.history.decide import Mismatch, audit_decisions
 from pbt_rl.pbt.hypers import HyperSpec
@@ -118,7 +122,7 @@ def _declared(config: Config, trust: Trust, run: Path) -> Config:
 
     Those of an algorithm of the user's own that declares some are known when it is imported; others are not imported.
     """
-    if not config.has_undeclared_hypers:
+    if all("bounds" in option.metadata for option in table(config.hypers).values()):
         return config
     trust.check(config, ("algo",), run)
     return config.with_declared_hypers()

@@ -9,6 +9,7 @@ import tyro
 from pbt_rl.check.report import Report, check
 from pbt_rl.cli import EXIT_FAILED
 from pbt_rl.cli.parse import parse
+from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.first_trial import tried
 from pbt_rl.envs.registry import FAMILIES, EnvOptions, keywords
 from pbt_rl.errors import environment_code
@@ -63,17 +64,23 @@ def _checked(command: CheckCommand, options: EnvOptions) -> Report:
     """Check the environment, and that a run on it can make its network."""
     # torch is imported where the environment is tried.
     from pbt_rl.config import Config
+    from pbt_rl.learner.build import check_network, network_sees
     from pbt_rl.recipes import composed
-    from pbt_rl.run.resolved import tried_network
 
     given = {"env": command.env, "env_option": command.env_option}
     config = build(Config, composed(given, algo=Config.algo, fields=[f.name for f in fields(Config)]))
+
+    def tried_network(spec: EnvSpec) -> list[str]:
+        """Make the network of a run, and return what it sees. Raises ConfigError."""
+        check_network(config, spec, ["cpu"])
+        return network_sees(config, spec)
+
     return check(
         command.env,
         options,
         command.steps,
         command.seed,
         command.timeout_seconds,
-        network=lambda spec: tried_network(config, spec),
+        network=tried_network,
         device=command.device,
     )

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Protocol
 
 import tyro
 
+from pbt_rl.algos import registry as algorithms
 from pbt_rl.cli.parse import value_of
-from pbt_rl.config import hypers_of, load_algorithm, own_hypers
+from pbt_rl.config import hypers_of, load_algorithm
 from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES
 from pbt_rl.options import Option, allowed, table
 from pbt_rl.pbt.registry import CONTROLLERS
@@ -56,6 +57,13 @@ def related(chosen: Mapping[str, str | None]) -> frozenset[str]:
         if value is not None:
             names |= {*(registry[value].options if value in registry else ()), SETTINGS.get(option, "")}
     return frozenset(names - {""})
+
+
+def own_hypers(algo: str) -> tuple[str, ...]:
+    """Return the names of the hypers that only this algorithm has. Raises ConfigError as `hypers_of`."""
+    entry = algorithms.ALGORITHMS.get(algo)
+    kind = entry.hypers if entry is not None else load_algorithm(algo).hypers if ":" in algo else None
+    return () if kind is None else tuple(f.name for f in fields(kind))
 
 
 def unread_hypers(algo: str) -> frozenset[str]:

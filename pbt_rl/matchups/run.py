@@ -18,7 +18,7 @@ from pbt_rl.pbt.state import SHARED
 from pbt_rl.plan import PackPlan, Plan
 from pbt_rl.population.population import Judge, RatesGames
 from pbt_rl.population.slots import Slots
-from pbt_rl.run.opponents import Opponents
+from pbt_rl.run.opponents import Matchups, Opponents
 
 UNKNOWN_WIN_RATE = 0.5
 
@@ -91,7 +91,7 @@ def note(config: Config, packs: tuple[PackPlan, ...]) -> str:
 
 
 @dataclass(eq=False)
-class RunMatchups:
+class RunMatchups(Matchups):
     """Matchups of a run; none if environments have one seat."""
 
     config: InitVar[Config]
@@ -99,8 +99,6 @@ class RunMatchups:
     seats: InitVar[int]
     slots: Slots = field(metadata=SHARED)
     ratings: RatesGames | None = field(metadata=SHARED)
-    due: bool = field(default=False, init=False)
-    """Members were compared since the last matchups."""
     _makers: tuple[Matchmaker, ...] = field(init=False)
     _present: list[list[list[list[int]]]] = field(default_factory=list, init=False)
     """The rows that are in force, [U, E, S] of each pack."""

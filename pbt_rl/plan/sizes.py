@@ -105,10 +105,6 @@ class Sizing:
         """Return the smallest k at which rollouts are young enough."""
         return math.ceil(units / self.units_per_rollout - 1e-9)
 
-    def large_batch_rows(self, units: float) -> float:
-        """Return rows of a batch of one policy with which so many units beside a GPU are large and rollouts young."""
-        return LEAST_SPARE_ROWS / self.slots * units / self.units_per_rollout
-
     def too_old(self, units: int, size: Size) -> bool:
         """Whether rollouts are older than the rule above allows."""
         return not self.on_policy and size.rollouts < self.least_rollouts(units)

@@ -399,10 +399,6 @@ class Population:
         """No member is left to train."""
         return all(m.stopped for m in self.members)
 
-    def missing_frames(self, budget_frames: int) -> int:
-        """Frames until every member that was not stopped has its budget."""
-        return sum(max(0, budget_frames - m.frames) for m in self.members if not m.stopped)
-
     def has_reached(self, target: float | None) -> bool:
         """Whether the objective of a member, over a full window, is the target or more. None: no target."""
         if target is None:

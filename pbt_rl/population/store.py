@@ -21,35 +21,12 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from pbt_rl.wire.store import Counts, MemberSnapshot, SnapshotHeader
+from pbt_rl.wire.store import Counts, MemberSnapshot, SnapshotHeader, StatePool
 
 Key = int
 Arrays = Mapping[str, NDArray[Any]]
 SPARE_BYTES = 1 << 26
 """Free entries keep their memory up to this sum, to be used again."""
-
-
-class Pool(Protocol):
-    """Memory of entries: `wire.store.StatePool`."""
-
-    @property
-    def entry_bytes(self) -> int:
-        """Of one entry."""
-
-    def grow(self, entries: int) -> None:
-        """Have room for so many entries at least."""
-
-    def views(self, entry: int) -> Arrays:
-        """Return the arrays of an entry."""
-
-    def counts(self, entry: int) -> Counts:
-        """Return the counts of an entry."""
-
-    def write(self, entry: int, arrays: Arrays, counts: Counts) -> None:
-        """Copy a state into an entry."""
-
-    def clear(self, entry: int) -> None:
-        """Give the memory of an entry back."""
 
 
 class Draws(Protocol):
@@ -102,7 +79,7 @@ class _State:
 class Store:
     """All states of a run. pool: their memory. draws: makes weights that nobody has learned."""
 
-    def __init__(self, pool: Pool, draws: Draws) -> None:
+    def __init__(self, pool: StatePool, draws: Draws) -> None:
         self.pool, self._draws = pool, draws
         self._states: dict[Key, _State] = {}
         self._next: Key = 0

@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +26,7 @@ from pbt_rl.pbt.rules import READY_RULES
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
+from pbt_rl.run.ending import RunEnd
 from pbt_rl.run.fleet import Fleet
 from pbt_rl.run.opponents import opponents
 from pbt_rl.run.recorder import Recorder
@@ -63,14 +63,6 @@ class ReplacementTimes:
         return [*self._newest, *([self._slowest] if older else [])]
 
 
-class Ends(Protocol):
-    """What `RunEnd` is for the slots."""
-
-    @property
-    def why(self) -> str | None:
-        """Why the run ends; None if it goes on."""
-
-
 def make_slots(resolved: ResolvedRun, population: Population) -> Slots:
     """Return the slots of all packs. In a search nobody's time in one is limited."""
     config = resolved.config
@@ -99,7 +91,7 @@ class Comparisons:
         slots: Slots,
         controller: Controller,
         recorder: Recorder,
-        end: Ends,
+        end: RunEnd,
         seconds: Callable[[], float],
     ) -> None:
         config = resolved.config

@@ -6,7 +6,7 @@ A matchup of a pack is the row of each seat, [U, E, S]: U units, E environments 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,48 +20,29 @@ if TYPE_CHECKING:
     from pbt_rl.config import Config
 
 
-class Matchups(Protocol):
-    """The matchups of a run; none if environments have one seat."""
+@dataclass(eq=False)
+class Matchups:
+    """The matchups of a run: none, as environments have one seat. Those of an extra do more."""
 
-    due: bool
+    due: bool = field(default=False, init=False)
     """Members were compared since the last matchups."""
 
     @property
     def plan(self) -> list[dict[str, int]]:
         """What they were made for: a saved state can be restored if it is the same."""
+        return []
 
     def first(self) -> list[NDArray[np.int64]]:
         """Return the matchups to begin with, of each pack: the restored ones, or new ones."""
+        return []
 
     def make_again(self) -> list[NDArray[np.int64]]:
         """Return new matchups; none if all would stay as they are."""
-
-    def games(self, pack: int, row_UES: NDArray[np.int64]) -> list[list[int]]:
-        """Return [P, P]: in how many pairs of seats the policies of two slots sit together; for the record."""
-
-
-@dataclass(eq=False)
-class NoMatchups:
-    """Those of environments with one seat."""
-
-    due: bool = field(default=False, init=False)
-
-    @property
-    def plan(self) -> list[dict[str, int]]:
-        """See Matchups."""
-        return []
-
-    def first(self) -> list[NDArray[np.int64]]:
-        """See Matchups."""
-        return []
-
-    def make_again(self) -> list[NDArray[np.int64]]:
-        """See Matchups."""
         self.due = False
         return []
 
     def games(self, pack: int, row_UES: NDArray[np.int64]) -> list[list[int]]:
-        """See Matchups."""
+        """Return [P, P]: in how many pairs of seats the policies of two slots sit together; for the record."""
         raise AssertionError(pack, row_UES)
 
 
@@ -84,7 +65,7 @@ class Opponents:
         ratings: RatesGames | None,  # noqa: ARG002
     ) -> Matchups:
         """Return the matchups of a run. slots: who holds them."""
-        return NoMatchups()
+        return Matchups()
 
 
 def opponents() -> Opponents:

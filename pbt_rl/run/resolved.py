@@ -12,7 +12,7 @@ from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import environment_code, require
 from pbt_rl.extras import load_object, offered
-from pbt_rl.learner.build import check_network, network_sees
+from pbt_rl.learner.build import check_network
 from pbt_rl.learner.simulators import simulators
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.entry import Ingredients
@@ -132,12 +132,6 @@ class ResolvedRun:
                 config, config.train_for_frames
             ),
         )
-
-
-def tried_network(config: Config, spec: EnvSpec) -> list[str]:
-    """Make the network of a run, and return what it sees. Raises ConfigError."""
-    check_network(config, spec, ["cpu"])
-    return network_sees(config, spec)
 
 
 def value_table(
