@@ -13,12 +13,9 @@ from msgspec import structs
 import pbt_rl
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-<<<<<<< HEAD
 from pbt_rl.journals.events import Event, Initial, Lost, Round, Start
 from pbt_rl.journals.reading import journal_events
-=======
 from pbt_rl.options import table
->>>>>>> corerun
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.history.decide import Mismatch, audit_decisions
 from pbt_rl.pbt.hypers import HyperSpec
