@@ -139,8 +139,6 @@ def _measured(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
     )
     episodes = None if spec.resident else played(config, spec, playing)
     trial = tried_run(_for_trial(config), budget)
-    if not trial.summary["frames_per_second"] and budget < MOST_TRIAL_SECONDS:  # its first batch takes longer
-        trial = tried_run(_for_trial(config), MOST_TRIAL_SECONDS)
     return _options(config, given, spec, _from_trial(spec, episodes, trial), seconds)
 
 
@@ -170,9 +168,8 @@ def _for_trial(config: Config) -> Config:
 
 
 def _from_trial(spec: EnvSpec, episodes: Episodes | None, trial: Trial) -> Measured:
-    summary = trial.summary
-    rate = summary["frames_per_second"] / spec.frame_skip
-    members = summary["members"]
+    rate = trial.frames_per_second / spec.frame_skip
+    members = trial.summary["members"]
     steps = sum(m["frames"] for m in members) / spec.frame_skip
     images = any(len(array.shape) == 3 for array in spec.obs.values()) or spec.frame_stack > 1
     if rate <= 0 or steps <= 0:

@@ -31,6 +31,9 @@ EPISODES = 8
 PLAY_SECONDS = 10.0
 """At most, of the time to train a fiftieth, but two seconds in any case."""
 LEAST_TRIAL_SECONDS, MOST_TRIAL_SECONDS = 3.0, 20.0
+"""From the first update on."""
+LONGEST_TRIAL_SECONDS = 60.0
+"""From the first frames on, also if nothing is learned by then."""
 START_SECONDS = 600.0
 """Of processes and simulators, until the trial trains."""
 
@@ -77,31 +80,33 @@ def _limit(config: Config) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A short run: the config that it had, and its summary."""
+    """A short run: the config that it had, its summary, and its frames/s once it learned."""
 
     config: Config
     summary: Mapping[str, Any]
+    frames_per_second: float
 
 
 def tried_run(config: Config, seconds: float) -> Trial:
-    """Train for some seconds and leave nothing behind. Raises ConfigError if that fails."""
+    """Train until the speed of so many seconds is known, and leave nothing behind. Raises ConfigError if that fails."""
     with tempfile.TemporaryDirectory(prefix="pbt-rl-trial-", ignore_cleanup_errors=True) as name:
         trial = dataclasses.replace(
             config,
             out=Path(name),
             name="trial",
-            train_for_seconds=seconds,
+            train_for_seconds=LONGEST_TRIAL_SECONDS,
             save_every_seconds=0.0,
             figures=False,
         )
         file = Path(name) / "trial.json"
         file.write_text(written(to_json(trial), "json"))
-        _run(file, START_SECONDS + 2 * seconds)
-        return Trial(trial, json.loads(RunFolder(trial.out / "trial").summary.read_text()))
+        _run([str(file), str(seconds)], START_SECONDS + 2 * LONGEST_TRIAL_SECONDS)
+        summary = json.loads(RunFolder(trial.out / "trial").summary.read_text())
+        return Trial(trial, summary, float(file.with_suffix(".speed").read_text()))
 
 
-def _run(file: Path, limit_seconds: float) -> None:
-    command = [sys.executable, "-m", "pbt_rl", "train", "--config", str(file)]
+def _run(words: list[str], limit_seconds: float) -> None:
+    command = [sys.executable, "-m", "pbt_rl.dial.trial", *words]
     try:
         done = subprocess.run(
             command,

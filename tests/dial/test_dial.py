@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,7 @@ from pbt_rl.audit.recorded import audit
 from pbt_rl.cli.train import parse_train
 from pbt_rl.dial import dial
 from pbt_rl.dial.measure import Episodes, Trial, tried_run
+from pbt_rl.dial.trial import Speed
 from pbt_rl.errors import ConfigError
 from pbt_rl.files.config import written
 from pbt_rl.journals.events import Round
@@ -27,7 +29,7 @@ def trials(monkeypatch):
     def run(config, _seconds):
         made.append(config)
         members = [{"frames": 1000, "episodes": 40}] * config.members
-        return Trial(config, {"frames_per_second": 12_000.0, "members": members})
+        return Trial(config, {"members": members}, 12_000.0)
 
     monkeypatch.setattr(dial, "tried_run", run)
     monkeypatch.setattr(dial, "played", lambda *_: Episodes((20, 30, 25), 100, 500))
@@ -65,25 +67,27 @@ def test_what_the_user_gives_stays(trials, tmp_path):
     assert len(trials) == 1
 
 
-def test_a_trial_without_a_batch_is_made_again_and_is_longer(monkeypatch, tmp_path):
-    tried = []
+def seen(seconds, frames, learned=None):
+    stats = {} if learned is None else {"policy_loss": learned}
+    return SimpleNamespace(
+        seconds=seconds, frames=frames, members=[SimpleNamespace(learning_stats=stats)] * 2
+    )
 
-    def run(config, seconds):
-        tried.append(seconds)
-        members = [{"frames": 0 if len(tried) == 1 else 4000, "episodes": 0}] * 4
-        return Trial(config, {"frames_per_second": 0.0 if len(tried) == 1 else 800.0, "members": members})
 
-    monkeypatch.setattr(dial, "tried_run", run)
-    monkeypatch.setattr(dial, "played", lambda *_: Episodes((20, 60, 25), 100, None))
-    assert planned(tmp_path).pbt.ready == "timed"
-    assert tried == [pytest.approx(3, abs=1), dial.MOST_TRIAL_SECONDS]
+def test_the_speed_of_a_trial_is_that_after_the_first_update():
+    speed = Speed(4.0)
+    for second in range(1, 11):  # emulators are made, then nothing is learned from yet
+        assert not speed.note(seen(10.0 + second, 0 if second < 4 else 100 * second))
+    assert speed.rate == pytest.approx(100)  # if nothing else comes
+    assert not speed.note(seen(21.0, 1000, 0.1))
+    ended = [speed.note(seen(21.0 + s, 1000 + 800 * s, s // 2)) for s in range(1, 9)]
+    assert ended.index(True) == 3  # the third batch after the first, and four seconds
+    assert speed.rate == pytest.approx(800)
 
 
 def test_few_environments_are_in_fewer_minibatches(monkeypatch, tmp_path):
     members = [{"frames": 1000, "episodes": 40}] * 4
-    monkeypatch.setattr(
-        dial, "tried_run", lambda c, _: Trial(c, {"frames_per_second": 400.0, "members": members})
-    )
+    monkeypatch.setattr(dial, "tried_run", lambda c, _: Trial(c, {"members": members}, 400.0))
     monkeypatch.setattr(dial, "played", lambda *_: Episodes((20, 60, 25), 100, None))
     config = planned(tmp_path, "--learner.batch 1024 --learner.rollout 64")
     (pack,) = resolve(config).plan.packs
