@@ -126,7 +126,7 @@ def killed():
 
 
 def test_a_run_of_something_else_than_agents_is_told_apart_from_no_run(tmp_path):
-    with pytest.raises(ConfigError, match="it has no config.json"):
+    with pytest.raises(ConfigError, match=r"it has no config\.json"):
         read_config(tmp_path)
     RunFolder(tmp_path).journal.touch()
     with pytest.raises(ConfigError, match="something else than agents"):
