@@ -29,9 +29,14 @@ def read_config(run: Path) -> Config:
 
     Raises ConfigError if there is none, or EnvSetupError.
     """
-    return config_from_json(
-        read_object(RunFolder(run).config, f"{run} is not the folder of a run: it has no config.json")
-    )
+    folder = RunFolder(run)
+    missing = f"{run} is not the folder of a run: it has no config.json"
+    if folder.journal.is_file():
+        missing = (
+            f"{run} has a journal but no config.json: it is a run of something else than agents, which goes on in the "
+            "Python that made it"
+        )
+    return config_from_json(read_object(folder.config, missing))
 
 
 def _holds_text(value: Any) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.folder import RunFolder, config_from_json, to_json
+from pbt_rl.record.saved import read_config
 
 CONFIG = Config("toy/identity", num_policies=3, name="demo")
 
@@ -108,3 +109,11 @@ def test_what_a_killed_process_had_begun_to_write_is_written_over(tmp_path):
     run.write_summary({"frames": 1})
     assert strictly(run.summary) == {"frames": 1}
     assert list(tmp_path.iterdir()) == [run.summary]
+
+
+def test_a_run_of_something_else_than_agents_is_told_apart_from_no_run(tmp_path):
+    with pytest.raises(ConfigError, match=r"it has no config\.json"):
+        read_config(tmp_path)
+    RunFolder(tmp_path).journal.touch()
+    with pytest.raises(ConfigError, match="something else than agents"):
+        read_config(tmp_path)
