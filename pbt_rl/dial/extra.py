@@ -7,7 +7,7 @@ from typing import Any
 
 from pbt_rl.dial.options import HoursOption
 
-NEEDS = ("pbt_rl.files", "pbt_rl.pbt.timed", "pbt_rl.pbt.starts", "pbt_rl.pbt.evaluated")
+NEEDS = ("pbt_rl.files", "pbt_rl.python", "pbt_rl.pbt.timed", "pbt_rl.pbt.starts", "pbt_rl.pbt.evaluated")
 FIELDS = HoursOption
 """Options of a run."""
 
