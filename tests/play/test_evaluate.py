@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
-from pbt_rl.envs.ale import ColourTwin
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe, shown_name
@@ -400,13 +399,16 @@ def test_continuous_actions_stay_within_their_bounds():
     assert actions.max(0) == pytest.approx([0.1, 0.2])
 
 
+@pytest.mark.extra("envs/films")
 @pytest.mark.parametrize(("size", "sticky"), [((84, 84), 0.0), ((84, 84), 0.25), ((210, 160), 0.0)])
 def test_the_colour_twin_shows_the_game_that_is_played(size, sticky, monkeypatch):
     """At 84x84 its brightness is the grey frame that the policy sees, pixel by pixel."""
-    monkeypatch.setattr("pbt_rl.envs.ale.SCREEN", size)
+    monkeypatch.setattr("pbt_rl.envs.films.atari.SCREEN", size)
     options = AtariOptions(episodic_life=False, repeat_action_probability=sticky)
     spec = probe("atari/breakout", EnvOptions((options,)))
     unit = make_unit("atari/breakout", 1, 4, EnvOptions((options,)), default_shaping_source(spec))
+    from pbt_rl.envs.films.atari import ColourTwin
+
     twin = ColourTwin("breakout", options, unit)
     step = private_step_arrays(spec, 1)
     rng = np.random.default_rng(0)
