@@ -95,6 +95,7 @@ def options(*pairs):
     return EnvOptions(keywords=keywords(pairs))
 
 
+@pytest.mark.extra("envs/trial")  # else making one to look at it counts, too
 def test_a_factory_of_a_module_is_called_with_the_options():
     spec = probe("custom_of_a_test:make_env", options("size=6", "name=a b"))
     assert (spec.env_id, spec.action.nvec) == ("custom_of_a_test:make_env", (6,))
@@ -152,12 +153,17 @@ def test_shaping_is_found_below_wrappers():
             "custom_of_a_test:nothing",
             "returned builtins.NoneType, not an environment: return a gymnasium.Env",
         ),
-        (
+        pytest.param(
             "custom_of_a_test:ParallelEnv",
             "returned custom_of_a_test.ParallelEnv, not an environment: .* a PettingZoo ParallelEnv",
+            marks=pytest.mark.extra("envs/agents"),
         ),
         ("custom_of_a_test:a_class", r"returned the class Group, not an environment: return Group\(\)"),
-        ("custom_of_a_test:fixed_vector", "3 rows, but 1 are needed: give it the parameter num_envs"),
+        pytest.param(
+            "custom_of_a_test:fixed_vector",
+            "3 rows, but 1 are needed: give it the parameter num_envs",
+            marks=pytest.mark.extra("envs/vectors"),
+        ),
         ("nowhere", "'nowhere' names no environment.*module:factory for your own"),
     ],
 )
