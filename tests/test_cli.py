@@ -388,10 +388,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(
-    "mistake",
-    [pytest.param(m, marks=[pytest.mark.extra("pbt_rl/own")] * (m == "no such module")) for m in MISTAKES],
-)
+@pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_gets_one_clear_line(pbt_rl, tmp_path, mistake):
     arguments, answer = MISTAKES[mistake]
     (tmp_path / "a_file").touch()
