@@ -44,11 +44,8 @@ from .episodes import EpisodeBook, write_reset
 from .family import Backend, EnvOptions
 from .pulse import all_at_once, pulse_of
 
-FRAMES_PER_SECOND = 60
 SEEN = (84, 84)
 """Height and width of a frame."""
-SCREEN = (210, 160)
-"""Height and width of a game's own picture."""
 
 
 def names() -> tuple[str, ...]:

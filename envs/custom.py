@@ -229,11 +229,8 @@ def _not_usable(env_id: str, env: object) -> str:
     for remedy in offered(__package__ or "", "REMEDY"):
         if text := remedy(env):
             return f"{env_id} returned {given}, {text}"
-    usable = ["a gymnasium.Env", *(kind.title for kind in kinds())]
-    return (
-        f"{env_id} returned {given}, not an environment: return {', '.join(usable[:-1])}"
-        f"{',' if len(usable) > 2 else ''} or {usable[-1]}"
-    )
+    usable = ", or ".join(["a gymnasium.Env", *(kind.title for kind in kinds())])
+    return f"{env_id} returned {given}, not an environment: return {usable}"
 
 
 BACKEND = keywords_backend(

@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ale import FRAMES_PER_SECOND, SCREEN, AtariUnit, engine
+from ..ale import AtariUnit, engine
 from ..atari import AtariOptions
 from ..base import ShapingSource, StepArrays
 from ..family import EnvOptions
 from ..film import Camera, Picture
+
+FRAMES_PER_SECOND = 60
+SCREEN = (210, 160)
+"""Height and width of a game's own picture."""
 
 
 class ColourTwin:

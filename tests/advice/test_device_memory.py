@@ -4,11 +4,11 @@ import pytest
 
 from pbt_rl.advice.estimate import pack_bytes
 from pbt_rl.envs.base import ArraySpec
-from pbt_rl.graphs import recording, streams
 from tests.helpers.driven import DrivenLearner
-from tests.helpers.order import Order, PretendStreams
 from tests.helpers.pretend import DEVICE, PretendRecorder, pretend_device
 
+recording = pytest.importorskip("pbt_rl.graphs.recording")
+streams = pytest.importorskip("pbt_rl.graphs.streams")
 PIXELS = {"obs": ArraySpec((84, 84), "uint8")}
 LARGE = {"num_policies": 4, "hidden": 256, "layers": 2, "batch": 192}
 IMAGES = {"obs": PIXELS, "num_policies": 2, "hidden": 128, "envs_per_unit": 8, "batch": 96}
@@ -27,6 +27,8 @@ LONG = {"images one by one", "replay", "memory"}
     "kind", [pytest.param(k, id=name, marks=[pytest.mark.long] * (name in LONG)) for name, k in KINDS.items()]
 )
 def test_the_estimate_is_what_a_learner_takes_and_it_takes_it_at_its_start(kind, monkeypatch):
+    from tests.helpers.order import Order, PretendStreams
+
     with pretend_device() as device:
         recorder = PretendRecorder(device)
         monkeypatch.setitem(recording.RECORDERS, DEVICE.type, lambda _: recorder)

@@ -5,13 +5,25 @@ from torch import distributions as reference
 
 from pbt_rl.algos import normals
 from pbt_rl.algos.distributions import Categorical, Distribution, make_distribution
-from pbt_rl.algos.more_actions.hybrid import Hybrid
-from pbt_rl.algos.more_actions.tanh import TanhGaussian
 from pbt_rl.algos.normals import DiagonalGaussian
 
-TANH = TanhGaussian((-1.0, 0.0), (1.0, 5.0))
-CASES = [Categorical((5,)), Categorical((3, 2, 4)), DiagonalGaussian(3), TANH]
-HYBRIDS = [Hybrid(Categorical((3, 2)), DiagonalGaussian(2)), Hybrid(Categorical((4,)), TANH)]
+CASES = [Categorical((5,)), Categorical((3, 2, 4)), DiagonalGaussian(3)]
+PLAIN = list(CASES)
+try:
+    from pbt_rl.algos.more_actions.hybrid import Hybrid
+    from pbt_rl.algos.more_actions.tanh import TanhGaussian
+except ModuleNotFoundError:  # an extra
+    TANH, HYBRIDS, DELIVERED = None, [], []
+else:
+    TANH = TanhGaussian((-1.0, 0.0), (1.0, 5.0))
+    CASES.append(TANH)
+    HYBRIDS = [Hybrid(Categorical((3, 2)), DiagonalGaussian(2)), Hybrid(Categorical((4,)), TANH)]
+    DELIVERED = [
+        TANH,
+        Hybrid(Categorical((3,)), DiagonalGaussian(2, (-1.0, 0.0), (1.0, 5.0), (0.0, 2.5), (1.0, 2.5))),
+        Hybrid(Categorical((3,)), TANH),
+    ]
+OF_THE_EXTRA = pytest.mark.extra("algos/more_actions")
 N = 7
 
 
@@ -27,7 +39,7 @@ def torch_distribution(distribution: Distribution, params: torch.Tensor) -> list
     return [reference.Normal(mean[..., i], log_std[..., i].exp()) for i in range(mean.shape[-1])]
 
 
-def in_the_environment(distribution: TanhGaussian, normals: list) -> list[reference.Distribution]:
+def in_the_environment(distribution, normals: list) -> list[reference.Distribution]:
     """Those of the actions that the environment receives, by torch's transforms."""
     ends = zip(distribution.low, distribution.high, strict=True)
     bend = [
@@ -38,7 +50,7 @@ def in_the_environment(distribution: TanhGaussian, normals: list) -> list[refere
     return [reference.TransformedDistribution(normal, parts) for normal, parts in pairs]
 
 
-@pytest.mark.parametrize("distribution", [case for case in CASES if case is not TANH])
+@pytest.mark.parametrize("distribution", PLAIN)
 def test_log_prob_entropy_and_kl_equal_the_reference(distribution):
     params, other = params_of(distribution, 0, 2, N), params_of(distribution, 1, 2, N)
     action, _ = distribution.sample(params, torch.Generator().manual_seed(2))
@@ -50,6 +62,7 @@ def test_log_prob_entropy_and_kl_equal_the_reference(distribution):
     torch.testing.assert_close(distribution.kl(params, other), kl)
 
 
+@OF_THE_EXTRA
 def test_bent_normals_have_the_density_and_entropy_of_what_the_environment_receives():
     params, other = params_of(TANH, 0, N) * 0.5, params_of(TANH, 1, N) * 0.5
     drawn, log_prob = TANH.sample(params, torch.Generator().manual_seed(2))
@@ -68,6 +81,7 @@ def test_bent_normals_have_the_density_and_entropy_of_what_the_environment_recei
     torch.testing.assert_close(TANH.kl(params, other), kl)
 
 
+@OF_THE_EXTRA
 def test_the_gradient_of_a_bent_normals_entropy_is_that_of_a_fine_sum():
     params = torch.tensor([0.7, -0.4, -0.3, 0.2], dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(TANH.entropy(params), params)
@@ -88,6 +102,7 @@ def test_the_gradient_of_a_bent_normals_entropy_is_that_of_a_fine_sum():
     torch.testing.assert_close(gradient, torch.stack(steps), rtol=0.01, atol=0.003)
 
 
+@OF_THE_EXTRA
 def test_bent_normals_keep_their_digits_at_the_bounds():
     params = torch.tensor([30.0, -30.0, 0.0, 0.0]).requires_grad_()
     drawn, log_prob = TANH.sample(params, torch.Generator().manual_seed(0))
@@ -98,6 +113,7 @@ def test_bent_normals_keep_their_digits_at_the_bounds():
     assert gradient.isfinite().all()
 
 
+@OF_THE_EXTRA
 def test_what_the_environment_receives():
     clipped = DiagonalGaussian(2, (-1.0, 0.0), (1.0, 5.0))
     drawn = np.array([[-3.0, 6.0], [0.5, 0.25]], np.float32)
@@ -149,7 +165,7 @@ def test_sample_gives_the_action_and_its_log_prob(distribution):
     torch.testing.assert_close(log_prob, distribution.log_prob(params, action).detach())
 
 
-@pytest.mark.parametrize("distribution", [case for case in CASES if case is not TANH])
+@pytest.mark.parametrize("distribution", PLAIN)
 def test_the_kernels_of_a_cpu_draw_what_tensors_draw(distribution):
     params = 3 * params_of(distribution, 0, 50, N)
     columns = len(getattr(distribution, "nvec", (0, 0, 0)))
@@ -201,6 +217,7 @@ def test_gaussian_moments():
     torch.testing.assert_close(action.std(0), params[2:].exp(), atol=0.02, rtol=0)
 
 
+@OF_THE_EXTRA
 def test_a_tanh_between_equal_bounds_gives_the_bound():
     one = make_distribution((), 2, low=(-1.0, 3.0), high=(1.0, 3.0), tanh=True)
     params = torch.zeros(4, 4, requires_grad=True)
@@ -211,6 +228,7 @@ def test_a_tanh_between_equal_bounds_gives_the_bound():
     assert params.grad.isfinite().all()
 
 
+@OF_THE_EXTRA
 def test_make_distribution_and_sizes():
     assert make_distribution((3, 2, 4), 0) == Categorical((3, 2, 4))
     assert make_distribution((), 2) == DiagonalGaussian(2)
@@ -232,9 +250,7 @@ def test_constants_that_a_recording_may_read_are_never_let_go():
         DiagonalGaussian(2),
         DiagonalGaussian(2, (-1.0, 0.0), (1.0, 5.0)),
         DiagonalGaussian(2, (5.0, -1.0), (35.0, 1.0), (20.0, 0.0), (15.0, 1.0)),
-        TANH,
-        Hybrid(Categorical((3,)), DiagonalGaussian(2, (-1.0, 0.0), (1.0, 5.0), (0.0, 2.5), (1.0, 2.5))),
-        Hybrid(Categorical((3,)), TANH),
+        *DELIVERED,
     ],
     ids=repr,
 )

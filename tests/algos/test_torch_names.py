@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from pbt_rl.graphs import recording
 from tests.helpers.runs import ROOT
 
+recording = pytest.importorskip("pbt_rl.graphs.recording")
 TORCH = Path(torch.__file__).parent
 MODULES = {
     "torch.cuda": "cuda/__init__.py",

@@ -3,6 +3,7 @@
 from math import inf
 
 import numpy as np
+import pytest
 import torch
 
 from pbt_rl.algos.distributions import make_distribution
@@ -45,5 +46,9 @@ def test_bounds_of_one_and_no_bounds_are_not_scaled():
     )
     free = make_distribution((), 1, low=(-inf,), high=(inf,), units=((0.0,), (1.0,)))
     assert free == DiagonalGaussian(1)
+
+
+@pytest.mark.extra("algos/more_actions")
+def test_what_a_tanh_bends_is_not_scaled():
     tanh = make_distribution((), 2, low=LOW, high=HIGH, units=UNITS, tanh=True)
     assert tanh == make_distribution((), 2, low=LOW, high=HIGH, tanh=True)

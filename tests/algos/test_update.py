@@ -99,6 +99,8 @@ CASES = {
         {"algo": "a3c", "core": "lstm", "distribution": GAUSSIAN},
     ),
 }
+if TANH is None:
+    del CASES["hybrid"], CASES["tanh of the state"]
 
 
 @pytest.mark.parametrize("packing", ["loop", "vmap"])

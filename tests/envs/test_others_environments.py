@@ -14,11 +14,10 @@ from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, rea
 from pbt_rl.envs.custom import make
 from pbt_rl.envs.film import RenderCamera
 from pbt_rl.envs.gym import GymUnit, describe
-from pbt_rl.envs.names.packages import named_by
 from pbt_rl.envs.registry import keywords
 from pbt_rl.envs.shaping import default_shaping, find_interface, frames_per_step
 from pbt_rl.envs.values import metadata_of, wrapped
-from pbt_rl.envs.vectors.unit import VectorUnit
+from tests.helpers.vectors import vector_unit
 
 BOX = spaces.Box(0, 1, (2,), np.float32)
 
@@ -126,7 +125,7 @@ def test_a_vector_without_metadata_says_what_it_lacks():
     vector = SyncVectorEnv([Plain] * 2)
     vector.metadata = None
     with pytest.raises(EnvSetupError, match="autoreset_mode"):
-        VectorUnit("m:f", vector, 0, Source())
+        vector_unit("m:f", vector, 0, Source())
 
 
 # -- shaping, objectives and masks by the checker's rules ----------------------------------------------------
@@ -234,7 +233,7 @@ def test_the_same_holds_for_a_vector(mode):
     vector = SyncVectorEnv([Plain] * 2, autoreset_mode=mode)
     wrappers = gymnasium.wrappers.vector
     vector = wrappers.TransformReward(wrappers.RecordEpisodeStatistics(vector), lambda r: r / 10)
-    unit = VectorUnit("m:f", vector, 0, Source())
+    unit = vector_unit("m:f", vector, 0, Source())
     out, ends = private_step_arrays(unit.spec, 2), []
     unit.reset(out)
     for _ in range(8):
@@ -544,9 +543,3 @@ def test_an_old_environment_plays_behind_its_adapter(cut):
     env = OldGym(Old())
     env.reset(seed=7)
     assert env.old.seeds == [7]
-
-
-def test_an_id_may_begin_with_the_package_that_registers_it():
-    assert named_by("gymnasium/CartPole-v1") == "gymnasium:CartPole-v1"
-    assert named_by("no_such_package/CartPole-v1") == ""
-    assert named_by("CartPole-v1") == ""

@@ -11,8 +11,6 @@ from gymnasium import spaces
 from torch import nn
 
 from pbt_rl.algos.distributions import Categorical
-from pbt_rl.algos.more_actions.hybrid import Hybrid
-from pbt_rl.algos.more_actions.tanh import TanhGaussian
 from pbt_rl.algos.normalizers import Normalizers
 from pbt_rl.algos.normals import DiagonalGaussian
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
@@ -47,7 +45,11 @@ class OneDtype(nn.Module):
         return self.layer(obs["obs"], obs["obs"])
 
 
+@pytest.mark.extra("algos/more_actions")
 def test_the_distribution_is_that_of_the_actions_and_options():
+    from pbt_rl.algos.more_actions.hybrid import Hybrid
+    from pbt_rl.algos.more_actions.tanh import TanhGaussian
+
     clipped = DiagonalGaussian(1, (-1.0,), (2.0,), (0.5,), (1.5,))
     assert build_distribution(BOTH, ModelConfig()) == Hybrid(Categorical((3,)), clipped)
     tanh = ModelConfig(action_bounds="tanh")
@@ -55,6 +57,7 @@ def test_the_distribution_is_that_of_the_actions_and_options():
     assert build_distribution(DISCRETE, ModelConfig()) == Categorical((3, 2))
 
 
+@pytest.mark.extra("algos/more_actions")
 @pytest.mark.parametrize("options", [{"action_bounds": "tanh"}, {"deviation": "state"}])
 def test_options_of_continuous_actions_are_refused_without_any(options):
     with pytest.raises(
@@ -80,6 +83,7 @@ def test_layers_of_a_core_need_a_core():
         ModelConfig(core_layers=2)
 
 
+@pytest.mark.extra("pbt_rl/own")
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_an_own_part_is_tried_in_the_dtype_that_the_run_uses(precision):
     config = Config(
@@ -120,6 +124,7 @@ class Locked(Fourier):
         self.lock = threading.Lock()
 
 
+@pytest.mark.extra("pbt_rl/own")
 def test_a_part_that_cannot_be_copied_is_refused():
     config = Config(env="toy/x", model=ModelConfig(encoder=f"{__name__}:Locked"))
     with pytest.raises(
@@ -128,6 +133,7 @@ def test_a_part_that_cannot_be_copied_is_refused():
         check_network(config, DISCRETE, ["cpu"])
 
 
+@pytest.mark.extra("pbt_rl/own")
 def test_buffers_that_are_drawn_anew_for_every_network_are_refused(monkeypatch):
     """One of them serves all policies of a pack; other packs, evaluation and a resumed run would have another."""
     config = Config(env="toy/x", model=ModelConfig(encoder=f"{__name__}:Fourier"))

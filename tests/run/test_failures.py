@@ -233,6 +233,7 @@ def test_two_presses_of_ctrl_c_end_a_run_whose_processes_hang(tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.extra("pbt_rl/own")
 @pytest.mark.parametrize("mode", ["async", "sync"])
 def test_what_a_learner_raises_is_shown(tmp_path, mode):
     (tmp_path / "my_encoder.py").write_text(ENCODER)

@@ -1,7 +1,7 @@
 import pytest
 
 from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.envs.names import meant
+from pbt_rl.envs.names import meant, named_by
 from pbt_rl.envs.registry import FAMILIES, family_of
 
 MEANT = {
@@ -51,3 +51,9 @@ def test_an_id_that_names_nothing_is_answered_with_the_right_one():
         EnvSetupError, match=r"^'ALE/Pong-v5' names no environment: write atari/pong\. `pbt-rl"
     ):
         family_of("ALE/Pong-v5")
+
+
+def test_an_id_may_begin_with_the_package_that_registers_it():
+    assert named_by("gymnasium/CartPole-v1") == "gymnasium:CartPole-v1"
+    assert named_by("no_such_package/CartPole-v1") == ""
+    assert named_by("CartPole-v1") == ""

@@ -9,7 +9,7 @@ from pbt_rl.envs import toy
 from pbt_rl.envs.base import ACTION_MASK, ArraySpec, EnvSetupError, private_step_arrays, random_allowed
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.toys.actions import Masked
-from pbt_rl.envs.vectors.unit import VectorUnit
+from tests.helpers import vectors
 
 
 class InInfo(Masked):
@@ -42,7 +42,7 @@ def unit_of(make, rows=3, seed=0):
 
 
 def vector_unit(make, mode, rows=3, seed=0):
-    return VectorUnit(
+    return vectors.vector_unit(
         "toy/masked", SyncVectorEnv([make] * rows, autoreset_mode=mode), seed, lambda _row: (0, {})
     )
 
