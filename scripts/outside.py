@@ -212,6 +212,7 @@ def _filmed(_said: str) -> dict[str, str]:
 
 
 NO_FILM = {
+    "only human": "no: it draws on a screen alone",
     "cannot render": "no: it renders nothing",
     "np.integer": "no: its drawing fails under numpy 2.4",
     "cannot be drawn": "no: there was no OpenGL",
