@@ -211,7 +211,12 @@ def _filmed(_said: str) -> dict[str, str]:
     return {"film": "yes"}
 
 
-NO_FILM = {"cannot render": "no: it renders nothing", "cannot be drawn": "no: there was no OpenGL"}
+NO_FILM = {
+    "only human": "no: it draws on a screen alone",
+    "cannot render": "no: it renders nothing",
+    "np.integer": "no: its drawing fails under numpy 2.4",
+    "cannot be drawn": "no: there was no OpenGL",
+}
 SAYS = {"check": _checked, "train": _trained, "eval": _played, "film": _filmed}
 
 

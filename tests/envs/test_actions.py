@@ -72,7 +72,8 @@ def test_continuous_actions_are_clipped_to_their_bounds():
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (spaces.Box(0, 9, (2,), np.int64), "the action space Box"),
+        (spaces.Box(0, 256, (2,), np.int64), r"the action space Box.* whole numbers \(256 at most\)"),
+        (spaces.Box(0, 1, (2,), bool), "the action space Box"),
         (spaces.Sequence(spaces.Discrete(2)), "the action space Sequence"),
         (spaces.Dict({"a": spaces.Tuple([spaces.Text(3)])}), r"its part a\.0 of the action space Text"),
         (spaces.Tuple([]), "is empty"),
@@ -81,6 +82,15 @@ def test_continuous_actions_are_clipped_to_their_bounds():
 def test_other_action_spaces_are_refused(space, message):
     with pytest.raises(EnvSetupError, match=f"x: .*{message}"):
         action_spec(space, "x")
+
+
+def test_a_box_of_few_whole_numbers_has_a_choice_for_each():
+    space = spaces.Box(np.array([-2, 0]), np.array([2, 255]), dtype=np.int64)
+    assert action_spec(space, "x") == ActionSpec(nvec=(5, 256))
+    action = action_decoder(space)(np.array([0, 255], np.int32))
+    assert (action.tolist(), action.dtype) == ([-2, 255], np.int64)
+    assert space.contains(action)
+    assert rows_decoder(space)(np.array([[4, 0], [0, 7]], np.int32)).tolist() == [[2, 0], [-2, 7]]
 
 
 def test_nested_actions_have_their_discrete_columns_first():

@@ -113,5 +113,5 @@ def test_statistics_that_are_no_dict_are_none():
     unit = unit_of(lambda: Counted([1.0]), None, told)
     assert said(unit, private_step_arrays(unit.spec, 2), 8) == [{}, {}]
     assert told == [
-        'info["episode_extra_stats"] is not recorded as it is: it is no dict of numbers but [1.0]'
+        'info["episode_extra_stats"] is not recorded as it is: it is no dict of numbers but a list of 1'
     ]
