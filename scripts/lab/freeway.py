@@ -17,7 +17,8 @@ def played(emulator: ale_py.ALEInterface, up: float, rng: np.random.Generator) -
     actions = emulator.getMinimalActionSet()
     assert [action.name for action in actions] == ["NOOP", "UP", "DOWN"]
     emulator.reset_game()
-    crossings, steps, first = 0.0, 0, None
+    crossings, steps = 0.0, 0
+    first: int | None = None
     while not emulator.game_over():
         action = actions[rng.choice(3, p=[(1 - up) / 2, up, (1 - up) / 2])]
         crossings += sum(emulator.act(action) for _ in range(FRAME_SKIP))
