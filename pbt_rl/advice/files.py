@@ -20,7 +20,7 @@ PER_CHILD = 3
 
 def descriptors_needed(plan: Plan, members: int, seats: int) -> int:
     """Return how many files the supervisor holds open at most, besides those that are open now."""
-    shared = 1 + SEGMENTS + 1  # the pool of states, stacks
+    shared = 1 + SEGMENTS  # the pool of states
     record = members + 6  # TensorBoard files; journal, locks, a checkpoint
     per_pack = 2 + MAPPED * (1 + (seats > 1))  # shaping, eventfd; heartbeat, table of matchups
     units = sum(
