@@ -246,7 +246,7 @@ def test_the_same_holds_for_a_vector(mode):
 def test_what_informs_may_be_nested_or_no_number_in_a_vector_too():
     stats = {"ok": 2, "text": np.str_("x"), "thing": object(), "inner": {"a": 1.0, "b": {"c": "x"}}}
     source = Source()
-    unit = VectorUnit("m:f", SyncVectorEnv([env_of(info={"episode_extra_stats": stats})] * 2), 0, source)
+    unit = vector_unit("m:f", SyncVectorEnv([env_of(info={"episode_extra_stats": stats})] * 2), 0, source)
     out = private_step_arrays(unit.spec, 2)
     unit.reset(out)
     for _ in range(3):
