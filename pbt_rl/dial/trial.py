@@ -18,7 +18,7 @@ from pbt_rl.procs.paths import working_directory_last
 
 if TYPE_CHECKING:
     from pbt_rl.display.view import RunView
-    from pbt_rl.run.callbacks import Stop
+    from pbt_rl.population.stopping import Stop
 
 BATCHES = 3
 """Of each member, between which the speed is measured: of fewer it depends on when a batch ends."""
@@ -56,8 +56,9 @@ def main(file: Path, seconds: float) -> int:
     working_directory_last()
     from pbt_rl.envs.base import EnvSetupError  # noqa: PLC0415 - after that, with all that they import
     from pbt_rl.errors import ConfigError, RunFailed  # noqa: PLC0415
+    from pbt_rl.population.stopping import Stop  # noqa: PLC0415
     from pbt_rl.record.folder import config_from_json  # noqa: PLC0415
-    from pbt_rl.run.callbacks import Callbacks, Stop  # noqa: PLC0415
+    from pbt_rl.run.callbacks import Callbacks  # noqa: PLC0415
     from pbt_rl.run.train import train  # noqa: PLC0415
 
     speed = Speed(seconds)

@@ -46,5 +46,5 @@ def said(config: Config, compared: Sequence[int]) -> str:
 
 def _up(frames: float) -> int:
     """Round up to two digits."""
-    unit = 10 ** max(0, math.floor(math.log10(frames)) - 1)
+    unit: int = 10 ** max(0, math.floor(math.log10(frames)) - 1)
     return math.ceil(frames / unit) * unit
