@@ -51,5 +51,5 @@ def said(config: Config, compared: Sequence[int]) -> str:
 
 def _up(frames: float) -> int:
     """Round up to two digits."""
-    unit = 10 ** max(0, math.floor(math.log10(frames)) - 1)
-    return int(math.ceil(frames / unit) * unit)
+    unit: int = 10 ** max(0, math.floor(math.log10(frames)) - 1)
+    return math.ceil(frames / unit) * unit
