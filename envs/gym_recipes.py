@@ -78,16 +78,11 @@ _CONTINUOUS: dict[str, object] = {
 _GRIDS: dict[str, object] = {
     "model.hidden": 128,
     "learner.normalize_observations": True,
-    "hypers.entropy_coef": 0.01,
-    "hypers.gamma": 0.99,
-    "hypers.gae_lambda": 0.95,
     "train_for_frames": 2_000_000,
     "pbt.period_frames": 100_000,
     "pbt.start_frames": 200_000,
 }
-"""What is different with grids of codes: they are read by an MLP, whatever their codes are. Gamma, lambda and entropy
-are those of rl-starter-files for MiniGrid, where rewards are rare: with those of short vectors one of two seeds found
-none in DoorKey-5x5 (docs/lab/environments.md)."""
+"""What is different with grids of codes: they are read by an MLP, whatever their codes are."""
 
 PLANES: dict[str, object] = {
     "model.critic": "separate",

@@ -238,7 +238,7 @@ def test_a_learner_that_begins_again_is_the_same_process_with_the_same_connectio
         setup = dataclasses.replace(driven.learner._setup, without=("bmm",))
         ours, theirs = Pipe()
         with subprocess.Popen(
-            [sys.executable, str(program), str(theirs.fileno()), "-1"],
+            [sys.executable, str(program), str(theirs.fileno())],
             pass_fds=[theirs.fileno(), *setup.fds],
             env=os.environ | {"PYTHONPATH": str(ROOT)},
         ) as child:
