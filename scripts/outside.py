@@ -215,6 +215,7 @@ NO_FILM = {
     "only human": "no: it draws on a screen alone",
     "cannot render": "no: it renders nothing",
     "np.integer": "no: its drawing fails under numpy 2.4",
+    "camera_name": "no: its drawing fails under Gymnasium 1.4",
     "cannot be drawn": "no: there was no OpenGL",
 }
 SAYS = {"check": _checked, "train": _trained, "eval": _played, "film": _filmed}
