@@ -32,7 +32,7 @@ def read_config(run: Path) -> Config:
     """
     folder = RunFolder(run)
     missing = f"{run} is not the folder of a run: it has no config.json"
-    if os.path.isfile(folder.journal):
+    if os.path.isfile(folder.journal):  # noqa: PTH113 - for pathlib a name may be too long
         missing = (
             f"{run} has a journal but no config.json: it is a run of something else than agents, which goes on in the "
             "Python that made it"
