@@ -8,6 +8,7 @@ command line. To find a member nothing that a config names is imported.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,7 @@ def read_config(run: Path) -> Config:
     """
     folder = RunFolder(run)
     missing = f"{run} is not the folder of a run: it has no config.json"
-    if folder.journal.is_file():
+    if os.path.isfile(folder.journal):  # noqa: PTH113 - for pathlib a name may be too long
         missing = (
             f"{run} has a journal but no config.json: it is a run of something else than agents, which goes on in the "
             "Python that made it"
