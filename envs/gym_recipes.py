@@ -22,18 +22,7 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
     return found
 
 
-_IMAGES: dict[str, object] = {
-    "learner.rollout": 32,
-    "learner.batch": 1024,
-    "learner.minibatches": 4,
-    "learner.epochs": 4,
-    "learner.returns": "gae",
-    "learner.normalize_images": True,
-    "learner.lr_schedule": "linear",
-    "hypers.unroll": 32,
-    "hypers.learning_rate": 5e-4,
-}
-"""As on Atari (`atari.recipe`)."""
+_IMAGES: dict[str, object] = {"learner.rollout": 32, "learner.batch": 1024, "hypers.unroll": 32}
 
 _DISCRETE: dict[str, object] = {
     "model.encoder": "mlp",
