@@ -8,7 +8,7 @@ from pathlib import Path
 from pbt_rl.errors import ConfigError
 from pbt_rl.journals.events import Event, decode_event
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.journal import each_line
+from pbt_rl.record.journal import check_file, each_line
 
 
 def each_event(path: Path) -> Iterator[Event]:
@@ -24,6 +24,7 @@ def journal_events(folder: Path) -> Iterator[Event]:
     """Yield the events of a run's journal in order. Raises ConfigError."""
     path = RunFolder(folder).journal
     try:
+        check_file(path)
         yield from each_event(path)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{folder} is not the folder of a run: it has no {path.name}") from None

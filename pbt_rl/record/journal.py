@@ -18,6 +18,7 @@ import json
 import math
 import os
 import platform
+import stat
 import subprocess
 import time
 import warnings
@@ -280,9 +281,23 @@ def _line(record: Mapping[str, Any]) -> bytes:
     return text.encode(errors="replace") + b"\n"  # a path may hold what is no text
 
 
+MOST_BYTES = 64 << 20
+"""Of config.json and summary.json: of a run with thousands of members they are far smaller."""
+
+
+def check_file(path: Path, most_bytes: int | None = None) -> None:
+    """Check that a file can be read to its end, which devices and pipes do not have. Raises OSError or ValueError."""
+    facts = path.stat()
+    if not stat.S_ISREG(facts.st_mode):
+        raise ValueError(f"{path.name} is no regular file")
+    if most_bytes is not None and facts.st_size > most_bytes:
+        raise ValueError(f"{path.name} has {facts.st_size:,} bytes, more than {most_bytes:,}")
+
+
 def read_object(path: Path, if_missing: str) -> dict[str, Any]:
     """Return the JSON object in a file. Raises ConfigError; if there is no such file, with the text `if_missing`."""
     try:
+        check_file(path, MOST_BYTES)
         data = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(if_missing) from None

@@ -170,7 +170,7 @@ def from_tensors(path: Path, tensors: Arrays, names: NetNames) -> dict[str, NDAr
 
 def check_finite(path: Path, tensors: Arrays) -> None:
     """Check arrays of a file. Raises ConfigError for numbers that are not finite."""
-    broken = [name for name, array in tensors.items() if not np.isfinite(array).all()]
+    broken = sorted(name for name, array in tensors.items() if not np.isfinite(array).all())
     if broken:
         raise ConfigError(
             f"{path} holds numbers that are not finite (in {', '.join(broken)[:200]}): the member is broken and cannot "
