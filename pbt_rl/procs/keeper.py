@@ -48,6 +48,8 @@ TAIL_BYTES = 4000
 """End of the output that goes to the parent."""
 FILE_BYTES = 1 << 20
 """A log of this size is renamed to `.1`, over the one before."""
+KEPT_BYTES = 1 << 16
+"""End of the output that is kept: a crash's stack may be long."""
 PIPE_BYTES = 1 << 18
 RETRY_SECONDS = 5.0
 """Pause after a failure to write the log."""
@@ -76,7 +78,7 @@ class BoundedLog:
 
     def write(self, data: bytes) -> None:
         """Take output, some of it at least."""
-        self.tail = (self.tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
+        self.tail = (self.tail + data[-KEPT_BYTES:])[-KEPT_BYTES:]
         self._append(data)
 
     def _append(self, data: bytes) -> None:
@@ -292,7 +294,7 @@ def _keep(parent: int, label: str, log_path: str, scratch: str, command: list[st
     if scratch:
         shutil.rmtree(scratch, ignore_errors=True)
     with contextlib.suppress(OSError):
-        os.write(LINE, ENDED + log.tail)
+        os.write(LINE, ENDED + log.tail[-TAIL_BYTES:])
     end_like(status)
 
 

@@ -324,12 +324,13 @@ def once(tmp_path_factory):
     return run(tmp_path_factory.mktemp("once"), "x", 300)
 
 
-def test_what_a_kill_left_half_written_is_removed(tmp_path):
+def test_what_a_kill_left_half_written_is_written_over(tmp_path):
     folder = run(tmp_path, "x", 300)
-    draft = folder / ".config.json.4711"
-    draft.touch()
+    draft = folder / ".config.json.new"
+    draft.write_text("cut off, and longer than what follows" * 1000)
     run(tmp_path, "x", 400)
     assert not draft.exists()
+    assert json.loads((folder / "config.json").read_text())["env"] == "toy/shaped"
 
 
 @pytest.mark.timeout(60)  # seconds; it takes three
