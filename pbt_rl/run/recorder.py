@@ -130,7 +130,7 @@ class Recorder:
             for option, (before, now) in continued.changed.items():
                 self.note(f"--{option} is {now} from now on (it was {before})")
         for evaluation in late:
-            self.evaluated(evaluation)
+            self.evaluated(evaluation, again=True)
 
     def positions(self) -> dict[str, Any]:
         """Return where the record stands, as JSON types: from there a continued run goes on.
@@ -239,12 +239,16 @@ class Recorder:
         """The population's clock at the newest evaluation."""
         return 0 if self._evaluation is None else self._evaluation.frames
 
-    def evaluated(self, evaluation: Evaluation, clip: bytes = b"") -> None:
-        """Record games beside training. clip: of the first one, as a GIF; empty without one."""
+    def evaluated(self, evaluation: Evaluation, clip: bytes = b"", *, again: bool = False) -> None:
+        """Record games beside training. clip: of the first one, as a GIF; empty without one.
+
+        again: they were recorded before the run went on, so they stand in its earlier event file.
+        """
         self._evaluation = evaluation
         facts = asdict(evaluation)
         self._write("evaluation", at_frames=facts.pop("frames"), **facts)
-        self._tensorboard.evaluated(evaluation, clip)
+        if not again:
+            self._tensorboard.evaluated(evaluation, clip)
         self.note(evaluation_text(evaluation))
 
     def progress(self) -> None:
