@@ -182,8 +182,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "algos/optim.py",
         (
             "optim: adam without bias correction",
-            "correction1_G = 1 - beta1_G.double() ** steps_G",
-            "correction1_G = 1 - 0 * beta1_G.double() ** steps_G",
+            "correction1_G = 1 - beta1_G.double() ** g.steps_G",
+            "correction1_G = 1 - 0 * beta1_G.double() ** g.steps_G",
         ),
         (
             "optim: the norm is not limited",
