@@ -53,15 +53,15 @@ LEAST_SECONDS = 10.0
 """A stage for which less is left is not begun."""
 MOST_SECONDS = {"facts": 40.0, "limit": 60.0, "replays": 120.0, "math": 90.0, "serial": 80.0, "two": 120.0}
 RESERVED_SECONDS = {
-    "answers": 20.0,
-    "replays": 45.0,
-    "math": 30.0,
-    "races": 25.0,
-    "limit": 35.0,
-    "recording": 10.0,
+    "answers": 15.0,
+    "replays": 30.0,
+    "math": 20.0,
+    "races": 15.0,
+    "limit": 25.0,
+    "recording": 5.0,
 }
-"""What the stages before leave to one of WORTH, so that a slow one costs itself alone: 1.5 times what it takes on two
-idle cores."""
+"""What the stages before leave to one of WORTH, so that a slow one costs itself alone: what it takes on two idle cores.
+What is left beyond that goes to the first that needs it."""
 STAGE_SECONDS = 75.0
 """Most of any other stage, and of one that trains beside the training itself."""
 SLOW = "GPU_CHECK_SLOW"
@@ -167,7 +167,7 @@ def _most_seconds(stage: str, training: float) -> float:
 
 
 def _reserved_seconds(stage: str, training: float) -> float:
-    return 2 * training if stage.startswith(TRAIN) else RESERVED_SECONDS.get(stage, 0.0)
+    return 1.5 * training if stage.startswith(TRAIN) else RESERVED_SECONDS.get(stage, 0.0)
 
 
 def seconds_of(stage: str, asked: Sequence[str], left: float, training: float) -> float:
