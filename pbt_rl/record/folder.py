@@ -109,8 +109,11 @@ def write_whole(path: Path, text: str, *, sync: bool = True) -> None:
     half-written file is left. What a killed process leaves, the next one writes over.
     """
     draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
     try:
-        with draft.open("w", encoding="utf-8") as file:
+        with draft.open(
+            "x", encoding="utf-8"
+        ) as file:  # never through a link that somebody else has put there
             file.write(text)
             file.flush()
             if sync:

@@ -317,7 +317,10 @@ def was_saved(folder: Path) -> bool:
     """
     path = RunFolder(folder).journal
     try:
-        lines = each_line(path, lambda line, _: _KIND.decode(line)) if path.exists() else ()
+        if not path.exists():
+            return False
+        check_file(path)
+        lines = each_line(path, lambda line, _: _KIND.decode(line))
         return any(one.event in ("checkpoint", "resume") for one in lines)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{folder} is not the folder of a run: {_reason(error)}") from error

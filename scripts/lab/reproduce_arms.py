@@ -107,10 +107,10 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         options=("--env", "crafter"),
         arms={
             "recipe": (),
-            # Its defaults before these runs.
-            "one pass, rate 2.5e-4": (
-                *("--learner.epochs", "1", "--learner.minibatches", "1", "--learner.no-normalize-images"),
-                *("--learner.lr-schedule", "constant", "--hypers.learning-rate", "2.5e-4"),
+            "values of Atari": (
+                *("--learner.epochs", "4", "--learner.minibatches", "4", "--learner.returns", "gae"),
+                *("--learner.normalize-images", "--learner.lr-schedule", "linear"),
+                *("--hypers.learning-rate", "5e-4"),
             ),
         },
     ),

@@ -103,6 +103,17 @@ def test_a_summary_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [run.summary]
 
 
+def test_a_file_is_never_written_through_a_link(tmp_path):
+    run, other = RunFolder(tmp_path / "run"), tmp_path / "other"
+    run.path.mkdir()
+    other.write_text("kept")
+    (run.path / ".summary.json.new").symlink_to(other)
+    run.write_summary({"frames": 1})
+    assert other.read_text() == "kept"
+    assert not run.summary.is_symlink()
+    assert strictly(run.summary) == {"frames": 1}
+
+
 def test_what_a_killed_process_had_begun_to_write_is_written_over(tmp_path):
     run = RunFolder(tmp_path)
     (tmp_path / ".summary.json.new").write_text("cut off")

@@ -16,7 +16,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Continue, MemberReport, PopulationReport, Replace
 from pbt_rl.pbt.hypers import hyper_table, shaping_table
 from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.record.journal import Journal, cut_journal, git_version, read_journal, versions
+from pbt_rl.record.journal import Journal, cut_journal, git_version, read_journal, versions, was_saved
 from pbt_rl.run.resolved import build_controller
 from tests.helpers.audits import audit_decisions
 from tests.helpers.audits import lineage as lineage_class
@@ -334,3 +334,9 @@ def test_a_journal_that_does_not_fit_the_position_is_not_cut(tmp_path, position,
     with pytest.raises(ConfigError, match=said):
         cut_journal(path, position)
     assert path.read_bytes() == before
+
+
+def test_a_journal_that_is_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "journal.jsonl")
+    with pytest.raises(ConfigError, match="no regular file"):
+        was_saved(tmp_path)
