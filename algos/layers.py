@@ -65,8 +65,12 @@ class _Tanh(torch.autograd.Function):
         return slope
 
 
-ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {"tanh": tanh, "elu": nn.functional.elu}
-"""Of an MLP: tanh as in PPO's reference implementation, ELU as usual for robots."""
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "tanh": tanh,
+    "elu": nn.functional.elu,
+    "relu": nn.functional.relu,
+}
+"""Of an MLP: tanh as in PPO's reference implementation, ELU as usual for robots, ReLU for grids of codes."""
 
 
 class Mlp(nn.Module):

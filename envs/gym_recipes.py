@@ -75,7 +75,9 @@ _GRIDS: dict[str, object] = {
 
 PLANES: dict[str, object] = {
     "model.critic": "separate",
-    "model.activation": "elu",
+    "model.activation": "relu",
+    "learner.rollout": 128,
+    "hypers.unroll": 128,
     "learner.batch": 8192,
     "learner.minibatches": 8,
     "hypers.learning_rate": 5e-3,

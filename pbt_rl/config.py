@@ -65,7 +65,7 @@ class ModelConfig:
     """Width of the encoder's output."""
     layers: int = option(2, at_least=1)
     """Hidden layers of an MLP encoder."""
-    activation: Literal["tanh", "elu"] = "tanh"
+    activation: Literal["tanh", "elu", "relu"] = "tanh"
     """Behind each layer of an MLP encoder."""
     core: str = option("none", choices=lambda: CORES, custom="module:factory", common=True)
     """Recurrent core after the encoder, or your own `module:factory` (docs/own-network.md)."""

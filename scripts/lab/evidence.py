@@ -44,7 +44,8 @@ THREE = "--pbt.tune learning_rate entropy_coef clip_ratio"
 SEARCH = "--slots 8 --search.phases 4 --search.eviction-rate"
 MINATAR = (
     "--mode serial --no-figures --learner.threads 1 --learner.lr-schedule constant --pbt.objective-episodes 64 "
-    f"--learner.batch 2048 --learner.minibatches 4 --pbt.tune learning_rate entropy_coef {WORST_QUARTER} --games 64"
+    "--learner.rollout 32 --hypers.unroll 32 --learner.batch 2048 --learner.minibatches 4 "
+    f"--pbt.tune learning_rate entropy_coef {WORST_QUARTER} --games 64"
 )
 COURIER = (
     "--env courier:make_env --env-option limit=100 --mode serial --no-figures --learner.threads 1 --rows 32 "

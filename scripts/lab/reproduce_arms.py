@@ -88,7 +88,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "unreal_treasure": _treasure("5 x 5 cells, a random walk finds it in 34 % of games", "size=5", 290_000),
     "minatar": Experiment(
         "MinAtar of gymnax 1.0.1, one policy, the recipe",
-        frames=2_000_000,
+        frames=5_000_000,
         seeds=3,
         options=(),
         arms={name: ("--env", f"gymnax/{name}-MinAtar") for name in ("Breakout", "Freeway")},

@@ -22,7 +22,8 @@ BETA1, BETA2, EPS = 0.9, 0.999, 1e-5
 Tree = Any
 
 
-def _mlp(key: Any, sizes: tuple[int, ...]) -> Tree:
+def mlp(key: Any, sizes: tuple[int, ...]) -> Tree:
+    """Return orthogonal weights and zero biases of layers."""
     keys = jax.random.split(key, len(sizes) - 1)
     return [
         (jax.nn.initializers.orthogonal()(k, (n, m)), jnp.zeros(m))
@@ -53,13 +54,14 @@ def _loss(params: Tree, s: Tree) -> Any:
     return policy_loss + 0.5 * value_loss
 
 
-def _adam(params: Tree, grads: Tree, moments: Tree, step: Any) -> tuple[Tree, Tree]:
+def adam(params: Tree, grads: Tree, moments: Tree, step: Any, rate: Any = RATE) -> tuple[Tree, Tree]:
+    """Return the parameters and moments after step `step` (from 1), the gradient limited to MAX_NORM."""
     leaves = jax.tree.leaves(grads)
     norm = jnp.sqrt(sum((g**2).sum() for g in leaves))
     grads = jax.tree.map(lambda g: g * jnp.minimum(1.0, MAX_NORM / (norm + 1e-6)), grads)
     mean = jax.tree.map(lambda m, g: BETA1 * m + (1 - BETA1) * g, moments[0], grads)
     square = jax.tree.map(lambda v, g: BETA2 * v + (1 - BETA2) * g**2, moments[1], grads)
-    rate = RATE * jnp.sqrt(1 - BETA2**step) / (1 - BETA1**step)
+    rate = rate * jnp.sqrt(1 - BETA2**step) / (1 - BETA1**step)
     params = jax.tree.map(lambda p, m, v: p - rate * m / (jnp.sqrt(v) + EPS), params, mean, square)
     return params, (mean, square)
 
@@ -77,8 +79,8 @@ class JitSide:
         def begin(key: Any) -> Tree:
             keys = jax.random.split(key, 3)
             net = {
-                "policy": _mlp(keys[0], (size, 64, 64, 1)),
-                "value": _mlp(keys[1], (size, 64, 64, 1)),
+                "policy": mlp(keys[0], (size, 64, 64, 1)),
+                "value": mlp(keys[1], (size, 64, 64, 1)),
                 "log_std": jnp.zeros(1),
             }
             obs, state = jax.vmap(env.reset, (0, None))(jax.random.split(keys[2], rows), env_params)
@@ -92,7 +94,7 @@ class JitSide:
             action = mean + jnp.exp(net["log_std"]) * jax.random.normal(draw, mean.shape)
             value = _forward(net["value"], obs)[:, 0]
             keys = jax.random.split(step_key, rows)
-            after, state, reward, done, *_ = jax.vmap(env.step, (0, 0, 0, None))(
+            after, state, reward, ended, cut, _ = jax.vmap(env.step, (0, 0, 0, None))(
                 keys, state, jnp.clip(action, -2, 2), env_params
             )
             log_prob = _log_prob(net, mean, action)
@@ -102,14 +104,14 @@ class JitSide:
                 "log_prob": log_prob,
                 "value": value,
                 "reward": reward,
-                "end": done,
+                "end": ended | cut,
             }
             return (net, after, state, key), step
 
         def learn(samples: Tree, carry: Tree, order: Any) -> tuple[Tree, None]:
             net, moments, step = carry
             part = jax.tree.map(lambda x: x[order], samples)
-            net, moments = _adam(net, jax.grad(_loss)(net, part), moments, step + 1)
+            net, moments = adam(net, jax.grad(_loss)(net, part), moments, step + 1)
             return (net, moments, step + 1), None
 
         def iterate(whole: Tree) -> Tree:
