@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.display.terminal import in_words
+from pbt_rl.extras import load_object, offered
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Controller, Decision
 from pbt_rl.pbt.rules import READY_RULES
@@ -64,14 +65,9 @@ class ReplacementTimes:
 
 
 def make_slots(resolved: ResolvedRun, population: Population) -> Slots:
-    """Return the slots of all packs. In a search nobody's time in one is limited."""
-    config = resolved.config
-    return Slots(
-        resolved.plan.packs,
-        population,
-        None if config.searches else config.slot_frames,
-        None if config.searches else config.train_for_frames,
-    )
+    """Return the slots of all packs, as an extra's `SLOTS` has them."""
+    made = (make(resolved, population) for make in offered("pbt_rl", "SLOTS"))
+    return next(made, None) or Slots(resolved.plan.packs, population)
 
 
 class Comparisons:
@@ -105,7 +101,8 @@ class Comparisons:
         self._packs = resolved.plan.packs
         self._at_once = config.mode == "serial"
         """Nobody goes on before a report is answered."""
-        self.dispatch = Dispatch(population, self.slots, self._send)
+        dispatch = next(map(load_object, offered("pbt_rl", "DISPATCH")), Dispatch)
+        self.dispatch: Dispatch = dispatch(population, self.slots, self._send)
         self.matchups = opponents().matchups(
             config, resolved.plan.packs, resolved.spec.seats, self.slots, population.ratings
         )
@@ -246,8 +243,7 @@ class Comparisons:
                 self._record_matchup(pack, self._fleet.set_matchup(pack, row_UES), row_UES)
 
     def _hand_over(self) -> None:
-        for pack, handover in self.slots.assign():
-            self.dispatch.hand_over(pack, handover)
+        for pack, handover in self.dispatch.hand_over():
             self._recorder.slot_changed(pack, handover)
 
     def _record_matchup(self, pack: int, matchup_version: int, row_UES: NDArray[np.int64]) -> None:

@@ -99,6 +99,12 @@ class ResolvedRun:
             config.env,
             "it has several agents, and no extra of this copy says who plays whom",
         )
+        require(
+            not 0 < config.slots < config.members or bool(offered("pbt_rl", "SLOTS")),
+            "slots",
+            config.slots,
+            "no extra of this copy lets members take turns: leave it out",
+        )
         own = simulators(spec)
         plan = make_plan(config, machine, spec.seats, None if own is None else own.lay_out)
         for check in offered("pbt_rl", "CHECKS"):

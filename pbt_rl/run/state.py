@@ -22,7 +22,7 @@ from pbt_rl.population.population import Population
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.throughput import Spent, Throughput
 
-FORMAT = 4
+FORMAT = 5
 """Rises whenever a state of before could not be restored."""
 FORMS: Mapping[str, type] = {
     "format": int,

@@ -6,10 +6,10 @@ from pbt_rl.config import Config
 from pbt_rl.nodes.members import leave, scatter, travel
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.population.population import Population
-from pbt_rl.population.slots import Slots
+from pbt_rl.turns.slots import TurnSlots
 from tests.helpers.resumable import ENVIRONMENTS, Run, small_config
 from tests.population.test_dispatch import Desk
-from tests.population.test_slots import Table
+from tests.turns.test_slots import Table
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_members_of_a_lost_pack_go_to_those_that_serve(travellers):
 
 def test_they_spread_over_the_packs_with_the_fewest_members_per_slot():
     plan = make_plan(Config("toy/x", num_policies=8, devices="cpu,cpu,cpu,cpu"), Machine(8, 0))
-    slots = Slots(plan.packs, Population([{}] * 8, 10, 1), 100, 1000)
+    slots = TurnSlots(plan.packs, Population([{}] * 8, 10, 1), 100, 1000)
     slots.serving |= {0, 1, 2}
     assert scatter(slots, 3) == [(3, 0), (7, 1)]
 
