@@ -103,9 +103,13 @@ class Comparisons:
         """Nobody goes on before a report is answered."""
         dispatch = next(map(load_object, offered("pbt_rl", "DISPATCH")), Dispatch)
         self.dispatch: Dispatch = dispatch(population, self.slots, self._send)
-        self.matchups = opponents().matchups(
-            config, resolved.plan.packs, resolved.spec.seats, self.slots, population.ratings
+        own, spec = opponents(resolved.spec), resolved.spec
+        self.matchups = (
+            None
+            if own is None
+            else own.matchups(config, resolved.plan.packs, spec.seats, self.slots, population.ratings)
         )
+        """None if environments have one seat."""
         self.replacement_times = ReplacementTimes()
         self._reported: list[int] = []
         """Packs of the reports since the last look."""
@@ -123,7 +127,7 @@ class Comparisons:
 
     def first_matchups(self) -> list[NDArray[np.int64]]:
         """Return the matchups that the fleet starts with, rows [U, E, S] of each pack, and record them."""
-        matchups = self.matchups.first()
+        matchups = [] if self.matchups is None else self.matchups.first()
         for pack, row_UES in enumerate(matchups):
             self._record_matchup(pack, 1, row_UES)
         return matchups
@@ -153,7 +157,8 @@ class Comparisons:
         if decisions:
             self._recorder.decided(report, decisions)
             self.enact(decisions)
-            self.matchups.due = True
+            if self.matchups is not None:
+                self.matchups.due = True
         self.change_slots()
         return bool(decisions)
 
@@ -238,7 +243,7 @@ class Comparisons:
         if self.slots.held_back:
             return
         self._hand_over()
-        if self.matchups.due and self._fleet is not None:
+        if self.matchups is not None and self.matchups.due and self._fleet is not None:
             for pack, row_UES in enumerate(self.matchups.make_again()):
                 self._record_matchup(pack, self._fleet.set_matchup(pack, row_UES), row_UES)
 
@@ -247,5 +252,6 @@ class Comparisons:
             self._recorder.slot_changed(pack, handover)
 
     def _record_matchup(self, pack: int, matchup_version: int, row_UES: NDArray[np.int64]) -> None:
+        assert self.matchups is not None
         games = self.matchups.games(pack, row_UES)
         self._recorder.matchup(pack, matchup_version, games, self.slots.members_of(pack))

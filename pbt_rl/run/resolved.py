@@ -93,12 +93,7 @@ class ResolvedRun:
         options = config.env_options
         with environment_code(config.env):
             spec = probe(config.env, options)
-        require(
-            spec.seats == 1 or bool(offered("pbt_rl", "OPPONENTS")),
-            "env",
-            config.env,
-            "it has several agents, and no extra of this copy says who plays whom",
-        )
+        opponents(spec)
         require(
             not 0 < config.slots < config.members or bool(offered("pbt_rl", "SLOTS")),
             "slots",
@@ -123,13 +118,12 @@ class ResolvedRun:
 
     def population(self, initial: list[Values]) -> Population:
         """Build the population of this run, before any report. initial: the values of its members."""
-        config, spec = self.config, self.spec
+        config, spec, own = self.config, self.spec, opponents(self.spec)
         return Population(
             initial,
             config.pbt.objective_episodes,
             spec.frame_skip,
-            judged_by=opponents().judged_by(config),
-            ratings=opponents().ratings(config) if spec.seats > 1 else None,
+            ratings=None if own is None else own.ratings(config),
             tasks=spec.tasks,
             task_cap=spec.task_cap,
             min_rounds=config.pbt.min_episodes,

@@ -38,7 +38,7 @@ from pbt_rl.procs.child import begin_child, send_failure
 from pbt_rl.wire.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
 from pbt_rl.wire.messages import Remarked
 from pbt_rl.wire.polling import AdaptivePoller
-from pbt_rl.wire.tables import MatchupTable, ShapingTable
+from pbt_rl.wire.tables import ShapingTable, matchup_table
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class ActorSetup:
     warm_up_steps: tuple[int, ...]
     """One per unit: random steps that it takes before its first step counts."""
     matchup_fd: int = -1
-    """Of the MatchupTable of environments of several seats; -1 for others."""
+    """Of the table of matchups of environments of several seats; -1 for others."""
     matchup_shape: tuple[int, int, int] = (0, 0, 0)
     first_unit: int = 0
     """Number of the actor's first unit among those of the pack."""
@@ -250,7 +250,7 @@ class Actor:
                     f"now {unit.spec}. Give it the same spaces and shaping every time"
                 )
         if setup.matchup_fd >= 0:
-            matchups = MatchupTable.map(setup.matchup_shape, setup.matchup_fd)
+            matchups = matchup_table().map(setup.matchup_shape, setup.matchup_fd)
             for number, unit in enumerate(units, start=setup.first_unit):
                 assert isinstance(unit, Seated), "units of several seats follow matchups"
                 unit.follow(functools.partial(matchups.read, number))
