@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pbt_rl.pbt.state import restore_state, save_state
+from pbt_rl.population.population import Population
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.turns.dispatch import TurnDispatch
 from pbt_rl.turns.slots import TurnSlots
@@ -60,6 +62,18 @@ def leave(dispatch: TurnDispatch, pack: int) -> list[tuple[int, int]]:
     return moved
 
 
+def play_elsewhere(population: Population, number: int, environments: int) -> None:
+    """Let a member play in so many environments from now on: other ones, of which none has ended an episode.
+
+    What is held back of the ones before is let go.
+    """
+    member = population.members[number]
+    member.ended.clear()
+    begun = save_state(member.shares) | {"_held": {}}
+    member.shares = population.shares(environments)
+    restore_state(member.shares, begun)
+
+
 class SpreadComparisons(Comparisons):
     """Compares members of packs on several machines."""
 
@@ -74,7 +88,7 @@ class SpreadComparisons(Comparisons):
         self.change_slots()
 
     def _note_moved(self, member: int, pack: int) -> None:
-        self._population.moved(member, self._packs[pack].environments_of_member)
+        play_elsewhere(self._population, member, self._packs[pack].environments_of_member)
         self._recorder.moved(member, pack)
 
     def _hand_over(self) -> None:

@@ -58,12 +58,6 @@ class EqualShares:
         self._needed = min(self._needed, self.rounds)
         self._over = self._over or self._counted >= self._needed
 
-    def move(self, environments: int, rounds: int) -> None:
-        """Go on in other environments, so many. What is held back of the ones before is let go."""
-        self.environments, self.rounds = environments, rounds
-        self._held.clear()
-        self.restored()
-
     def begin(self, frames: int, episodes: int | None = None) -> None:
         """Forget everything: a generation begins, or an evaluation, with this many frames of the member.
 
@@ -184,11 +178,6 @@ class Member(MemberRecord):
             self.ended.clear()
             self.broken = False
 
-    def move(self, environments: int, rounds: int) -> None:
-        """Play in so many environments from now on: other ones, of which none has ended an episode."""
-        self.ended.clear()
-        self.shares.move(environments, rounds)
-
     def note_stats(self, stats: MemberStats) -> None:
         """Take in a report of the member's learner. A member is credited with the steps that it sampled."""
         self.note_counts(stats.frames, stats.steps, stats.updates)
@@ -306,7 +295,7 @@ class Population:
                 i,
                 v,
                 ObjectiveWindow(len(self.tasks) or 1, rounds, self.task_cap),
-                shares=self._shares(i),
+                shares=self.shares(1 if self.environments is None else self.environments[i]),
                 tasks=self.tasks,
                 by_games=judge is not None,
                 min_rounds=self.min_rounds,
@@ -314,13 +303,9 @@ class Population:
             for i, v in enumerate(values)
         )
 
-    def _shares(self, member: int) -> EqualShares:
-        environments = 1 if self.environments is None else self.environments[member]
+    def shares(self, environments: int) -> EqualShares:
+        """Return those of a member that plays in so many environments, without any episode."""
         return EqualShares(environments, -(-self._episodes // environments), self.patience_frames)
-
-    def moved(self, member: int, environments: int) -> None:
-        """Note that a member belongs to another pack, where it plays in so many environments."""
-        self.members[member].move(environments, -(-self._episodes // environments))
 
     def apply(self, changes: Sequence[Change], remembered: frozenset[StateKey]) -> None:
         """Take over the changes of one comparison: members and ratings. All hold at once.
