@@ -372,21 +372,6 @@ class SavesState(Protocol):
 
 
 @runtime_checkable
-class Grows(Protocol):
-    """Optional, for units whose rows take long to make: they begin with some and get the others while they run.
-
-    A row that is not there delivers `first` in every step, so nothing of it counts.
-    """
-
-    @property
-    def grows(self) -> bool:
-        """Whether rows are missing."""
-
-    def grow(self) -> None:
-        """Between two steps: make some of them."""
-
-
-@runtime_checkable
 class _HasProcesses(Protocol):
     def cpu_ns(self) -> int: ...
 

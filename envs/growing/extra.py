@@ -5,5 +5,7 @@ from __future__ import annotations
 FAMILIES = ()
 GROWING = "pbt_rl.envs.growing.unit:unit_that_grows"
 """See `envs.ale`."""
+BESIDE_STEPS = "pbt_rl.envs.growing.growth:Growth"
+"""See `wire.actor.BesideSteps`."""
 ASKED = ()
 """Command lines that ask for it: none, it is used for units of many rows."""

@@ -159,11 +159,11 @@ class GrowingAtariUnit(AtariUnit):
 
     @property
     def grows(self) -> bool:
-        """See `Grows`."""
+        """See `growth.Grows`."""
         return bool(self._missing_R.any())
 
     def grow(self) -> None:
-        """See `Grows`."""
+        """See `growth.Grows`."""
         with all_at_once(self._pulse, self._engine.next_size):
             rows = self._engine.grow()
         self._missing_R[rows] = False

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 def PLAN_NOTES(resolved: ResolvedRun) -> list[str]:
-    """Return hints at settings that defeat their purpose, and warn of too much memory."""
-    from pbt_rl.advice.plan import notes  # noqa: PLC0415 - actors read this module
+    """Say what the network sees, hint at settings that defeat their purpose, and warn of too much memory."""
+    from pbt_rl.advice.network import network_sees  # noqa: PLC0415 - actors read this module
+    from pbt_rl.advice.plan import notes  # noqa: PLC0415
 
-    return notes(resolved)
+    return [*network_sees(resolved.config, resolved.spec), *notes(resolved)]
 
 
 def SHOWN(resolved: ResolvedRun, first: Values) -> list[str]:

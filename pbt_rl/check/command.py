@@ -63,8 +63,9 @@ def run(arguments: list[str]) -> int:
 def _checked(command: CheckCommand, options: EnvOptions) -> Report:
     """Check the environment, and that a run on it can make its network."""
     # torch is imported where the environment is tried.
+    from pbt_rl.advice.network import network_sees
     from pbt_rl.config import Config
-    from pbt_rl.learner.build import check_network, network_sees
+    from pbt_rl.learner.build import check_network
     from pbt_rl.recipes import composed
 
     given = {"env": command.env, "env_option": command.env_option}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
@@ -44,7 +44,7 @@ class Later:
         for fd in here:
             os.set_inheritable(fd, False)
         mapped = dict(zip(begun.fds, here, strict=True))
-        return begun.setup.with_descriptors(mapped)
+        return _renumbered(begun.setup, mapped)
 
 
 class Waiting(Child[SendT, ReceiveT]):
@@ -54,7 +54,7 @@ class Waiting(Child[SendT, ReceiveT]):
         super().__init__(module, module, Later(), ())
 
     def begin(self, label: str, setup: object, fds: Sequence[int], log: Path | None) -> None:
-        """Tell it what a `Child` is told at its start. The setup has `with_descriptors`."""
+        """Tell it what a `Child` is told at its start. The setup has descriptors in fields `..._fd` and `..._fds`."""
         self.label, self._log = label, log
         with contextlib.suppress(OSError):  # it has ended already: the sentinel shows it
             self._line.send(f"{label}\n{'' if log is None else log.absolute()}".encode())
@@ -68,6 +68,18 @@ class Waiting(Child[SendT, ReceiveT]):
         if self.label == self.module and self._line.fileno() >= 0:
             self.kill()
             self.end(0)
+
+
+def _renumbered(setup: Any, numbers: Mapping[int, int]) -> Any:
+    """Return a setup with other numbers for its descriptors: number there -> number here."""
+
+    def here(fd: int) -> int:
+        return numbers.get(fd, fd)
+
+    names = [f.name for f in fields(setup)]
+    single = {name: here(getattr(setup, name)) for name in names if name.endswith("_fd")}
+    several = {name: tuple(map(here, getattr(setup, name))) for name in names if name.endswith("_fds")}
+    return replace(setup, **single, **several)
 
 
 def _parts(fds: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +61,11 @@ class Acceleration:
 
     def close(self) -> None:
         """Release what would outlast the learner."""
+
+
+def contention() -> Callable[[], bool] | None:
+    """Return what knows whether more threads want cores than there are (`CONTENDED`), made in the thread that acts."""
+    return next((load_object(path)() for path in offered("pbt_rl", "CONTENDED")), None)
 
 
 def acceleration() -> Acceleration:

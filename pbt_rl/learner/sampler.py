@@ -86,10 +86,11 @@ class Sampler:
         *,
         on_policy: bool,
         frames: NDArray[np.int64] | None = None,
-        contended: Callable[[], bool] = lambda: False,
+        contended: Callable[[], bool] | None = None,
     ) -> None:
         self._pack, self._shared, self._spec = pack, shared, spec
-        self._contended = contended if len({wake_fd for _, wake_fd in boxes}) > 1 else lambda: False
+        several = len({wake_fd for _, wake_fd in boxes}) > 1
+        self._contended = contended if several and contended is not None else lambda: False
         self.distribution, self._steps, self._on_policy = distribution, rollout_steps, on_policy
         self.generator = torch.Generator(pack.device).manual_seed(seed)
         self._weights_epoch = shared.pack.weights_epoch.copy()

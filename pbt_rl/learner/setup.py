@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pbt_rl.algos.pack import Packing
@@ -17,7 +17,7 @@ from pbt_rl.wire.store import ArrayLayout
 
 @dataclass(frozen=True)
 class LearnerSetup:
-    """The first message to a learner. Descriptors are inherited."""
+    """The first message to a learner. Descriptors, in the fields `..._fd` and `..._fds`, are inherited."""
 
     config: Config
     spec: EnvSpec
@@ -49,19 +49,3 @@ class LearnerSetup:
         """Return all descriptors, for the process to inherit."""
         single = (self.ready_fd, self.shaping_fd, self.heartbeat_fd, self.pool_fd)
         return sorted({fd for fd in (*self.mailbox_fds, *self.wake_fds, *single) if fd >= 0})
-
-    def with_descriptors(self, numbers: Mapping[int, int]) -> LearnerSetup:
-        """Return the setup with other numbers for the descriptors: number there -> number here."""
-
-        def here(fd: int) -> int:
-            return numbers.get(fd, fd)
-
-        return replace(
-            self,
-            mailbox_fds=tuple(map(here, self.mailbox_fds)),
-            wake_fds=tuple(map(here, self.wake_fds)),
-            ready_fd=here(self.ready_fd),
-            shaping_fd=here(self.shaping_fd),
-            heartbeat_fd=here(self.heartbeat_fd),
-            pool_fd=here(self.pool_fd),
-        )

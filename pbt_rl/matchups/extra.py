@@ -14,6 +14,8 @@ CHECKS = "pbt_rl.matchups.run:check"
 """See `run.resolved.ResolvedRun`."""
 OPPONENTS = "pbt_rl.matchups.run:BetweenMembers"
 """See `run.opponents.Opponents`."""
+MATCHUP_TABLE = "pbt_rl.matchups.table:MatchupTable"
+"""See `wire.tables`."""
 AGAINST = "pbt_rl.matchups.against"
 """Module with `evaluate_against`."""
 

@@ -17,10 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from math import fsum
+from typing import Literal
 
 from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import StateKey
 
+Objective = Literal["return", "win-rate", "elo"]
+RECENT_GAMES = 100
 START = 1000.0
 SCALE = 400.0
 FORGET = 0.98
@@ -39,27 +43,63 @@ def expected(own: float, other: float) -> float:
 
 @dataclass(eq=False)
 class Ratings:
-    """Ratings and pair results of all members. members: their number. k: the most points by which a game moves one."""
+    """Ratings and pair results of all members (`population.RatesGames`).
+
+    members: their number. k: the most points by which a game moves one. objective: that members are judged by.
+    """
 
     members: int
     k: float
+    objective: Objective = "return"
     elo: list[float] = field(init=False)
     games: list[int] = field(init=False)
     """Rated games of the present weights."""
     _won: list[list[float]] = field(init=False)
     _played: list[list[float]] = field(init=False)
     _remembered: dict[StateKey, float] = field(default_factory=dict, init=False)
+    _scores: list[list[float]] = field(init=False)
+    """Of the last games of each member against others, in its present generation."""
+    _shown: dict[int, float] = field(default_factory=dict, init=False)
+    """Member -> its rating after its last game."""
 
     def __post_init__(self) -> None:
         self.elo, self.games = [START] * self.members, [0] * self.members
+        self._scores = [[] for _ in range(self.members)]
         self._won, self._played = ([[0.0] * self.members for _ in range(self.members)] for _ in range(2))
 
     def restored(self) -> None:
         """Check that everything is there for every member. Raises ValueError."""
         tables = (self._won, self._played)
-        sizes = {len(self.elo), len(self.games), *map(len, tables), *(len(row) for t in tables for row in t)}
+        each = (self.elo, self.games, self._scores, *tables, *(row for t in tables for row in t))
+        sizes = set(map(len, each))
         if sizes != {self.members}:
             raise ValueError(f"the saved ratings are not those of {self.members} members")
+
+    @property
+    def judges(self) -> bool:
+        """See RatesGames."""
+        return self.objective != "return"
+
+    @property
+    def window(self) -> int | None:
+        """See RatesGames. A rating is a mean already."""
+        return 1 if self.objective == "elo" else None
+
+    def take(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
+        """See RatesGames."""
+        rated = self.note_game(members, objectives)
+        for member, score in rated:
+            self._scores[member] = [*self._scores[member], score][-RECENT_GAMES:]
+            self._shown[member] = self.elo[member]
+        if self.objective == "return":
+            return []
+        return [(m, score if self.objective == "win-rate" else self.elo[m]) for m, score in rated]
+
+    def stats(self, member: int) -> dict[str, float]:
+        """Return the rating and the win rate of a member, as far as there are any."""
+        scores = self._scores[member]
+        found = {"win_rate": fsum(scores) / len(scores)} if scores else {}
+        return found | ({"elo": self._shown[member]} if member in self._shown else {})
 
     def note_game(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
         """Count a finished game, given per seat.
@@ -104,6 +144,8 @@ class Ratings:
         self._remembered = {key: kept.get(key, before[key[0]]) for key in remembered}
         sources: dict[int, int | None] = {}
         for change in changes:
+            if change.values is not None:
+                self._scores[change.member] = []
             if change.weights == "fresh":
                 self.elo[change.member] = START
                 sources[change.member] = None

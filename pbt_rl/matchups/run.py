@@ -16,9 +16,8 @@ from pbt_rl.matchups.options import MatchupConfig
 from pbt_rl.matchups.ratings import Ratings
 from pbt_rl.pbt.state import SHARED
 from pbt_rl.plan import PackPlan, Plan
-from pbt_rl.population.population import Judge, RatesGames
+from pbt_rl.population.population import RatesGames
 from pbt_rl.population.slots import Slots
-from pbt_rl.run.opponents import Matchups, Opponents
 
 UNKNOWN_WIN_RATE = 0.5
 
@@ -58,16 +57,13 @@ def check_seats(config: Config, seats: int, plan: Plan) -> None:
             )
 
 
-class BetweenMembers(Opponents):
+class BetweenMembers:
     """Members play each other."""
-
-    def judged_by(self, config: Config) -> Judge:
-        """See Opponents."""
-        return config.group(MatchupConfig).objective
 
     def ratings(self, config: Config) -> Ratings:
         """See Opponents."""
-        return Ratings(config.num_policies, config.group(MatchupConfig).elo_k)
+        matchup = config.group(MatchupConfig)
+        return Ratings(config.num_policies, matchup.elo_k, matchup.objective)
 
     def matchups(
         self,
@@ -78,6 +74,7 @@ class BetweenMembers(Opponents):
         ratings: RatesGames | None,
     ) -> RunMatchups:
         """See Opponents."""
+        assert ratings is None or isinstance(ratings, Ratings)
         return RunMatchups(config, packs, seats, slots, ratings)
 
 
@@ -91,14 +88,16 @@ def note(config: Config, packs: tuple[PackPlan, ...]) -> str:
 
 
 @dataclass(eq=False)
-class RunMatchups(Matchups):
-    """Matchups of a run; none if environments have one seat."""
+class RunMatchups:
+    """Matchups of a run (`run.opponents.Matchups`)."""
 
     config: InitVar[Config]
     packs: InitVar[tuple[PackPlan, ...]]
     seats: InitVar[int]
     slots: Slots = field(metadata=SHARED)
-    ratings: RatesGames | None = field(metadata=SHARED)
+    ratings: Ratings | None = field(metadata=SHARED)
+    due: bool = field(default=False, init=False)
+    """Members were compared since the last matchups."""
     _makers: tuple[Matchmaker, ...] = field(init=False)
     _present: list[list[list[list[int]]]] = field(default_factory=list, init=False)
     """The rows that are in force, [U, E, S] of each pack."""
@@ -109,7 +108,6 @@ class RunMatchups(Matchups):
         self._makers = tuple(
             Matchmaker(matchup, p.slots, p.envs_per_policy, p.units, seats, config.seed + number)
             for number, p in enumerate(packs)
-            if seats > 1
         )
 
     @property

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pbt_rl.config import Config
     from pbt_rl.run.train import Cluster
 
-
+NEEDS = ("pbt_rl.turns",)
 FIELDS = NodesOptions
 """Options of a run."""
 

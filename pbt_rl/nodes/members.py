@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pbt_rl.population.dispatch import Dispatch
-from pbt_rl.population.slots import Slots
+from pbt_rl.pbt.state import restore_state, save_state
+from pbt_rl.population.population import Population
 from pbt_rl.run.comparisons import Comparisons
+from pbt_rl.turns.dispatch import TurnDispatch
+from pbt_rl.turns.slots import TurnSlots
 
 
-def travel(slots: Slots) -> list[tuple[int, int]]:
+def travel(slots: TurnSlots) -> list[tuple[int, int]]:
     """Let members belong to another pack that has a free slot for them, after `assign`; return (member, pack).
 
     A slot that is free then has no member of its own pack that may train. The least trained move first, ties to the
@@ -32,7 +34,7 @@ def travel(slots: Slots) -> list[tuple[int, int]]:
     return moved
 
 
-def scatter(slots: Slots, pack: int) -> list[tuple[int, int]]:
+def scatter(slots: TurnSlots, pack: int) -> list[tuple[int, int]]:
     """Let the members of a pack that has no machine any more belong to packs that serve; return (member, pack).
 
     Each goes to the pack with the fewest members per slot. None if no pack serves.
@@ -48,7 +50,7 @@ def scatter(slots: Slots, pack: int) -> list[tuple[int, int]]:
     return moved
 
 
-def leave(dispatch: Dispatch, pack: int) -> list[tuple[int, int]]:
+def leave(dispatch: TurnDispatch, pack: int) -> list[tuple[int, int]]:
     """Let the members of a pack that has no machine wait in others for a slot; return (member, its pack now)."""
     resident = [member for member in dispatch.slots.members_of(pack) if member is not None]
     moved = scatter(dispatch.slots, pack)
@@ -60,10 +62,24 @@ def leave(dispatch: Dispatch, pack: int) -> list[tuple[int, int]]:
     return moved
 
 
+def play_elsewhere(population: Population, number: int, environments: int) -> None:
+    """Let a member play in so many environments from now on: other ones, of which none has ended an episode.
+
+    What is held back of the ones before is let go.
+    """
+    member = population.members[number]
+    member.ended.clear()
+    begun = save_state(member.shares) | {"_held": {}}
+    member.shares = population.shares(environments)
+    restore_state(member.shares, begun)
+
+
 class SpreadComparisons(Comparisons):
     """Compares members of packs on several machines."""
 
     ONE_CLOCK = False
+    dispatch: TurnDispatch
+    slots: TurnSlots
 
     def scatter(self, pack: int) -> None:
         """Let the members of a pack that has no machine wait in others for a slot."""
@@ -72,7 +88,7 @@ class SpreadComparisons(Comparisons):
         self.change_slots()
 
     def _note_moved(self, member: int, pack: int) -> None:
-        self._population.moved(member, self._packs[pack].environments_of_member)
+        play_elsewhere(self._population, member, self._packs[pack].environments_of_member)
         self._recorder.moved(member, pack)
 
     def _hand_over(self) -> None:

@@ -3,16 +3,49 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from pbt_rl.plan import Node
 from pbt_rl.plan.machine import number_in
 
 NODES = Path("/sys/devices/system/node")
 PCI_DEVICES = Path("/sys/bus/pci/devices")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A NUMA node: cores and GPUs that reach the same memory at full speed."""
+
+    cpus: tuple[int, ...]
+    """Numbers of the cores that this process may use."""
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Those of a machine; none if they are unknown or if there is one only."""
+
+    nodes: tuple[Node, ...] = ()
+
+    def cores_beside(self, devices: Sequence[str], actors: Sequence[int]) -> list[tuple[int, ...]]:
+        """Return the cores of the node of each device, if they are enough for the actors of all its devices."""
+        beside = [self.beside(device) for device in devices]
+        cores: list[tuple[int, ...]] = []
+        for node in beside:
+            there = sum(n for n, other in zip(actors, beside, strict=True) if other is node)
+            cores.append(node.cpus if node is not None and there <= len(node.cpus) else ())
+        return cores
+
+    def beside(self, device: str) -> Node | None:
+        """Return the node of a device such as `cuda:0`; None for the CPU and if it is unknown."""
+        kind, _, index = device.partition(":")
+        if kind != "cuda":
+            return None
+        return next((node for node in self.nodes if int(index or 0) in node.gpus), None)
 
 
 def numa_nodes(gpu_addresses: tuple[str, ...], nodes: Path, pci: Path) -> tuple[Node, ...]:
@@ -32,21 +65,21 @@ def numa_nodes(gpu_addresses: tuple[str, ...], nodes: Path, pci: Path) -> tuple[
     return tuple(found) if len(found) > 1 else ()
 
 
-def nodes_here(gpus: int) -> tuple[Node, ...]:
+def nodes_here(gpus: int) -> Nodes:
     """Return the nodes, with the GPUs beside each."""
     if not gpus or not numa_nodes((), NODES, PCI_DEVICES):
-        return ()  # GPUs are asked for their addresses only if it matters: that starts their driver
+        return Nodes()  # GPUs are asked for their addresses only if it matters: that starts their driver
     addresses = []
     for i in range(gpus):
         try:
             of: Any = torch.cuda.get_device_properties(i)
         except RuntimeError:  # counted by the driver, but not to be used: a learner says why (learner/gpu.py)
-            return ()
+            return Nodes()
         known = hasattr(of, "pci_bus_id")  # newer versions of torch have it
         addresses.append(
             f"{of.pci_domain_id:04x}:{of.pci_bus_id:02x}:{of.pci_device_id:02x}.0" if known else ""
         )
-    return numa_nodes(tuple(addresses), NODES, PCI_DEVICES)
+    return Nodes(numa_nodes(tuple(addresses), NODES, PCI_DEVICES))
 
 
 def _cpu_list(path: Path) -> set[int]:

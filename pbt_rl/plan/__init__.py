@@ -1,11 +1,10 @@
 """Plans: from a config and a machine to devices, actors, rows and threads. Pure but for `Machine.here`."""
 
 from pbt_rl.plan.layout import PackPlan, Plan, make_plan, parse_devices
-from pbt_rl.plan.machine import Machine, Node, available_cpus
+from pbt_rl.plan.machine import Machine, available_cpus
 
 __all__ = [
     "Machine",
-    "Node",
     "PackPlan",
     "Plan",
     "available_cpus",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.plan.machine import Machine
+from pbt_rl.plan.machine import Machine, any_cores
 from pbt_rl.plan.sizes import Sizing, plan_actors, share_actors
 
 
@@ -146,7 +146,8 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut 
     sizing = sizing_of(config, max(slots_of), seats, on_gpu="cpu" not in devices)
     wanted = config.actors or _wanted_actors(config, machine, devices)
     sizing, actors = _actors(config, machine, sizing, wanted, [len(m) for m in members], slots_of)
-    cores = _cores_beside(config, machine, devices, actors)
+    cores_of = any_cores if config.mode == "serial" else machine.cores_beside
+    cores = cores_of(devices, actors)
     sizes = sizing.sizes([n * config.units_per_actor for n in actors])
     packs = []
     for i, device in enumerate(devices):
@@ -224,18 +225,6 @@ def _threads(config: Config, machine: Machine, devices: Sequence[str], device: s
     if device != "cpu":
         return 1
     return max(1, (machine.cpus - machine.cpus // 2) // devices.count("cpu"))
-
-
-def _cores_beside(
-    config: Config, machine: Machine, devices: Sequence[str], actors: Sequence[int]
-) -> list[tuple[int, ...]]:
-    """Return the cores of the NUMA node of each device, if they are enough for the actors of all its devices."""
-    nodes = [None if config.mode == "serial" else machine.beside(device) for device in devices]
-    cores: list[tuple[int, ...]] = []
-    for node in nodes:
-        there = sum(n for n, other in zip(actors, nodes, strict=True) if other is node)
-        cores.append(node.cpus if node is not None and there <= len(node.cpus) else ())
-    return cores
 
 
 def check_minibatches(config: Config, pack: PackPlan) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,13 +19,13 @@ OWN_CGROUPS = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
 
 
-@dataclass(frozen=True)
-class Node:
-    """A NUMA node: cores and GPUs that reach the same memory at full speed."""
+CoresBeside = Callable[[Sequence[str], Sequence[int]], list[tuple[int, ...]]]
+"""(devices, actors of each) -> the cores that those of each device stay on; none if any core will do."""
 
-    cpus: tuple[int, ...]
-    """Numbers of the cores that this process may use."""
-    gpus: tuple[int, ...]
+
+def any_cores(devices: Sequence[str], _actors: Sequence[int]) -> list[tuple[int, ...]]:
+    """Let no device have cores of its own."""
+    return [()] * len(devices)
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ class Machine:
 
     cpus: int
     gpus: int
-    nodes: tuple[Node, ...] = ()
-    """Found by an extra; empty if unknown or if there is one only."""
+    cores_beside: CoresBeside = any_cores
+    """An extra knows which cores lie beside which GPU."""
 
     @classmethod
     def here(cls) -> Machine:
@@ -42,15 +43,8 @@ class Machine:
         import torch  # noqa: PLC0415 - only the parent and the learners may pay for it
 
         gpus = usable_gpus(torch.cuda.device_count())
-        nodes = next((found(gpus) for found in offered("pbt_rl", "NUMA_NODES")), ())
-        return cls(available_cpus(), gpus, nodes)
-
-    def beside(self, device: str) -> Node | None:
-        """Return the node of a device such as `cuda:0`; None for the CPU and if it is unknown."""
-        kind, _, index = device.partition(":")
-        if kind != "cuda":
-            return None
-        return next((node for node in self.nodes if int(index or 0) in node.gpus), None)
+        beside = next((found(gpus) for found in offered("pbt_rl", "CORES_BESIDE")), any_cores)
+        return cls(available_cpus(), gpus, beside)
 
 
 def usable_gpus(counted: int, library: str = "libcuda.so.1") -> int:

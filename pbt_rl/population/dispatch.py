@@ -6,10 +6,9 @@
                            Save of the donor, then Load of that state, else
     a remembered state     Load of that state
     fresh weights          Load of drawn ones
-    another holder         Save of the member that leaves, Load of the state of the member that enters
 
 Messages to one learner are carried out in order, so that it may load what it was told to save; another learner is told
-once the state is there. A member without a slot has a state in the store: what changes it tells no learner.
+once the state is there.
 """
 
 from __future__ import annotations
@@ -70,8 +69,6 @@ class Dispatch:
     """States of the past that are kept for the controller."""
     replacements: int = field(default=0, init=False)
     mutations: int = field(default=0, init=False)
-    unproven: set[int] = field(default_factory=set, init=False)
-    """Members without a slot with a change that is not in force anywhere yet."""
     store: Store = field(init=False, metadata=SHARED)
     """Known from `begin` on."""
     _origins: Origins = field(init=False, metadata=SHARED)
@@ -87,18 +84,15 @@ class Dispatch:
     """State -> (member, what is sent to its learner if anything, what is done) once it is there."""
     _sent: dict[int, deque[Pending]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     """Member -> what its learner has still to prove, oldest first. Decisions are proven whenever the run is saved."""
-    _parked: dict[int, Pending] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Member without a slot -> the decision that changed it, until its proof was taken."""
     _starting: dict[int, list[Key]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     """Pack -> the states that its learner starts from."""
-    _proofs: list[Applied] = field(default_factory=list, init=False, metadata=TRANSIENT)
     _copied_at: float = field(default=0.0, init=False, metadata=TRANSIENT)
 
     @property
     def busy(self) -> bool:
         """Some decision is not applied yet, or some message waits for a state."""
         decided = any(one.decided is not None for sent in self._sent.values() for one in sent)
-        return decided or bool(self._waiting or self._parked)
+        return decided or bool(self._waiting)
 
     def restored(self) -> None:
         """Check that the remembered states are of members that there are. Raises ValueError."""
@@ -287,10 +281,12 @@ class Dispatch:
         self.mutations += change.decision == "mutate"
         if change.weights != "keep":
             self._origins.follow(change, source, before)
-        if member.held is not None:
-            self._change_parked(member, change, source, decided)
-            return
-        self._save_before_change(member)
+        self._tell(member, change, source, decided)
+
+    def _tell(self, member: Member, change: Change, source: Key | None, decided: float) -> None:
+        """Tell the learner of a member what it is from now on. source: see `_source`."""
+        if member.id in self._unsaved:  # the checkpoint in progress needs it as it was
+            self._send_save(member.id, self._unsaved.pop(member.id))
         donor = change.source[0] if change.source is not None else None
         pending = Pending(decided, source)
         slot = self.slots.slot_of(member.id)
@@ -308,46 +304,6 @@ class Dispatch:
             self._post(member.id, pending, replace(load, of_slot=self.slots.slot_of(donor)))
         else:
             self._post_state(member.id, pending, load, source)
-
-    def _change_parked(self, member: Member, change: Change, source: Key | None, decided: float) -> None:
-        """Let a member without a slot be in another state."""
-        self.unproven.add(member.id)
-        self._parked[member.id] = Pending(decided, sent=time.perf_counter())
-        donor = change.source[0] if change.source is not None else None
-        proof = Applied(
-            member.id, donor, change.generation, 0.0, {}, {}, {}, donor_unchanged=True, parked=True
-        )
-        if change.weights == "fresh":
-            self._park(member, self.store.pin(member.origin.key))
-        elif source is not None and change.shrink_perturb is not None:
-            drawn = (member.id, change.generation)
-            shrunk = self.store.add_shrunk(source, change.shrink_perturb, drawn)
-            self._park(member, self.store.pin(shrunk))
-            self.store.release(shrunk)
-        elif source is not None:
-            self._park(member, self.store.pin(source))
-        if source is None:
-            self._proofs.append(proof)
-            return
-
-        def prove() -> None:
-            if change.shrink_perturb is not None and member.held is not None:
-                self.store.entry(member.held)
-            self.store.unpin(source)
-            self._proofs.append(proof)
-
-        self._when_saved(source, member.id, None, prove)
-
-    def _park(self, member: Member, key: Key) -> None:
-        former, member.held = member.held, key
-        if former is not None:
-            self.store.unpin(former)
-
-    def _save_before_change(self, member: Member) -> None:
-        """Have a member saved that is about to change, if the checkpoint in progress needs it as it is."""
-        key = self._unsaved.pop(member.id, None)
-        if key is not None:
-            self._send_save(member.id, key)
 
     # -- messages -----------------------------------------------------------------------------------------------
 
@@ -400,13 +356,10 @@ class Dispatch:
 
     def take_proofs(self) -> list[Applied]:
         """Return the proofs of what no learner was asked for."""
-        proofs, self._proofs = self._proofs, []
-        return proofs
+        return []
 
     def applied(self, proof: Applied) -> Pending:
         """Return what was applied."""
-        if proof.parked:
-            return self._parked.pop(proof.member)
         sent = self._sent[proof.member]
         pending = sent.popleft()
         if not sent:
@@ -414,25 +367,9 @@ class Dispatch:
         self._forget(pending)
         return pending
 
-    # -- slots --------------------------------------------------------------------------------------------------
-
-    def hand_over(self, pack: int, handover: Handover) -> None:
-        """Let a slot of a pack change hands: the state of the member that leaves is saved."""
-        members = self.population.members
-        if handover.leaves is not None:
-            left = members[handover.leaves]
-            key = self._save(left)
-            left.held = self.store.pin(key)
-            self.store.release(key)
-        if handover.enters is None:
-            self.send(pack, Load(handover.slot, None, 0, {}))
-            return
-        member = members[handover.enters]
-        assert member.held is not None, f"member {member.id} has no state"
-        key, member.held = member.held, None
-        pending = Pending(None, key, proves=member.id in self.unproven)
-        self.unproven.discard(member.id)
-        self._post_state(member.id, pending, self._load(handover.slot, member), key)
+    def hand_over(self) -> list[tuple[int, Handover]]:
+        """Let slots change hands where it is time; return (pack, handover). Here nobody takes turns."""
+        return []
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 

@@ -8,11 +8,11 @@ until the window is full. From then on the newest episodes count as they end, wh
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from typing import Literal, Protocol
+from types import MappingProxyType
+from typing import Protocol
 
 from pbt_rl.display.view import EXTRA, MemberView, TaskView
 from pbt_rl.pbt.changes import Change
@@ -58,12 +58,6 @@ class EqualShares:
         self._needed = min(self._needed, self.rounds)
         self._over = self._over or self._counted >= self._needed
 
-    def move(self, environments: int, rounds: int) -> None:
-        """Go on in other environments, so many. What is held back of the ones before is let go."""
-        self.environments, self.rounds = environments, rounds
-        self._held.clear()
-        self.restored()
-
     def begin(self, frames: int, episodes: int | None = None) -> None:
         """Forget everything: a generation begins, or an evaluation, with this many frames of the member.
 
@@ -107,31 +101,29 @@ class EqualShares:
 
 
 RECENT_EPISODES = 100
-Judge = Literal["return", "win-rate", "elo"]
 
 
 class RatesGames(Protocol):
-    """Rates the games between members."""
+    """Rates the games between members, and may judge members by them. A part with a state (`pbt.state`)."""
 
     @property
-    def elo(self) -> Sequence[float]:
-        """Rating of each member."""
+    def judges(self) -> bool:
+        """Games make the objective of a member, not returns."""
 
     @property
-    def games(self) -> Sequence[int]:
-        """Rated games of each member's present weights."""
+    def window(self) -> int | None:
+        """Objectives that make a full window, if it judges; None: as many as of returns."""
 
-    def note_game(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
-        """Count a finished game, given per seat; return (member, mean score against the others), seat by seat."""
+    def take(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
+        """Count a finished game, given per seat; return (member, objective) of those that it judges, seat by seat."""
 
-    def win_rate(self, one: int, other: int) -> float:
-        """Return the share of recent games that a member wins against another."""
+    def stats(self, member: int) -> dict[str, float]:
+        """Return what the displays show of a member's games."""
 
     def follow(self, changes: Iterable[Change], remembered: frozenset[StateKey]) -> None:
         """Let ratings follow the weights. remembered: the states that the controller keeps from now on."""
 
 
-"""The objective that members are ranked by: see MatchupConfig."""
 NO_ORIGIN = Origin(-1, 0)
 """Of a member before the run's store is there."""
 
@@ -146,7 +138,8 @@ class Member(MemberRecord):
     shares: EqualShares = field(kw_only=True)
     """Holds episodes of the present generation back until they may count."""
     tasks: tuple[str, ...] = ()
-    judged_by: Judge = "return"
+    by_games: bool = False
+    """Its objective is of games against others (`RatesGames`)."""
     min_rounds: int = 1
     """With fewer rounds since the last change no mean is the best of an interval (`MemberReport.best`)."""
     parked: bool = False
@@ -159,8 +152,6 @@ class Member(MemberRecord):
     stats: dict[str, float] = field(default_factory=dict, init=False)
     ended: dict[int, int] = field(default_factory=dict, init=False)
     """Environments that have ended an episode of the present generation -> steps of the first one."""
-    scores: deque[float] = field(init=False)
-    """Of the last games against other members in the present generation."""
     steps: int = field(default=0, init=False, metadata=TRANSIENT)
     """Steps that it has learned from, in total."""
     updates: int = field(default=0, init=False, metadata=TRANSIENT)
@@ -175,7 +166,7 @@ class Member(MemberRecord):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.initial = dict(self.values)
-        self.recent, self.scores = deque(maxlen=RECENT_EPISODES), deque(maxlen=RECENT_EPISODES)
+        self.recent = deque(maxlen=RECENT_EPISODES)
 
     def apply(self, change: Change) -> None:
         """Take over a change. `broken` is about a generation: any new one begins unbroken, until its first report."""
@@ -185,13 +176,7 @@ class Member(MemberRecord):
         if change.values is not None:
             self.recent.clear()
             self.ended.clear()
-            self.scores.clear()
             self.broken = False
-
-    def move(self, environments: int, rounds: int) -> None:
-        """Play in so many environments from now on: other ones, of which none has ended an episode."""
-        self.ended.clear()
-        self.shares.move(environments, rounds)
 
     def note_stats(self, stats: MemberStats) -> None:
         """Take in a report of the member's learner. A member is credited with the steps that it sampled."""
@@ -220,20 +205,17 @@ class Member(MemberRecord):
         if episode.generation == self.generation:
             self.recent.append(episode)
             self.ended.setdefault(episode.environment, episode.length_steps)
-            if self.judged_by == "return" and (episode.evaluation or not self.evaluates):
+            if not self.by_games and (episode.evaluation or not self.evaluates):
                 judged = (episode.task, episode.objective, episode.raw_return)
                 self._count(self.shares.end_episode(episode.environment, judged))
+
+    def note_game(self, objective: float) -> None:
+        """Count what a game against other members was worth."""
+        self._count([(0, objective, objective)])
 
     def _count(self, episodes: list[Judged]) -> None:
         if episodes:
             self.note_objectives(episodes, self.min_rounds)
-
-    def note_game(self, score: float, elo: float) -> None:
-        """Count a game against other members: its score, and the member's rating after it."""
-        self.scores.append(score)
-        if self.judged_by != "return":
-            judged = score if self.judged_by == "win-rate" else elo
-            self._count([(0, judged, judged)])
 
     @property
     def complete(self) -> bool:
@@ -242,19 +224,17 @@ class Member(MemberRecord):
         Until then means are those of the shortest of the episodes that began since the change: where good ones are
         long, of the failures.
         """
-        return self.judged_by != "return" or len(self.ended) >= self.shares.environments
+        return self.by_games or len(self.ended) >= self.shares.environments
 
-    def view(self) -> MemberView:
-        """Return what the displays show of the member."""
-        stats = dict(self.stats)
+    def view(self, of_games: Mapping[str, float] = MappingProxyType({})) -> MemberView:
+        """Return what the displays show of the member. of_games: see `RatesGames.stats`."""
+        stats = {**self.stats, **of_games}
         if self.recent:
             for name in ("raw_return", "shaped_return", "length_steps"):
                 stats[name] = mean([getattr(e, name) for e in self.recent])
         for name in {name for episode in self.recent for name in episode.extra}:
             given = [episode.extra[name] for episode in self.recent if name in episode.extra]
             stats[f"{EXTRA}{name}"] = mean(given)
-        if self.scores:
-            stats["win_rate"] = math.fsum(self.scores) / len(self.scores)
         rounds = self.objectives.objectives()
         objective = mean(rounds) if rounds else None
         seen = {name: self.objectives.of_task(number) for number, name in enumerate(self.tasks)}
@@ -280,14 +260,13 @@ class Population:
 
     values: of the members at the start. window: an objective is the mean of at most this many episodes; with tasks
     (see EnvSpec), of this many rounds. min_rounds: with fewer rounds a member does not limit the rounds that all are
-    compared over. judged_by: the source of a member's objective. ratings: of all members, if they play games together.
+    compared over. ratings: of all members, if they play games together.
     environments: of each member; None: one each. patience_frames: see `EqualShares`.
     """
 
     values: InitVar[list[Values]]
     window: InitVar[int]
     frame_skip: int
-    judged_by: Judge = field(default="return", kw_only=True)
     ratings: RatesGames | None = field(default=None, kw_only=True)
     tasks: tuple[str, ...] = field(default=(), kw_only=True)
     task_cap: float | None = field(default=None, kw_only=True)
@@ -306,30 +285,27 @@ class Population:
     _lag_count: int = field(default=0, init=False)
 
     def __post_init__(self, values: list[Values], window: int) -> None:
-        if self.judged_by != "return":
+        judge = self.ratings if self.ratings is not None and self.ratings.judges else None
+        if judge is not None:
             self.tasks, self.task_cap = (), None
-        rounds = 1 if self.judged_by == "elo" else window  # a rating is a mean already
+        rounds = window if judge is None else judge.window or window
         self._episodes = rounds * (len(self.tasks) or 1)  # a setting, though derived
         self.members = tuple(
             Member(
                 i,
                 v,
                 ObjectiveWindow(len(self.tasks) or 1, rounds, self.task_cap),
-                shares=self._shares(i),
+                shares=self.shares(1 if self.environments is None else self.environments[i]),
                 tasks=self.tasks,
-                judged_by=self.judged_by,
+                by_games=judge is not None,
                 min_rounds=self.min_rounds,
             )
             for i, v in enumerate(values)
         )
 
-    def _shares(self, member: int) -> EqualShares:
-        environments = 1 if self.environments is None else self.environments[member]
+    def shares(self, environments: int) -> EqualShares:
+        """Return those of a member that plays in so many environments, without any episode."""
         return EqualShares(environments, -(-self._episodes // environments), self.patience_frames)
-
-    def moved(self, member: int, environments: int) -> None:
-        """Note that a member belongs to another pack, where it plays in so many environments."""
-        self.members[member].move(environments, -(-self._episodes // environments))
 
     def apply(self, changes: Sequence[Change], remembered: frozenset[StateKey]) -> None:
         """Take over the changes of one comparison: members and ratings. All hold at once.
@@ -369,8 +345,8 @@ class Population:
         )
         if self.ratings is None or not present:
             return
-        for member, score in self.ratings.note_game(game.members, game.objectives):
-            self.members[member].note_game(score, self.ratings.elo[member])
+        for member, objective in self.ratings.take(game.members, game.objectives):
+            self.members[member].note_game(objective)
 
     @property
     def generations(self) -> dict[int, int]:
@@ -425,8 +401,4 @@ class Population:
 
     def views(self) -> list[MemberView]:
         """Return what the displays show, in order of id."""
-        if self.ratings is not None:
-            for member, elo, games in zip(self.members, self.ratings.elo, self.ratings.games, strict=True):
-                if games:
-                    member.stats["elo"] = elo
-        return [m.view() for m in self.members]
+        return [m.view({} if self.ratings is None else self.ratings.stats(m.id)) for m in self.members]

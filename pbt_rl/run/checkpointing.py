@@ -190,7 +190,8 @@ class Checkpointing:
         if current.kept:
             current.frames = current.frames // self._every_frames * self._every_frames
             self._next_frames = current.frames + self._every_frames
-        current.evaluates = self.games.take(self._population.least_frames)
+        frames = self._population.least_frames
+        current.evaluates = self.games.due(frames) and self.games.take(frames)
         current.all_frames = self._population.frames
         self._asked = False
         self.start()

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.display.terminal import in_words
+from pbt_rl.extras import load_object, offered
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Controller, Decision
 from pbt_rl.pbt.rules import READY_RULES
@@ -64,14 +65,9 @@ class ReplacementTimes:
 
 
 def make_slots(resolved: ResolvedRun, population: Population) -> Slots:
-    """Return the slots of all packs. In a search nobody's time in one is limited."""
-    config = resolved.config
-    return Slots(
-        resolved.plan.packs,
-        population,
-        None if config.searches else config.slot_frames,
-        None if config.searches else config.train_for_frames,
-    )
+    """Return the slots of all packs, as an extra's `SLOTS` has them."""
+    made = (make(resolved, population) for make in offered("pbt_rl", "SLOTS"))
+    return next(made, None) or Slots(resolved.plan.packs, population)
 
 
 class Comparisons:
@@ -105,10 +101,15 @@ class Comparisons:
         self._packs = resolved.plan.packs
         self._at_once = config.mode == "serial"
         """Nobody goes on before a report is answered."""
-        self.dispatch = Dispatch(population, self.slots, self._send)
-        self.matchups = opponents().matchups(
-            config, resolved.plan.packs, resolved.spec.seats, self.slots, population.ratings
+        dispatch = next(map(load_object, offered("pbt_rl", "DISPATCH")), Dispatch)
+        self.dispatch: Dispatch = dispatch(population, self.slots, self._send)
+        own, spec = opponents(resolved.spec), resolved.spec
+        self.matchups = (
+            None
+            if own is None
+            else own.matchups(config, resolved.plan.packs, spec.seats, self.slots, population.ratings)
         )
+        """None if environments have one seat."""
         self.replacement_times = ReplacementTimes()
         self._reported: list[int] = []
         """Packs of the reports since the last look."""
@@ -126,7 +127,7 @@ class Comparisons:
 
     def first_matchups(self) -> list[NDArray[np.int64]]:
         """Return the matchups that the fleet starts with, rows [U, E, S] of each pack, and record them."""
-        matchups = self.matchups.first()
+        matchups = [] if self.matchups is None else self.matchups.first()
         for pack, row_UES in enumerate(matchups):
             self._record_matchup(pack, 1, row_UES)
         return matchups
@@ -156,7 +157,8 @@ class Comparisons:
         if decisions:
             self._recorder.decided(report, decisions)
             self.enact(decisions)
-            self.matchups.due = True
+            if self.matchups is not None:
+                self.matchups.due = True
         self.change_slots()
         return bool(decisions)
 
@@ -241,15 +243,15 @@ class Comparisons:
         if self.slots.held_back:
             return
         self._hand_over()
-        if self.matchups.due and self._fleet is not None:
+        if self.matchups is not None and self.matchups.due and self._fleet is not None:
             for pack, row_UES in enumerate(self.matchups.make_again()):
                 self._record_matchup(pack, self._fleet.set_matchup(pack, row_UES), row_UES)
 
     def _hand_over(self) -> None:
-        for pack, handover in self.slots.assign():
-            self.dispatch.hand_over(pack, handover)
+        for pack, handover in self.dispatch.hand_over():
             self._recorder.slot_changed(pack, handover)
 
     def _record_matchup(self, pack: int, matchup_version: int, row_UES: NDArray[np.int64]) -> None:
+        assert self.matchups is not None
         games = self.matchups.games(pack, row_UES)
         self._recorder.matchup(pack, matchup_version, games, self.slots.members_of(pack))

@@ -23,7 +23,7 @@ from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS, Mailbox
 from pbt_rl.wire.messages import Load
 from pbt_rl.wire.polling import Heartbeat
 from pbt_rl.wire.store import ArrayLayout, Counts, StatePool, anonymous_memory, layout_of
-from pbt_rl.wire.tables import MatchupTable, ShapingTable
+from pbt_rl.wire.tables import ShapingTable, matchup_table
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class PackMemory:
     shaping_fd: int
     heartbeat_fd: int
     ready_fd: int
-    matchup: MatchupTable | None
-    """None if environments have one seat."""
+    matchup: Any
+    """The table of matchups; None if environments have one seat."""
 
 
 class Memory:
@@ -138,11 +138,8 @@ class Memory:
         self.heartbeats.append(Heartbeat(heartbeat_fd))
         matchup = None
         if row_UES is not None:
-            units, environments, seats = row_UES.shape
-            shape = (units, environments, seats)
-            matchup = MatchupTable.map(
-                shape, self._own(anonymous_memory(MatchupTable.size(shape), "matchup"))
-            )
+            size = matchup_table().size(row_UES.shape)
+            matchup = matchup_table().map(row_UES.shape, self._own(anonymous_memory(size, "matchup")))
             matchup.write(row_UES)
         return PackMemory(shaping_fd, heartbeat_fd, self._eventfd(), matchup)
 
@@ -245,7 +242,8 @@ class Memory:
         """See Fleet."""
         table = self._packs[pack].matchup
         assert table is not None, "environments of one seat have no matchups"
-        return table.write(row_UES)
+        version: int = table.write(row_UES)
+        return version
 
     def close(self) -> None:
         """Close every descriptor; memory goes with its last mapping. Safe to call twice."""

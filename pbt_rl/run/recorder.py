@@ -44,11 +44,11 @@ PROGRESS_FIELDS = ("member", "generation", "frames", "objective", "episodes", "c
 class Recorder:
     """Writes down what happens in a run; it decides nothing. Use it from one thread.
 
-    Every journal line carries the population's clock. callbacks: are told what is recorded.
+    Every journal line carries the population's clock. callbacks: are told what is recorded, if there are any.
     """
 
     def __init__(
-        self, resolved: ResolvedRun, folder: RunFolder, population: Population, callbacks: Callbacks
+        self, resolved: ResolvedRun, folder: RunFolder, population: Population, callbacks: Callbacks | None
     ) -> None:
         self._resolved, self._folder, self._population = resolved, folder, population
         self._callbacks = callbacks
@@ -173,7 +173,8 @@ class Recorder:
             d.member: (d.reason, c.decision == "restart") for d, c in zip(decisions, made, strict=True)
         }
         self._tensorboard.request_figures()
-        self._callbacks.decided(report, decisions)
+        if self._callbacks is not None:
+            self._callbacks.decided(report, decisions)
 
     def applied(self, proof: Applied, milliseconds: Mapping[str, float]) -> None:
         """Record that a decision is in force.
@@ -232,7 +233,8 @@ class Recorder:
         self._saved = True
         facts = {name: getattr(written, name) for name in ("number", "members", "bytes", "seconds", "kept")}
         self._write("checkpoint", at_frames=written.frames, **facts)
-        self._callbacks.saved(written)
+        if self._callbacks is not None:
+            self._callbacks.saved(written)
 
     @property
     def evaluated_frames(self) -> int:
@@ -267,13 +269,17 @@ class Recorder:
 
     def show(self, view: RunView) -> None:
         """Show the population as it is now."""
-        view = self._callbacks.report(replace(view, evaluation=self._evaluation))
+        view = self._as_shown(view)
         self._shown = view
         self._terminal.update(view)
         self._tensorboard.update(view)
         for sink in self._sinks:
             sink.update(view)
         self._warn(view)
+
+    def _as_shown(self, view: RunView) -> RunView:
+        view = replace(view, evaluation=self._evaluation)
+        return view if self._callbacks is None else self._callbacks.report(view)
 
     def _warn(self, view: RunView) -> None:
         """Keep for the summary what goes wrong unseen."""
@@ -312,7 +318,7 @@ class Recorder:
         patient: whether to wait for figures and sinks, for seconds. saved_at_frames: of the last checkpoint.
         """
         self._terminal.stop()
-        view = self._callbacks.report(replace(view, evaluation=self._evaluation))
+        view = self._as_shown(view)
         self._warn(view)
         self._unwritten.update(member.id for member in self._population.members)
         self._write_small_files(last=True)

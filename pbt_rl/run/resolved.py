@@ -93,11 +93,12 @@ class ResolvedRun:
         options = config.env_options
         with environment_code(config.env):
             spec = probe(config.env, options)
+        opponents(spec)
         require(
-            spec.seats == 1 or bool(offered("pbt_rl", "OPPONENTS")),
-            "env",
-            config.env,
-            "it has several agents, and no extra of this copy says who plays whom",
+            not 0 < config.slots < config.members or bool(offered("pbt_rl", "SLOTS")),
+            "slots",
+            config.slots,
+            "no extra of this copy lets members take turns: leave it out",
         )
         own = simulators(spec)
         plan = make_plan(config, machine, spec.seats, None if own is None else own.lay_out)
@@ -117,13 +118,12 @@ class ResolvedRun:
 
     def population(self, initial: list[Values]) -> Population:
         """Build the population of this run, before any report. initial: the values of its members."""
-        config, spec = self.config, self.spec
+        config, spec, own = self.config, self.spec, opponents(self.spec)
         return Population(
             initial,
             config.pbt.objective_episodes,
             spec.frame_skip,
-            judged_by=opponents().judged_by(config),
-            ratings=opponents().ratings(config) if spec.seats > 1 else None,
+            ratings=None if own is None else own.ratings(config),
             tasks=spec.tasks,
             task_cap=spec.task_cap,
             min_rounds=config.pbt.min_episodes,

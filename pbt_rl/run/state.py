@@ -22,7 +22,7 @@ from pbt_rl.population.population import Population
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.throughput import Spent, Throughput
 
-FORMAT = 4
+FORMAT = 5
 """Rises whenever a state of before could not be restored."""
 FORMS: Mapping[str, type] = {
     "format": int,
@@ -51,8 +51,8 @@ def run_state(
         "dispatch": save_state(comparisons.dispatch),
         "slots_plan": slots.plan,
         "slots": save_state(slots),
-        "matchups_plan": matchups.plan,
-        "matchups": save_state(matchups),
+        "matchups_plan": [] if matchups is None else matchups.plan,
+        "matchups": {} if matchups is None else save_state(matchups),
         "times": save_state(comparisons.replacement_times),
         "spent": encoded(throughput.spent),
     }
@@ -85,8 +85,9 @@ def restore_run_state(
         restore_state(comparisons.slots, saved["slots"], "slots")
     else:
         comparisons.slots.begin()
-    if saved["matchups_plan"] == comparisons.matchups.plan:
-        restore_state(comparisons.matchups, saved["matchups"], "matchups")
+    matchups = comparisons.matchups
+    if matchups is not None and saved["matchups_plan"] == matchups.plan:
+        restore_state(matchups, saved["matchups"], "matchups")
     restore_state(comparisons.replacement_times, saved["times"], "times")
     throughput.resume(decoded(Spent, saved["spent"], "spent"))
     return same_plan

@@ -101,7 +101,6 @@ class Supervisor:
         fleet: StartsFleet | None = None,
     ) -> None:
         self._first = first
-        self._callbacks = callbacks or Callbacks()
         self._starts_fleet = fleet or (InlineFleet if resolved.config.mode == "serial" else ProcessFleet)
         self._resolved, self._config, self._continued = resolved, resolved.config, continued
         self._claim, folder = claim, claim.folder
@@ -114,9 +113,9 @@ class Supervisor:
                     self._config, resolved.table, self._config.seed, controller_state(state)
                 )
         self._throughput = Throughput()
-        self._recorder = Recorder(resolved, folder, self._population, self._callbacks)
+        self._recorder = Recorder(resolved, folder, self._population, callbacks)
         slots = make_slots(resolved, self._population)
-        self._end = RunEnd(self._config, self._population, slots, self._throughput, self._callbacks)
+        self._end = RunEnd(self._config, self._population, slots, self._throughput, callbacks)
         self._comparisons = self.COMPARISONS(
             resolved,
             self._population,

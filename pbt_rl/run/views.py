@@ -9,7 +9,6 @@ from pbt_rl.display.terminal import counted
 from pbt_rl.display.view import MemberView, RunView
 from pbt_rl.envs.registry import begins
 from pbt_rl.extras import offered
-from pbt_rl.learner.build import network_sees
 from pbt_rl.learner.simulators import simulators
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.plan import PackPlan
@@ -151,7 +150,7 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
             f"({pack.envs_per_policy} per policy); batch {steps} steps per policy{wanted}; "
             f"{counted(pack.threads, 'thread')}"
         )
-    lines += [*network_sees(config, spec), *(f"note: {note}" for note in spec.notes)]
+    lines += [f"note: {note}" for note in spec.notes]
     return [*lines, *(note for notes in offered("pbt_rl", "PLAN_NOTES") for note in notes(resolved))]
 
 

@@ -25,7 +25,6 @@ from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import ObjectiveWindow
 from pbt_rl.pbt.records import Whole, converted
 from pbt_rl.pbt.state import save_state
-from pbt_rl.population.slots import SlotAssigner
 from pbt_rl.python.stopping import Stop
 from pbt_rl.tune.progress import Progress, Screen
 from pbt_rl.tune.result import Result
@@ -33,6 +32,7 @@ from pbt_rl.tune.saving import JOURNAL, RunState, alone
 from pbt_rl.tune.space import FRACTION, Rules, Space, choices_of, needs, space_controller, table_of, whole
 from pbt_rl.tune.training import Training
 from pbt_rl.tune.workers import LocalPool, Member, ProcessPool
+from pbt_rl.turns.slots import SlotAssigner
 
 if TYPE_CHECKING:
     from pbt_rl.record.journal import Journal

@@ -17,7 +17,7 @@ from pbt_rl.pbt.decisions import Controller, Decision, PopulationReport
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import ObjectiveWindow
-from pbt_rl.population.slots import Candidate, SlotAssigner
+from pbt_rl.turns.slots import Candidate, SlotAssigner
 
 Model = Callable[[int, int, Values, Random], float]
 """(member, frames that its weights were trained on, values, generator) -> a speed or a score."""

@@ -15,12 +15,12 @@ from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.state import restore_state, save_state
-from pbt_rl.population.slots import Candidate, SlotAssigner
 from pbt_rl.tune.nested import decode
 from pbt_rl.tune.progress import MemberProgress, Progress
 from pbt_rl.tune.result import Evaluation, Outcome, Result
 from pbt_rl.tune.saving import RunState
 from pbt_rl.tune.workers import Failure, Load, Make, Pool, Save, Task, Train
+from pbt_rl.turns.slots import Candidate, SlotAssigner
 
 if TYPE_CHECKING:
     from pbt_rl.record.journal import Journal

@@ -15,7 +15,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
@@ -25,7 +25,6 @@ import numpy as np
 from pbt_rl.envs.base import (
     EnvSetupError,
     EnvSpec,
-    Grows,
     SavesState,
     Seated,
     Unit,
@@ -34,11 +33,12 @@ from pbt_rl.envs.base import (
 )
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.registry import EnvOptions, make_unit
+from pbt_rl.extras import load_object, offered
 from pbt_rl.procs.child import begin_child, send_failure
 from pbt_rl.wire.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
 from pbt_rl.wire.messages import Remarked
 from pbt_rl.wire.polling import AdaptivePoller
-from pbt_rl.wire.tables import MatchupTable, ShapingTable
+from pbt_rl.wire.tables import ShapingTable, matchup_table
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class ActorSetup:
     warm_up_steps: tuple[int, ...]
     """One per unit: random steps that it takes before its first step counts."""
     matchup_fd: int = -1
-    """Of the MatchupTable of environments of several seats; -1 for others."""
+    """Of the table of matchups of environments of several seats; -1 for others."""
     matchup_shape: tuple[int, int, int] = (0, 0, 0)
     first_unit: int = 0
     """Number of the actor's first unit among those of the pack."""
@@ -73,7 +73,7 @@ class ActorSetup:
     cores: tuple[int, ...] = ()
     """Cores that the process stays on; empty: any."""
     grows: bool = False
-    """Units may begin without all their rows, which are then made while the run goes on (see `Grows`)."""
+    """Units may begin without all their rows, which are then made while the run goes on (see `BesideSteps`)."""
 
     @property
     def rows(self) -> int:
@@ -87,12 +87,6 @@ class ActorSetup:
         return [*self.mailbox_fds, self.shaping_fd, self.wake_fd, self.ready_fd, *matchup]
 
 
-STEPS_AT_FIRST_SECONDS = 2.5
-"""Time for steps, from the learner's first answer on, before missing rows are made: enough for the first batch of a
-small population. A learner that takes longer to start is not waited for."""
-STEPS_OF_A_PART, STEPS_OF_A_WHOLE = 0.25, 1.0
-"""Time for steps as a share of that for making missing rows: of a unit that lacks rows itself, most of whose steps
-count for nothing but cost the learner as much; of a whole one, while rows of the next are made."""
 UNCOUNTED_VERSION = -1
 """Shaping version of episodes that begin while a unit plays at random: it counts for no member."""
 
@@ -148,16 +142,6 @@ class UnitRunner:
         self._started = False
         self._clock = cpu_clock(unit)
 
-    @property
-    def growing(self) -> bool:
-        """Whether rows of the unit are missing."""
-        return isinstance(self._unit, Grows) and self._unit.grows
-
-    def grow(self) -> None:
-        """Make some of the missing rows."""
-        assert isinstance(self._unit, Grows)
-        self._unit.grow()
-
     def advance(self) -> bool:
         """Take one step if it is the actor's turn; return whether it was."""
         if self._box.learner_has_turn:
@@ -207,6 +191,29 @@ def _print_warning(text: str) -> None:
     print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
+class BesideSteps:
+    """What an actor does besides stepping its units: nothing. An extra's `BESIDE_STEPS` makes missing rows."""
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        """units: of the actor, in order."""
+
+    @property
+    def waits_seconds(self) -> float | None:
+        """How long it can wait; None for ever."""
+        return None
+
+    def steps(self, number: int) -> bool:  # noqa: ARG002 - others read it
+        """Whether a unit is to be stepped now."""
+        return True
+
+    def note_answer(self) -> None:
+        """Note that the learner has answered for the first time."""
+
+    def turn(self) -> bool:
+        """Do what is due; return whether anything was."""
+        return False
+
+
 class Actor:
     """The units of one actor process. In serial mode it lives in the supervisor's process instead."""
 
@@ -243,7 +250,7 @@ class Actor:
                     f"now {unit.spec}. Give it the same spaces and shaping every time"
                 )
         if setup.matchup_fd >= 0:
-            matchups = MatchupTable.map(setup.matchup_shape, setup.matchup_fd)
+            matchups = matchup_table().map(setup.matchup_shape, setup.matchup_fd)
             for number, unit in enumerate(units, start=setup.first_unit):
                 assert isinstance(unit, Seated), "units of several seats follow matchups"
                 unit.follow(functools.partial(matchups.read, number))
@@ -255,19 +262,16 @@ class Actor:
         ]
         for runner, state in zip(self._runners, setup.saved, strict=bool(setup.saved)):
             runner.restore(state)
-        self._grows_from = time.monotonic() + STEPS_AT_FIRST_SECONDS
-        """The next missing rows are made then."""
+        beside = next(map(load_object, offered("pbt_rl.envs", "BESIDE_STEPS")), BesideSteps)
+        self._beside: BesideSteps = beside(units)
 
     def save(self) -> list[dict[str, Any] | None]:
         """Return the states of the units; None for one that cannot be saved."""
         return [runner.save() for runner in self._runners]
 
     def turn(self) -> bool:
-        """Advance every unit whose turn it is; return whether there was one.
-
-        The first unit begins with some of its rows, every other one when it is whole.
-        """
-        begun = [runner for i, runner in enumerate(self._runners) if i == 0 or not runner.growing]
+        """Advance every unit whose turn it is; return whether there was one."""
+        begun = [runner for number, runner in enumerate(self._runners) if self._beside.steps(number)]
         return any([runner.advance() for runner in begun])  # noqa: C419 - each must have its turn
 
     def run(self, parent: Connection[Any, Any]) -> None:
@@ -276,35 +280,17 @@ class Actor:
         answered = False
         while True:
             busy = self.turn()
-            if self._grow() or busy:
+            if self._beside.turn() or busy:
                 continue
-            ready = answers.wait(self._patience_ms())
+            seconds = self._beside.waits_seconds
+            ready = answers.wait(None if seconds is None else 1000 * seconds)
             if parent.fileno() in ready:
                 return
             if ready:
                 os.eventfd_read(self._setup.wake_fd)
                 if not answered:
-                    answered, self._grows_from = True, time.monotonic() + STEPS_AT_FIRST_SECONDS
-
-    def _patience_ms(self) -> float | None:
-        """Return how long to wait for actions; None for ever, if no rows are missing."""
-        if not any(runner.growing for runner in self._runners):
-            return None
-        return 1000 * max(0.0, self._grows_from - time.monotonic())
-
-    def _grow(self) -> bool:
-        """Make some missing rows of a unit, if there was time for steps since the last time."""
-        began = time.monotonic()
-        if began < self._grows_from:
-            return False
-        runner = next((runner for runner in self._runners if runner.growing), None)
-        if runner is None:
-            return False
-        share = STEPS_OF_A_PART if runner is self._runners[0] else STEPS_OF_A_WHOLE
-        runner.grow()
-        now = time.monotonic()
-        self._grows_from = now + share * (now - began)
-        return True
+                    answered = True
+                    self._beside.note_answer()
 
     def close(self) -> None:
         """Release the environments. What they raise is printed."""

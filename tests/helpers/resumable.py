@@ -221,12 +221,12 @@ class Run:
         plan = make_plan(config, Machine(4, 0), seats)
         resolved = SimpleNamespace(config=config, plan=plan, spec=SimpleNamespace(seats=seats), spread=False)
         self.controller = build_controller(config, TABLE, config.seed)
+        own = opponents(resolved.spec)
         self.population = Population(
             self.controller.initial(config.num_policies),
             config.pbt.objective_episodes,
             4,
-            judged_by=opponents().judged_by(config),
-            ratings=opponents().ratings(config) if seats > 1 else None,
+            ratings=None if own is None else own.ratings(config),
             tasks=tasks,
             task_cap=50.0 if tasks else None,
             min_rounds=config.pbt.min_episodes,

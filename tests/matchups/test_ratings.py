@@ -130,7 +130,7 @@ def report(games, episodes=()):
     ("judge", "objectives"), [("return", (7.0,)), ("win-rate", (1.0, 0.5)), ("elo", None)]
 )
 def test_what_members_are_ranked_by(judge, objectives):
-    population = Population([{}, {}], 10, 1, judged_by=judge, ratings=Ratings(2, 8.0))
+    population = Population([{}, {}], 10, 1, ratings=Ratings(2, 8.0, judge))
     episode = Episode(0, 0, 7.0, 7.0, 7.0, 3)
     games = [
         Game((0, 1), (0, 0), (7.0, 2.0)),
@@ -148,7 +148,7 @@ def test_what_members_are_ranked_by(judge, objectives):
 
 
 def test_a_game_begun_in_an_older_generation_does_not_count():
-    population = Population([{}, {}], 10, 1, judged_by="elo", ratings=Ratings(2, 8.0))
+    population = Population([{}, {}], 10, 1, ratings=Ratings(2, 8.0, "elo"))
     population.members[1].apply(Change(1, "mutate", 1, values={}))
     population.take("cpu", report([Game((0, 1), (0, 0), (1.0, 0.0))]))
     assert population.ratings.elo == [START, START]

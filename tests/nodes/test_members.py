@@ -3,13 +3,14 @@
 import pytest
 
 from pbt_rl.config import Config
-from pbt_rl.nodes.members import leave, scatter, travel
+from pbt_rl.nodes.members import leave, play_elsewhere, scatter, travel
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.population.population import Population
-from pbt_rl.population.slots import Slots
+from pbt_rl.turns.slots import TurnSlots
 from tests.helpers.resumable import ENVIRONMENTS, Run, small_config
+from tests.population.test_complete import episode, report
 from tests.population.test_dispatch import Desk
-from tests.population.test_slots import Table
+from tests.turns.test_slots import Table
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def test_members_of_a_lost_pack_go_to_those_that_serve(travellers):
 
 def test_they_spread_over_the_packs_with_the_fewest_members_per_slot():
     plan = make_plan(Config("toy/x", num_policies=8, devices="cpu,cpu,cpu,cpu"), Machine(8, 0))
-    slots = Slots(plan.packs, Population([{}] * 8, 10, 1), 100, 1000)
+    slots = TurnSlots(plan.packs, Population([{}] * 8, 10, 1), 100, 1000)
     slots.serving |= {0, 1, 2}
     assert scatter(slots, 3) == [(3, 0), (7, 1)]
 
@@ -78,7 +79,7 @@ def test_a_member_that_waits_takes_a_slot_that_is_free_elsewhere():
 
 
 def test_members_of_a_pack_without_a_machine_wait_in_others():
-    desk = Desk()
+    desk = Desk(slots=2)
     desk.train(2)
     desk.checkpoint()
     desk.slots.serving.discard(0)
@@ -94,5 +95,18 @@ def test_members_of_a_pack_without_a_machine_wait_in_others():
 def test_a_member_that_moves_to_another_pack_plays_in_as_many_environments_as_others_there():
     run = Run(small_config(run={"num_policies": 5, "devices": "cpu,cpu"}))
     pack = make_plan(run.config, Machine(4, 0)).packs[1]
-    run.population.moved(0, pack.environments_of_member)
+    play_elsewhere(run.population, 0, pack.environments_of_member)
     assert run.population.members[0].shares.environments == pack.units * pack.envs_per_policy != ENVIRONMENTS
+
+
+@pytest.mark.parametrize("before", [6, 3])
+def test_a_member_that_moves_is_complete_once_its_new_environments_are(before):
+    p = Population([{"a": 1.0}] * 2, 8, 1, environments={0: before, 1: 4})
+    p.take("a", report(episode(0, 5), episode(before - 1, 7)))
+    play_elsewhere(p, 0, 4)
+    p.take("b", report(*(episode(row, 9) for row in (0, 1, 2))))
+    assert p.report().members[0].objectives == ()
+    assert not p.views()[0].complete
+    p.take("b", report(episode(3, 9)))
+    assert p.report().members[0].episodes >= 4
+    assert p.views()[0].complete

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pbt_rl.numa.nodes import numa_nodes
-from pbt_rl.plan import Machine, Node
+from pbt_rl.config import Config
+from pbt_rl.numa.nodes import Node, Nodes, numa_nodes
+from pbt_rl.plan import Machine, make_plan
 
 
 @pytest.fixture
@@ -28,8 +29,7 @@ def test_nodes_have_the_usable_cores_and_the_gpus_beside_them(two_nodes):
     addresses = ("0000:3b:00.0", "0000:5e:00.0", "0000:86:00.0", "0000:ff:00.0")
     nodes = numa_nodes(addresses, two_nodes, two_nodes)
     assert nodes == (Node((0, 1, 4, 5), (1,)), Node((2, 3, 6), (0,)))
-    machine = Machine(7, 4, nodes)
-    assert [machine.beside(d) for d in ("cuda:0", "cuda:1", "cuda:2", "cpu")] == [
+    assert [Nodes(nodes).beside(d) for d in ("cuda:0", "cuda:1", "cuda:2", "cpu")] == [
         nodes[1],
         nodes[0],
         None,
@@ -49,11 +49,32 @@ def test_addresses_of_gpus_are_those_of_the_kernel(two_nodes, monkeypatch):
     monkeypatch.setattr("pbt_rl.numa.nodes.PCI_DEVICES", two_nodes)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties[index])
-    assert [node.gpus for node in Machine.here().nodes] == [(1,), (0,)]
+    here = Machine.here()
+    assert [here.cores_beside([device], [1]) for device in ("cuda:0", "cuda:1")] == [
+        [(2, 3, 6)],
+        [(0, 1, 4, 5)],
+    ]
 
     def too_old(_index):
         raise RuntimeError("The NVIDIA driver on your system is too old")
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", too_old)
     here = Machine.here()
-    assert (here.gpus, here.nodes) == (2, ()), "a learner says what is wrong with its GPU, in one line"
+    assert (here.gpus, here.cores_beside(["cuda:0"], [1])) == (2, [()]), (
+        "a learner says what is wrong with its GPU, in one line"
+    )
+
+
+def planned(policies, machine, **options):
+    return make_plan(Config("toy/x", num_policies=policies, **options), machine)
+
+
+def test_actors_stay_beside_their_gpu_if_the_cores_there_are_enough():
+    left, right = Node(tuple(range(8)), (0, 1)), Node(tuple(range(8, 16)), (2,))
+    beside = Nodes((left, right)).cores_beside
+    plan = planned(3, Machine(16, 3, beside), actors=12)
+    assert [p.cores for p in plan.packs] == [left.cpus, left.cpus, right.cpus]
+    one = planned(1, Machine(16, 1, beside))
+    assert [p.cores for p in one.packs] == [()], "16 actors do not fit on half of the cores"
+    assert planned(3, Machine(16, 3, beside), devices="cpu").packs[0].cores == ()
+    assert [p.cores for p in planned(1, Machine(16, 1, beside), mode="serial").packs] == [()]

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from pbt_rl.config import Config, LearnerConfig
-from pbt_rl.plan import Machine, Node, make_plan
+from pbt_rl.plan import Machine, make_plan
 from pbt_rl.plan.sizes import (
     ENOUGH_ACTORS,
     EVEN,
@@ -150,15 +150,3 @@ def test_actors_are_shared_in_proportion():
     assert share_actors(9, [2, 1]) == [6, 3]
     assert share_actors(3, [5, 5, 1]) == [1, 1, 1]
     assert share_actors(15, [2, 2, 1, 1]) == [5, 5, 3, 2]
-
-
-# -- NUMA nodes ---------------------------------------------------------------------------------------------
-
-
-def test_actors_stay_beside_their_gpu_if_the_cores_there_are_enough():
-    left, right = Node(tuple(range(8)), (0, 1)), Node(tuple(range(8, 16)), (2,))
-    plan = make_plan(config(3, actors=12), Machine(16, 3, (left, right)))
-    assert [p.cores for p in plan.packs] == [left.cpus, left.cpus, right.cpus]
-    one = make_plan(config(1), Machine(16, 1, (left, right)))
-    assert [p.cores for p in one.packs] == [()], "16 actors do not fit on half of the cores"
-    assert make_plan(config(3, devices="cpu"), Machine(16, 3, (left, right))).packs[0].cores == ()

@@ -55,19 +55,6 @@ def test_each_change_begins_anew_and_rows_count_once():
     assert p.views()[0].complete
 
 
-@pytest.mark.parametrize("before", [6, 3])
-def test_a_member_that_moves_is_complete_once_its_new_environments_are(before):
-    p = Population([{"a": 1.0}] * 2, 8, 1, environments={0: before, 1: 4})
-    p.take("a", report(episode(0, 5), episode(before - 1, 7)))
-    p.moved(0, 4)
-    p.take("b", report(*(episode(row, 9) for row in (0, 1, 2))))
-    assert p.report().members[0].objectives == ()
-    assert not p.views()[0].complete
-    p.take("b", report(episode(3, 9)))
-    assert p.report().members[0].episodes >= 4
-    assert p.views()[0].complete
-
-
 def test_it_is_saved_with_the_run():
     p, again = population(), population()
     p.take("a", report(*(episode(row, 5) for row in range(ROWS))))

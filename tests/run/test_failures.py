@@ -55,7 +55,9 @@ gymnasium.register("InReset-v0", InReset)
 """
 
 
-TURNS = pytest.param(("--slots=2", "--slot-frames=500"), marks=pytest.mark.long)
+TURNS = pytest.param(
+    ("--slots=2", "--slot-frames=500"), marks=[pytest.mark.long, pytest.mark.extra("pbt_rl/turns")]
+)
 
 
 @pytest.mark.parametrize("turns", [(), TURNS], ids=["all", "turns"])
@@ -184,7 +186,7 @@ def test_a_learner_that_hangs_at_the_end_is_not_waited_for(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [(), ("--mode=sync",), ("--devices=cpu,cpu",), ("--slots=2", "--slot-frames=500")],
+    [(), ("--mode=sync",), ("--devices=cpu,cpu",), TURNS],
     ids=["async", "sync", "packs", "turns"],
 )
 def test_a_learner_that_hangs_is_replaced_and_so_is_another(tmp_path, options):

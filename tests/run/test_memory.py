@@ -16,7 +16,7 @@ from pbt_rl.wire import actor as actor_module
 from pbt_rl.wire.actor import Actor
 from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS, OBSERVATIONS
 from pbt_rl.wire.store import Counts
-from pbt_rl.wire.tables import MatchupTable, ShapingTable
+from pbt_rl.wire.tables import ShapingTable, matchup_table
 
 OPTIONS = ("--num-policies=4", "--actors=4", "--envs-per-unit=2", "--devices=cpu,cpu", "--units-per-actor=3")
 
@@ -118,12 +118,12 @@ def test_matchups_are_those_of_the_pack():
     rows = [np.arange(p.units * p.rows).reshape(p.units, -1, 2) % p.rows for p in resolved.plan.packs]
     memory = Memory(resolved, fresh(resolved), rows)
     setup = memory.actors[-1].setup
-    table = MatchupTable.map(setup.matchup_shape, setup.matchup_fd)
+    table = matchup_table().map(setup.matchup_shape, setup.matchup_fd)
     assert table.read(3)[0] == 1
     np.testing.assert_array_equal(table.rows, rows[1])
     assert memory.set_matchup(1, rows[1][::-1]) == 2
     np.testing.assert_array_equal(table.read(0)[1], rows[1][-1])
-    assert MatchupTable.map(setup.matchup_shape, memory.actors[0].setup.matchup_fd).read(0)[0] == 1
+    assert matchup_table().map(setup.matchup_shape, memory.actors[0].setup.matchup_fd).read(0)[0] == 1
     memory.close()
 
 

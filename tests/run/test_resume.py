@@ -101,7 +101,7 @@ def decisions(folder):
     "more",
     [
         pytest.param({}, id="plain"),
-        pytest.param(TURNS, id="turns", marks=pytest.mark.long),
+        pytest.param(TURNS, id="turns", marks=[pytest.mark.long, pytest.mark.extra("pbt_rl/turns")]),
         pytest.param(PACKS, id="packs", marks=pytest.mark.long),
         pytest.param(MEMORY, id="gru", marks=pytest.mark.long),
         pytest.param(OBSERVED, id="vmap", marks=pytest.mark.long),
@@ -194,6 +194,7 @@ def test_a_serial_run_that_ended_before_its_first_step_goes_on(tmp_path, monkeyp
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
     """An asynchronous run with members that take turns, killed with all its processes after some checkpoints."""
+    pytest.importorskip("pbt_rl.turns")
     cwd = tmp_path_factory.mktemp("killed")
     options = (
         *helper.ENDLESS,

@@ -168,6 +168,7 @@ def records(folder):
 @pytest.fixture(scope="module")
 def turns(tmp_path_factory):
     """Six members that take turns on three slots of two packs."""
+    pytest.importorskip("pbt_rl.turns")
     run = train(
         tmp_path_factory.mktemp("turns"),
         "toy/shaped",

@@ -79,6 +79,7 @@ def test_weights_are_finite_and_belong_to_the_best(runs):
 @pytest.fixture(scope="module")
 def turns(tmp_path_factory):
     """Four members on two slots."""
+    pytest.importorskip("pbt_rl.turns")
     out = tmp_path_factory.mktemp("turns")
     return [serial(out, name, 5, slots=2, slot_frames=300) for name in ("a", "b")]
 

@@ -18,7 +18,6 @@ from pbt_rl.plan import Machine
 from pbt_rl.procs.child import Child
 from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.actor import Actor
 from pbt_rl.wire.mailbox import ACTIONS, OBSERVATIONS
 from pbt_rl.wire.messages import Load
 
@@ -76,7 +75,7 @@ def receive(learner, rollouts, received, seconds=60):
 
 
 @pytest.mark.parametrize(("kills", "turns"), [(0, 0), (6, 0), (0, 6)])
-@pytest.mark.extra("envs/toys")
+@pytest.mark.extra("envs/toys", "pbt_rl/turns")
 def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
     options = (
         "--num-policies=5",
@@ -186,43 +185,3 @@ def test_an_actor_is_small():
                     box.publish_action(record.setup.wake_fd)
             time.sleep(0.001)
         assert psutil.Process(group.children[0].pid).memory_info().rss < 110 * 2**20
-
-
-class Growing:
-    """A unit's runner with three rows missing, each of which takes a while to make."""
-
-    def __init__(self):
-        self.missing, self.steps = 3, 0
-
-    def advance(self):
-        self.steps += 1
-        time.sleep(0.001)
-        return True
-
-    @property
-    def growing(self):
-        return self.missing > 0
-
-    def grow(self):
-        self.missing -= 1
-        time.sleep(0.05)
-
-
-def test_units_become_whole_one_after_the_other_while_steps_go_on():
-    actor = Actor.__new__(Actor)
-    first, second = Growing(), Growing()
-    actor._runners, actor._grows_from = [first, second], 0.0
-    seconds = {}
-    for growing in (first, second):
-        began = time.monotonic()
-        while growing.growing:
-            actor.turn()
-            if actor._grow():
-                assert not actor._grow(), "steps come between"
-        assert second.steps == 0, "it begins when it is whole"
-        seconds[growing] = time.monotonic() - began
-    assert first.steps > 10
-    assert seconds[second] > seconds[first]
-    actor.turn()
-    assert second.steps == 1
-    assert not actor._grow()

@@ -1,7 +1,5 @@
 import os
-import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +11,7 @@ from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.envs.pulse import AT_ONCE, ROW, all_at_once
 from pbt_rl.wire.mailbox import ACTIONS, ALIGN, HEARTBEAT_NS, OBSERVATIONS, Mailbox
 from pbt_rl.wire.store import POISON_BYTE, anonymous_memory
-from pbt_rl.wire.tables import MatchupTable, ShapingTable
+from pbt_rl.wire.tables import ShapingTable
 
 SMALL = EnvSpec("toy/x", {"obs": ArraySpec((3,), "float32")}, ActionSpec(nvec=(4,)))
 ODD = EnvSpec(
@@ -221,36 +219,3 @@ def test_a_reader_waits_while_a_row_is_written():
         writer.shaping_version[0] = 2
         writer.guard[0] += 1
         assert reading.result(10) == (2, {"bait": 2.0})
-
-
-def test_a_matchup_is_read_whole_while_it_is_written():
-    shape = (3, 40, 5)
-    fd = anonymous_memory(MatchupTable.size(shape), "test")
-    writer, reader = MatchupTable.map(shape, fd), MatchupTable.map(shape, fd)
-    writer.write(np.zeros(shape, np.int64))
-    stopping = threading.Event()
-
-    def write():
-        number = 0
-        while not stopping.is_set():
-            number += 1
-            writer.write(np.full(shape, number))
-
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(1) as pool:
-            writing = pool.submit(write)
-            seen = set()
-            deadline = time.monotonic() + 20
-            while len(seen) < 300 and time.monotonic() < deadline:
-                version, rows = reader.read(len(seen) % 3)
-                assert set(rows.ravel().tolist()) == {version - 1}, "versions count the writes"
-                seen.add(version)
-            stopping.set()
-            writing.result()
-    finally:
-        stopping.set()
-        sys.setswitchinterval(before)
-        os.close(fd)
-    assert len(seen) == 300

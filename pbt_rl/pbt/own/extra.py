@@ -6,6 +6,8 @@ from pbt_rl.pbt.own.controllers import own_controller
 from pbt_rl.pbt.own.options import OwnOptions
 from pbt_rl.pbt.own.rules import own_exploit, own_explore, refine_exploit, refine_explore
 
+NEEDS = ("pbt_rl.turns",)
+"""A controller may stop members."""
 OWN = {"controller": own_controller, "pbt.exploit": own_exploit, "pbt.explore": own_explore}
 """Option -> what returns the entry of `module:object`."""
 REFINES = (refine_exploit, refine_explore)

@@ -133,6 +133,8 @@ def _full_hyperband(options: Groups, budget_frames: int) -> int:
     return full * search.eta // (search.eta - 1) if search.restart else full
 
 
+NEEDS = ("pbt_rl.turns",)
+"""Members wait for decisions, and are stopped."""
 _OPTIONS = ("search", "pbt.min_episodes")
 _HELP = "searches over configurations that stop the bad ones (--search)."
 CONTROLLERS = {

@@ -5,7 +5,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbt_rl.population.slots import Candidate, Handover, SlotAssigner, first_holders
+from pbt_rl.population.slots import Handover
+from pbt_rl.turns.slots import Candidate, SlotAssigner, first_holders
 from tests.helpers.work import lines_run
 
 

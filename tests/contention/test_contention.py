@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from pbt_rl.learner.contention import WINDOW_SECONDS, Contention, seconds_waited
+from pbt_rl.contention.watch import WINDOW_SECONDS, Contention, seconds_waited
 
 
 class Machine:

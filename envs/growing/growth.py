@@ -1,0 +1,69 @@
+"""When an actor makes the missing rows of its units: between their steps, as long as there was time for steps, too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+STEPS_AT_FIRST_SECONDS = 2.5
+"""Time for steps, from the learner's first answer on, before missing rows are made: enough for the first batch of a
+small population. A learner that takes longer to start is not waited for."""
+STEPS_OF_A_PART, STEPS_OF_A_WHOLE = 0.25, 1.0
+"""Time for steps as a share of that for making missing rows: of a unit that lacks rows itself, most of whose steps
+count for nothing but cost the learner as much; of a whole one, while rows of the next are made."""
+
+
+@runtime_checkable
+class Grows(Protocol):
+    """A unit whose rows take long to make: it begins with some and gets the others while it runs.
+
+    A row that is not there delivers `first` in every step, so nothing of it counts.
+    """
+
+    @property
+    def grows(self) -> bool:
+        """Whether rows are missing."""
+
+    def grow(self) -> None:
+        """Between two steps: make some of them."""
+
+
+class Growth:
+    """Has the units of an actor grow (`wire.actor.BesideSteps`)."""
+
+    def __init__(self, units: Sequence[object]) -> None:
+        self._units = list(units)
+        self._from = time.monotonic() + STEPS_AT_FIRST_SECONDS
+        """The next missing rows are made then."""
+
+    @property
+    def waits_seconds(self) -> float | None:
+        """How long the actor can wait for actions; None for ever, if no rows are missing."""
+        if self._next_one() is None:
+            return None
+        return max(0.0, self._from - time.monotonic())
+
+    def steps(self, number: int) -> bool:
+        """Whether a unit is to be stepped now: the first one begins with some of its rows, others when whole."""
+        unit = self._units[number]
+        return number == 0 or not (isinstance(unit, Grows) and unit.grows)
+
+    def note_answer(self) -> None:
+        """Note that the learner has answered for the first time."""
+        self._from = time.monotonic() + STEPS_AT_FIRST_SECONDS
+
+    def turn(self) -> bool:
+        """Make some missing rows of a unit, if there was time for steps since the last time."""
+        began = time.monotonic()
+        unit = self._next_one() if began >= self._from else None
+        if unit is None:
+            return False
+        share = STEPS_OF_A_PART if unit is self._units[0] else STEPS_OF_A_WHOLE
+        unit.grow()
+        now = time.monotonic()
+        self._from = now + share * (now - began)
+        return True
+
+    def _next_one(self) -> Grows | None:
+        return next((unit for unit in self._units if isinstance(unit, Grows) and unit.grows), None)

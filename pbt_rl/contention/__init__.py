@@ -1,0 +1,1 @@
+"""Contention: where cores are rare, a turn of the sampler waits for company."""
