@@ -47,29 +47,6 @@ class Segments(NamedTuple):
         return [*self.obs.values(), *self[1:]]
 
 
-class Sequences(NamedTuple):
-    """A minibatch in its order in time, for `Algorithm.sequence_loss`, which has one policy's: without the axis G."""
-
-    obs: dict[str, Tensor]
-    """Name -> [G, T, B, ...], as the network sees it."""
-    state: Tensor
-    """[G, B, S] before the first step."""
-    first: Tensor
-    """[G, T, B], as are the others."""
-    cut: Tensor
-    """An unroll begins: see cores.py."""
-    action: Tensor
-    """[G, T, B, A]"""
-    reward: Tensor
-    terminated: Tensor
-    truncated: Tensor
-    valid: Tensor
-
-    def each(self, change: Callable[[Tensor], Tensor]) -> Sequences:
-        """Apply a function to every tensor."""
-        return Sequences({name: change(x) for name, x in self.obs.items()}, *(change(x) for x in self[1:]))
-
-
 @dataclass(frozen=True, eq=False)
 class Batch(Transitions[Tensor]):
     """Fields of [P, T(+1), B, ...] (`state`: [P, B, S]), on the device. Observations stay where they are."""

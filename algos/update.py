@@ -18,10 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .algorithm import LossInputs, Present, UpdateSettings
-from .batch import Batch, Samples, Sequences
+from .algorithm import LossInputs, OwnStep, Present, UpdateSettings
+from .batch import Batch, Samples
 from .losses import Stats
-from .models import PolicyNet
 from .observations import ObsLayout
 from .pack import Pack
 from .steps import StepLog, Stepping, Steps
@@ -188,16 +187,18 @@ class Updater:
         state = torch.where(valid.any(1).unsqueeze(-1), s.state, 0.0)
         obs = {name: layout.as_seen(s.obs[name]) for name, layout in self._layouts.items()}
         cut = unroll_begins(pack.hypers_of(span)["unroll"], s.first) if pack.state_size else None
-        if settings.algorithm.sequence_loss is not None:
-            assert cut is not None, "a loss of sequences is of a network with memory"
-            ends = (s.reward, s.terminated, s.truncated, valid)
-            return self._of_sequences(group, Sequences(obs, state, s.first, cut, s.action, *ends))
+        hypers = _read(pack, span, settings.algorithm.loss_hypers)
+        observe_returns = partial(self._observe_returns, span, valid)
+        if settings.algorithm.backward is not None:
+            assert cut is not None, "an algorithm that goes backward itself is of a network with memory"
+            seen, scale = replace(s, obs=obs, state=state, valid=valid), pack.return_scale(span)
+            return settings.algorithm.backward(
+                OwnStep(group, seen, cut, hypers, scale, observe_returns, settings)
+            )
         params, value, _ = group.forward(obs, state, s.first, cut)
         log_prob, entropy = dist.log_prob(params, s.action), dist.entropy(params)
         target, advantage = _targets(pack, span, s, settings, valid, value.detach(), log_prob.detach())
-        with self.changing:
-            pack.observe_returns(span, target, valid & self.current.tensor[span, None, None])
-
+        observe_returns(target)
         inputs = LossInputs(
             log_prob=log_prob,
             entropy=entropy,
@@ -208,41 +209,28 @@ class Updater:
             old_value=pack.normalize_value(s.value, span),
             valid=valid,
         )
-        stats = _loss(group, inputs, _read(pack, span, settings.algorithm.loss_hypers), settings)
-        return stats | self._auxiliary(group, s)
+        return _loss(group, inputs, hypers, settings) | self._auxiliary(group, s)
 
-    def _of_sequences(self, group: Group, s: Sequences) -> Stats:
-        """Go backward through the loss of an algorithm that takes sequences."""
-        pack, settings, span = self._pack, self._settings, group.span
-        loss = settings.algorithm.sequence_loss
-        assert loss is not None
-        hypers = _read(pack, span, settings.algorithm.loss_hypers)
-
-        def of_one(
-            net: PolicyNet, s: Sequences, hypers: Mapping[str, Tensor], scale: Tensor
-        ) -> tuple[Tensor, Stats, Tensor]:
-            return loss(net, s, hypers, scale, settings)
-
-        loss_G, stats, target_GTB = group.sequence_loss(of_one, s, hypers, pack.return_scale(span))
-        loss_G.sum().backward()
-        valid = (s.valid & self.current.tensor[span, None, None])[:, : target_GTB.shape[1]]
+    def _observe_returns(self, span: slice, valid_GTB: Tensor, target_GTB: Tensor) -> None:
+        """Update the statistics of returns by targets, which may be of the first steps alone."""
+        valid_GTB = (valid_GTB & self.current.tensor[span, None, None])[:, : target_GTB.shape[1]]
         with self.changing:
-            pack.observe_returns(span, target_GTB, valid)
-        return stats
+            self._pack.observe_returns(span, target_GTB, valid_GTB)
 
     def _auxiliary(self, group: Group, s: Samples) -> Stats:
         """Go backward through what the algorithm learns from its replay; adds to the gradients."""
         auxiliary = self._settings.algorithm.auxiliary
         if auxiliary is None:
             return {}
-        seen = tuple(
-            x._replace(obs={name: layout.as_seen(x.obs[name]) for name, layout in self._layouts.items()})
-            for x in s.replayed
+        layouts = self._layouts.items()
+        seen = [{name: layout.as_seen(x.obs[name]) for name, layout in layouts} for x in s.replayed]
+        segments = tuple(
+            x._replace(obs=group.normalized(obs)) for x, obs in zip(s.replayed, seen, strict=True)
         )
-        hypers = _read(self._pack, group.span, auxiliary.hypers)
-        loss_G, stats = group.auxiliary(auxiliary.loss, seen, hypers, self._pack.return_scale(group.span))
+        hypers, scale_G = _read(self._pack, group.span, auxiliary.hypers), self._pack.return_scale(group.span)
+        loss_G, stats = group.of_each(auxiliary.loss, segments, hypers, scale_G)
         loss_G.sum().backward()
-        return stats
+        return dict(stats)
 
 
 def _read(pack: Pack, span: slice, names: tuple[str, ...]) -> dict[str, Tensor]:

@@ -19,9 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .batch import Segments, Sequences
 from .layout import NetLayout, moved, point, stacked
-from .losses import Stats
 from .models import PolicyNet
 from .normalizers import Normalizers
 
@@ -140,7 +138,7 @@ class Group:
 
         cut: where gradients of a recurrent core end, see cores.py; None: at the first step.
         """
-        obs = self._normalizers.normalize_obs(self._stats, self.span, obs_GTB)
+        obs = self.normalized(obs_GTB)
         if self._alone:
             return _single(self._learning, obs, state_GBS, first_GTB, cut_GTB)
         rows = (state_GBS, first_GTB) if cut_GTB is None else (state_GBS, first_GTB, cut_GTB)
@@ -157,40 +155,19 @@ class Group:
         served: tuple[Tensor, ...] = self._acting_of_each(_outputs, obs, state_GBS, first_GTB)
         return served
 
-    def auxiliary(
-        self,
-        loss: Callable[[PolicyNet, tuple[Segments, ...], Mapping[str, Tensor], Tensor], tuple[Tensor, Stats]],
-        segments: tuple[Segments, ...],
-        hypers: dict[str, Tensor],
-        return_scale_G: Tensor,
-    ) -> tuple[Tensor, Stats]:
-        """Compute an auxiliary loss and its statistics, [G] each, with gradients, by the working weights."""
-        segments = tuple(
-            s._replace(obs=self._normalizers.normalize_obs(self._stats, self.span, s.obs)) for s in segments
-        )
-        if self._alone:
-            of_one = tuple(s.each(lambda x: x[0]) for s in segments)
-            one = {name: x[0] for name, x in hypers.items()}
-            result, stats = loss(self._learning, of_one, one, return_scale_G[0])
-            return result.unsqueeze(0), {name: x.unsqueeze(0) for name, x in stats.items()}
-        both: tuple[Tensor, Stats] = self._learning_of_each(loss, segments, hypers, return_scale_G)
-        return both
+    def normalized(self, obs_GTB: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Normalise observations by the statistics for learning."""
+        return self._normalizers.normalize_obs(self._stats, self.span, obs_GTB)
 
-    def sequence_loss(
-        self,
-        loss: Callable[[PolicyNet, Sequences, Mapping[str, Tensor], Tensor], tuple[Tensor, Stats, Tensor]],
-        s: Sequences,
-        hypers: dict[str, Tensor],
-        return_scale_G: Tensor,
-    ) -> tuple[Tensor, Stats, Tensor]:
-        """Compute a loss of sequences, its statistics and value targets, [G, ...], likewise."""
-        s = s._replace(obs=self._normalizers.normalize_obs(self._stats, self.span, s.obs))
-        if self._alone:
-            one = {name: x[0] for name, x in hypers.items()}
-            result, stats, target = loss(self._learning, s.each(lambda x: x[0]), one, return_scale_G[0])
-            return result.unsqueeze(0), {k: x.unsqueeze(0) for k, x in stats.items()}, target.unsqueeze(0)
-        all_of_it: tuple[Tensor, Stats, Tensor] = self._learning_of_each(loss, s, hypers, return_scale_G)
-        return all_of_it
+    def of_each(self, function: Callable[..., Any], *inputs: Any) -> Any:
+        """Return function(network, *inputs) of every policy, with gradients, by the working weights.
+
+        inputs, results: [G, ...], also in dicts and tuples; the function is called without that axis.
+        """
+        if not self._alone:
+            return self._learning_of_each(function, *inputs)
+        of_one = _mapped(lambda x: x[0], inputs)
+        return _mapped(lambda x: x.unsqueeze(0), function(self._learning, *of_one))
 
 
 class _Stacked:
@@ -232,3 +209,13 @@ def _single(
     cut_TB = None if cut is None else cut[0]
     params, value, state = net({k: v[0] for k, v in obs.items()}, state[0], first[0], cut_TB)
     return params.unsqueeze(0), value.unsqueeze(0), state.unsqueeze(0)
+
+
+def _mapped(change: Callable[[Tensor], Tensor], tree: Any) -> Any:
+    """Apply a function to all tensors in dicts and tuples."""
+    if isinstance(tree, Tensor):
+        return change(tree)
+    if isinstance(tree, Mapping):
+        return {name: _mapped(change, part) for name, part in tree.items()}
+    parts = [_mapped(change, part) for part in tree]
+    return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)

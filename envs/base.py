@@ -5,17 +5,16 @@ Axes: R rows of a unit (R = P * b, row r belongs to slot r // b of its pack), A 
 
 from __future__ import annotations
 
-import difflib
 import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..extras import load_object, offered
 from .values import briefly, number_of
 
 
@@ -247,72 +246,41 @@ def read_stats(step: StepArrays, row: int) -> dict[str, float]:
     return {names[i].decode(): float(step.stat_values[row, i]) for i in known if names[i]}
 
 
-MASK_UNREAD = (
-    'info["action_mask"] is given but not used: set metadata = {"action_mask": True} on the environment, or give the '
-    "mask as the key action_mask of a Dict observation"
-)
-NO_OBJECTIVE = (
-    'there is reward shaping but no info["true_objective"]: members are compared by the shaped return, which a member '
-    "raises by its shaping alone; give the true objective at every episode's end"
-)
-INFORMS = 'info["episode_extra_stats"]'
-"""A remark that begins with this is about what decides nothing."""
-OBJECTIVE_AT_SOME = (
-    'info["true_objective"] is missing at some episode ends: give it with the last step of every episode, terminated '
-    "or truncated"
-)
-
-
 class Remarks:
-    """Tells whoever steps a unit what its environment does wrong though nothing breaks, each sentence once.
+    """Takes note of what an environment does wrong though nothing breaks.
 
-    The checker calls them mistakes, but for those that begin with INFORMS, and a run prints them.
-    source: of the unit's shaping, whose attribute `remark`, if it has one, is told.
+    An extra's (`REMARKS`) tells it: a run prints each sentence once, and the checker calls it a mistake.
     """
 
-    def __init__(self, source: ShapingSource) -> None:
-        self._tell: Callable[[str], None] | None = getattr(source, "remark", None)
-        self._told = set[str]()
-        self._given = set[bool]()
+    def unread_mask(self) -> None:
+        """Note that the info dict has an action mask that nobody reads."""
 
-    def __call__(self, text: str) -> None:
-        """Tell it. Texts that differ only behind a colon are one."""
-        kind = text.partition(":")[0]
-        if kind not in self._told:
-            self._told.add(kind)
-            if self._tell is not None:
-                self._tell(text)
+    def of_observation(self, space: Any, obs: Any) -> None:
+        """Note what is wrong with an observation that fits its space."""
 
     def of_stats(self, wrong: str) -> None:
-        """Tell what `write_stats` returned, if it is something."""
-        if wrong:
-            self(f"{INFORMS} is not recorded as it is: {wrong}")
+        """Note what `write_stats` returned."""
 
     def of_objective(self, info: Any, *, given: bool, shaping: bool) -> None:
-        """Tell if the true objective of an episode is missing, and what may be meant to be it.
-
-        given: whether it is there. shaping: whether the environment has reward shaping.
-        """
-        self._given.add(given)
-        if len(self._given) > 1:
-            self(OBJECTIVE_AT_SOME)
-            return
-        if given:
-            return
-        meant = (
-            _meant(tuple(key for key in info if isinstance(key, str))) if isinstance(info, Mapping) else ""
-        )
-        hint = f"did you mean true_objective by {meant}?" if meant else ""
-        if shaping:
-            self(NO_OBJECTIVE + (f" ({hint})" if hint else ""))
-        elif hint:
-            self(f'info["true_objective"] is missing, so members are compared by the return: {hint}')
+        """Note whether the true objective of an episode is given. shaping: whether there is reward shaping."""
 
 
-@lru_cache(maxsize=64)
-def _meant(names: tuple[str, ...]) -> str:
-    """Return the name that is nearly true_objective, if there is one."""
-    return next(iter(difflib.get_close_matches("true_objective", names, 1, 0.8)), "")
+def remarks_of(source: ShapingSource) -> Remarks:
+    """Return what takes note for a unit. source: of its shaping, whose attribute `remark`, if it has one, is told."""
+    for path in offered(__package__ or "", "REMARKS"):
+        told: Remarks = load_object(path)(source)
+        return told
+    return Remarks()
+
+
+def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
+    """Return what the author of an environment may not have meant: `EnvSpec.notes`.
+
+    An extra's `NOTES` finds it. Raises EnvSetupError for what cannot be meant.
+    """
+    return tuple(
+        note for path in offered(__package__ or "", "NOTES") for note in load_object(path)(env_id, env)
+    )
 
 
 ShapingSource = Callable[[int], tuple[int, Mapping[str, float]]]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import inspect
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -23,13 +22,13 @@ from .actions import action_spec, actions_decoder
 from .base import (
     ACTION_MASK,
     LARGEST_REWARD,
-    MASK_UNREAD,
     EnvSetupError,
     EnvSpec,
-    Remarks,
     SavesState,
     ShapingSource,
     StepArrays,
+    notes_of,
+    remarks_of,
     seeds_of,
     training_info,
     write_stats,
@@ -45,20 +44,17 @@ from .shaping import (
     find_interface,
     find_training_info,
     frames_per_step,
-    reward_notes,
-    shaping_notes,
     unflatten,
 )
 from .spaces import (
     Leaf,
     check_finite,
-    dtype_faults,
     fits_as_it_is,
     leaves_of,
     read_leaf,
 )
 from .time_limit import making, time_limit
-from .values import attribute, briefly, flag_of, metadata_of, number_of
+from .values import briefly, flag_of, metadata_of, number_of
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 """Makes one environment; called once per row."""
@@ -77,7 +73,7 @@ EXTRAS = {
 
 def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
     """Return the spec of an environment. Raises EnvSetupError for spaces or shaping that cannot be used."""
-    _check_reset(env_id, env)
+    notes = notes_of(env_id, env)
     shaping = default_shaping(env_id, env)
     spec = EnvSpec(
         env_id=env_id,
@@ -85,25 +81,9 @@ def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
         action=action_spec(env.action_space, env_id),
         frame_skip=frames_per_step(env_id, env),
         shaping=shaping,
-        notes=(*shaping_notes(shaping), *reward_notes(env)),
+        notes=notes,
     )
     return with_critic(spec, declared(env_id, metadata_of(env)))
-
-
-def _check_reset(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
-    """Raise EnvSetupError if `reset` cannot be called as it is later: by the interface of before Gymnasium."""
-    bare = attribute(env, "unwrapped") or env
-    arguments = {"seed": None} | ({} if env is bare else {"options": None})  # wrappers pass both
-    try:
-        inspect.signature(bare.reset).bind(**arguments)
-    except (ValueError, AttributeError):  # written in C, or not there
-        return
-    except TypeError:
-        raise EnvSetupError(
-            f"{env_id}: its reset does not take {' and '.join(arguments)}: write `def reset(self, *, seed=None, "
-            "options=None)`, which returns (observation, info); step returns (observation, reward, terminated, "
-            "truncated, info)"
-        ) from None
 
 
 def _leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
@@ -143,7 +123,7 @@ class GymUnit:
         self._all_allowed = np.ones(sum(self.spec.action.nvec), np.uint8)
         self._seeds: list[int] | None = seeds_of(seed, rows)
         self._book = EpisodeBook(rows, shaping)
-        self._remark = Remarks(shaping)
+        self._remark = remarks_of(shaping)
         self._masked = ACTION_MASK in self.spec.obs
         # The step of each row. Lists: writing one number into an array costs as much as a small environment.
         self._first = [True] * rows
@@ -214,11 +194,10 @@ class GymUnit:
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._breach("reset() must return (observation, info)", answer)
         if not self._masked and isinstance(answer[1], Mapping) and ACTION_MASK in answer[1]:
-            self._remark(MASK_UNREAD)
+            self._remark.unread_mask()
         self._write_obs(row, answer[0], answer[1], out)
         if seed is not None:  # once
-            for fault in dtype_faults(self._envs[row].observation_space, answer[0]):
-                self._remark(fault)
+            self._remark.of_observation(self._envs[row].observation_space, answer[0])
         self._first[row] = True
         self._terminated[row] = self._truncated[row] = self._ended[row] = False
         self._reward[row] = 0.0
@@ -260,7 +239,7 @@ class GymUnit:
                 self._recorded[row] = recorded
         self._remark.of_objective(info, given="true_objective" in info, shaping=bool(self.spec.shaping))
         if not self._masked and ACTION_MASK in info:
-            self._remark(MASK_UNREAD)
+            self._remark.unread_mask()
         self._remark.of_stats(write_stats(out, row, info.get("episode_extra_stats")))
 
     def _write_obs(self, row: int, obs: Any, info: Any, out: StepArrays) -> None:

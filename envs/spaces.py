@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -385,23 +385,3 @@ def _breach(leaf: Leaf, env_id: str, expected: str, got: str) -> str:
         f"{env_id}: observation {leaf.name!r} breaks its observation space: expected {expected}, got {got}. "
         "Correct the environment's observation or its observation_space"
     )
-
-
-def boxes(space: Any, obs: Any, path: tuple[str, ...]) -> Iterator[tuple[str, spaces.Box, NDArray[Any]]]:
-    """Yield name, space and array of each Box of an observation."""
-    if isinstance(space, spaces.Dict) and isinstance(obs, Mapping):
-        for key, part in space.spaces.items():
-            if key in obs:
-                yield from boxes(part, obs[key], (*path, str(key)))
-    elif isinstance(space, spaces.Tuple) and isinstance(obs, tuple | list):
-        for place, (part, value) in enumerate(zip(space.spaces, obs, strict=False)):
-            yield from boxes(part, value, (*path, str(place)))
-    elif isinstance(space, spaces.Box):
-        yield ".".join(path) or "obs", space, np.asarray(obs)
-
-
-def dtype_faults(space: Any, obs: Any) -> Iterator[str]:
-    """Yield the arrays of an observation that are of another dtype than their space, as sentences."""
-    for name, box, array in boxes(space, obs, ()):
-        if array.dtype != box.dtype and array.dtype.kind in "fiub":  # else the unit refuses it
-            yield f"observation {name!r} has dtype {array.dtype}, its space has {box.dtype}: it is converted"

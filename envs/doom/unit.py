@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays, Unit
 from ..episodes import EpisodeBook, write_reset
 from ..family import Backend
-from ..film import filmed_as_seen
 from ..pulse import ROW, beating, pulse_of
 from .duel import DuelUnit
 from .game import PICTURE, Games, shrink
@@ -228,7 +227,8 @@ BACKEND = Backend(
     probe=lambda name, _options: probe(name),
     make_unit=lambda name, rows, seed, _options, shaping: make_unit(name, rows, seed, shaping),
     recipe=lambda name, _options: recipe(name),
-    film=lambda name, rows, seed, _options, shaping: filmed_as_seen(
-        make_unit(name, rows, seed, shaping), TICS_PER_SECOND
+    film=lambda name, rows, seed, _options, shaping: (
+        make_unit(name, rows, seed, shaping),
+        TICS_PER_SECOND,
     ),
 )

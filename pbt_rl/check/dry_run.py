@@ -32,7 +32,7 @@ from pbt_rl.envs.base import (
 )
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.gym import GymUnit
-from pbt_rl.envs.spaces import boxes
+from pbt_rl.envs.remarks.told import boxes
 from pbt_rl.envs.time_limit import time_limit
 
 DECIMALS = 3

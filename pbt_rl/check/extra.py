@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pbt_rl.extras import Command
 
+NEEDS = ("pbt_rl.envs.remarks",)
 COMMANDS = (
     Command(
         "envs check",

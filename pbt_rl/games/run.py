@@ -28,7 +28,6 @@ from pbt_rl.config import Config
 from pbt_rl.display.ranking import known_objective
 from pbt_rl.display.view import Evaluation, FinalGames, MemberView, RunView
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.envs.registry import has_pictures
 from pbt_rl.errors import require
 from pbt_rl.games.beside import Evaluated, EvaluationSetup
 from pbt_rl.games.options import GamesOptions
@@ -73,13 +72,7 @@ def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
         "`pbt-rl eval --against`",
     )
     if options.evaluate_video:
-        film_maker("evaluate-video").check_clips()
-        require(
-            has_pictures(config.env, config.env_options),
-            "evaluate-video",
-            "true",
-            f"{config.env} has no pictures: leave it out",
-        )
+        film_maker("evaluate-video").check_clips(config)
 
 
 def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]:

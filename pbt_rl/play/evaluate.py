@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from pbt_rl.config import Config
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec, StepArrays, Unit, default_shaping_source, private_step_arrays
-from pbt_rl.envs.film import Camera
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe, shown_name
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.extras import offered
@@ -89,25 +88,22 @@ class Records(Protocol):
     def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
         """Take the step that this action caused; None after the first reset."""
 
-    def close(self) -> None:
-        """Finish what was recorded."""
 
-
-BeginRecord = Callable[[Camera], Records]
-"""Begins to record the row that a camera sees."""
+Filmed = Callable[[EnvSpec, int, int, EnvOptions], AbstractContextManager[tuple[Unit, Records]]]
+"""(spec, rows, seed, options) -> unit, and what records its first row. Raises ConfigError if it has no pictures."""
 
 
 class FilmMaker(Protocol):
     """A module that makes films. An extra names it as `FILMS` in its `extra.py`."""
 
-    def best_film(self, path: Path) -> BeginRecord:
+    def best_film(self, path: Path) -> Filmed:
         """Return what films the best episode. Raises ConfigError if a film could not be written there."""
 
-    def first_clip(self, file: IO[bytes]) -> BeginRecord:
+    def first_clip(self, file: IO[bytes]) -> Filmed:
         """Return what films the first episode: half a minute, small enough for TensorBoard."""
 
-    def check_clips(self) -> None:
-        """Raise ConfigError if clips could not be made, before anything starts."""
+    def check_clips(self, config: Config) -> None:
+        """Raise ConfigError if clips of a run could not be made, before anything starts."""
 
 
 def film_maker(option: str) -> FilmMaker:
@@ -115,14 +111,6 @@ def film_maker(option: str) -> FilmMaker:
     for module in offered("pbt_rl", "FILMS"):
         return cast("FilmMaker", import_module(module))
     raise ConfigError(f"--{option} cannot be used: no extra of this copy of pbt_rl makes films")
-
-
-def filmed_unit(spec: EnvSpec, rows: int, seed: int, options: EnvOptions) -> tuple[Unit, Camera]:
-    """Make a unit with a camera on its row 0. Raises ConfigError for environments without pictures."""
-    filmed = registry.film(spec.env_id, rows, seed, options, default_shaping_source(spec))
-    if filmed is None:
-        raise ConfigError(f"--video: {spec.env_id} has no pictures: leave --video out")
-    return filmed
 
 
 MAX_ROWS = 8
@@ -160,7 +148,7 @@ def evaluate(
         raise ConfigError(f"--episodes {episodes} cannot be used: give 1 or more")
     if seed < 0:
         raise ConfigError(f"--seed {seed} cannot be used: give 0 or more")
-    begin = None if video is None else film_maker("video").best_film(video)
+    filmed = None if video is None else film_maker("video").best_film(video)
     run = source.run
     config = read_config(run)
     trust.check_given(config, run)
@@ -175,9 +163,9 @@ def evaluate(
     policy = Policy(pack, spec, config.model, seed, greedy=greedy)
     with one_thread():
         # A camera sees one row. Those of many tasks would take too long one after another.
-        alone = begin is not None and not spec.tasks
+        alone = filmed is not None and not spec.tasks
         progress = Progress(sys.stderr, registry.begins(config.env, options))
-        played = play_episodes(policy, options, episodes, seed, begin, progress, one_by_one=alone)
+        played = play_episodes(policy, options, episodes, seed, filmed, progress, one_by_one=alone)
     if spec.tasks:
         _print_tasks(spec, played)
     else:
@@ -198,12 +186,12 @@ def play_episodes(
     options: EnvOptions,
     episodes: int,
     seed: int,
-    begin_record: BeginRecord | None = None,
+    filmed: Filmed | None = None,
     progress: Progress | None = None,
     *,
     one_by_one: bool = False,
 ) -> list[PlayedEpisode]:
-    """Play whole episodes, in an environment with tasks this many of each. begin_record: of the first row."""
+    """Play whole episodes, in an environment with tasks this many of each. filmed: makes the environments."""
     spec = policy.spec
     # A row of tensors costs little, and plays one whole episode.
     most = 1 if one_by_one else episodes if spec.resident else MAX_ROWS
@@ -214,13 +202,11 @@ def play_episodes(
             end.callback(progress.end)
         unit: Unit
         recording = None
-        if begin_record is None:
+        if filmed is None:
             unit = make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))
+            end.enter_context(closing(unit))
         else:
-            unit, camera = filmed_unit(spec, rows, seed, options)
-            end.callback(camera.close)
-            recording = end.enter_context(closing(begin_record(camera)))
-        end.enter_context(closing(unit))
+            unit, recording = end.enter_context(filmed(spec, rows, seed, options))
         return play(unit, Player(policy), share_R, recording, progress)
 
 

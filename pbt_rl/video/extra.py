@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+NEEDS = ("pbt_rl.envs.films",)
 FILMS = "pbt_rl.video.film"
 """See `play.evaluate.FilmMaker`."""
 ASKED = ("eval runs/x --video x.mp4",)

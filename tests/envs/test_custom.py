@@ -214,7 +214,9 @@ def test_frames_per_step_must_be_a_whole_number(frames):
 @pytest.mark.extra("envs/films", "envs/vectors")
 @pytest.mark.parametrize(("factory", "per_second"), [("Drawn", 12), ("AlwaysDrawn", 30), ("drawn_vec", 12)])
 def test_what_renders_can_be_filmed(factory, per_second):
-    unit, camera = registry.film(f"custom_of_a_test:{factory}", 3, 0, options(), lambda _row: (0, {}))
+    from pbt_rl.envs.films.filming import film
+
+    unit, camera = film(f"custom_of_a_test:{factory}", 3, 0, options(), lambda _row: (0, {}))
     try:
         assert (unit.rows, camera.frames_per_second) == (3, per_second)
         step = private_step_arrays(unit.spec, 3)
@@ -230,7 +232,9 @@ def test_what_renders_can_be_filmed(factory, per_second):
     ("factory", "message"), [("told_nothing", "returned NoneType"), ("make_env", "cannot be drawn")]
 )
 def test_what_does_not_render_is_one_clear_error(factory, message):
-    unit, camera = registry.film(f"custom_of_a_test:{factory}", 1, 0, options(), lambda _row: (0, {}))
+    from pbt_rl.envs.films.filming import film
+
+    unit, camera = film(f"custom_of_a_test:{factory}", 1, 0, options(), lambda _row: (0, {}))
     with pytest.raises(EnvSetupError, match=f"^--video: .*{message}.*a parameter render_mode"):
         camera.shoot(private_step_arrays(unit.spec, 1), None)
     unit.close()

@@ -12,7 +12,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, read_stats, untrained_actions
 from pbt_rl.envs.custom import make
-from pbt_rl.envs.film import RenderCamera
 from pbt_rl.envs.gym import GymUnit, describe
 from pbt_rl.envs.registry import keywords
 from pbt_rl.envs.shaping import default_shaping, find_interface, frames_per_step
@@ -105,8 +104,11 @@ def test_attributes_that_are_none_cyclic_or_made_up_are_as_if_they_were_not_ther
     assert played(kind)
 
 
+@pytest.mark.extra("envs/films")
 @pytest.mark.parametrize("fps", [None, "fast", 0, float("nan")])
 def test_a_film_has_the_usual_pace_if_the_environment_names_none(fps):
+    from pbt_rl.envs.films.camera import RenderCamera
+
     assert RenderCamera(env_of(metadata={"render_fps": fps})()).frames_per_second == 30
 
 
