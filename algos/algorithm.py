@@ -82,7 +82,7 @@ class OwnStep(NamedTuple):
     samples: Samples
     """Observations as the network sees them but for their normalising; only valid steps may be learned from."""
     cut: Tensor
-    """[G, T, B] an unroll begins: see cores.py."""
+    """[G, T, B] an unroll begins: see models.py."""
     hypers: Hypers
     """`Algorithm.loss_hypers`."""
     return_scale: Tensor

@@ -15,9 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .fields import FIELDS, Span, Transitions
 from .observations import ObsLayout, restack, restack_torch
-from .rollout import Rollout
+from .rollout import FIELDS, Rollout, Span, Transitions
 from .streams import for_upload
 
 

@@ -16,14 +16,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .layers import compute_by_products
-from .layout import NetLayout
+from .encoders import compute_by_products
 from .models import PolicyNet
 from .normalizers import Normalizers, of_normalizers, return_scale
 from .optim import Gradients, Optimizer, grad_scale
-from .serving import Streams
 from .streams import for_upload
-from .weights import Group, Weights
+from .weights import Group, NetLayout, Streams, Weights
 
 Packing = Literal["loop", "vmap", "bmm"]
 """How policies are computed: one by one; all at once by vmap; the same with convolutions as matrix products."""

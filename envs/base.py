@@ -404,39 +404,6 @@ class RewardShapingInterface(Protocol):
         """Use these values from now on, for one agent or a slice of them (single-agent: 0)."""
 
 
-def random_actions(spec: EnvSpec, out: StepArrays, rng: np.random.Generator) -> NDArray[Any]:
-    """Draw random actions [R, A] for a step: uniform among those that the action mask (if any) allows."""
-    return _drawn(spec, out, rng, random_within)
-
-
-def untrained_actions(spec: EnvSpec, out: StepArrays, rng: np.random.Generator) -> NDArray[Any]:
-    """Draw actions [R, A] as a policy does that has learned nothing: numbers are normal, and cut off at bounds."""
-
-    def normal(action: ActionSpec, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
-        centre, half = (np.array(part) for part in action.units)
-        drawn = centre + half * rng.standard_normal((rows, len(centre)))
-        return np.clip(drawn, action.low, action.high).astype(np.float32)
-
-    return _drawn(spec, out, rng, normal)
-
-
-def _drawn(
-    spec: EnvSpec,
-    out: StepArrays,
-    rng: np.random.Generator,
-    numbers: Callable[[ActionSpec, int, np.random.Generator], NDArray[np.float32]],
-) -> NDArray[Any]:
-    action, rows = spec.action, len(out.reward)
-    parts: list[NDArray[Any]] = []
-    if action.nvec and ACTION_MASK in out.obs:
-        parts.append(random_allowed(action.nvec, out.obs[ACTION_MASK], rng))
-    elif action.nvec:
-        parts.append(rng.integers(action.nvec, size=(rows, len(action.nvec))).astype(np.int32))
-    if action.low:
-        parts.append(numbers(action, rows, rng))
-    return np.concatenate(parts, 1, dtype=action.dtype)
-
-
 def random_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
     """Draw the continuous components of actions, uniform within their bounds: [R, len(low)].
 
@@ -453,6 +420,34 @@ def random_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> ND
             beyond = rng.exponential(size=rows)
             drawn[:, column] = above - beyond if math.isinf(below) else below + beyond
     return drawn.astype(np.float32)
+
+
+def untrained_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Draw them as a policy does that has learned nothing: normal, and cut off at bounds."""
+    centre, half = (np.array(part) for part in action.units)
+    drawn = centre + half * rng.standard_normal((rows, len(centre)))
+    return np.clip(drawn, action.low, action.high).astype(np.float32)
+
+
+def random_actions(
+    spec: EnvSpec,
+    out: StepArrays,
+    rng: np.random.Generator,
+    numbers: Callable[[ActionSpec, int, np.random.Generator], NDArray[np.float32]] = random_within,
+) -> NDArray[Any]:
+    """Draw random actions [R, A] for a step: uniform among those that the action mask (if any) allows.
+
+    numbers: draws the continuous components.
+    """
+    action, rows = spec.action, len(out.reward)
+    parts: list[NDArray[Any]] = []
+    if action.nvec and ACTION_MASK in out.obs:
+        parts.append(random_allowed(action.nvec, out.obs[ACTION_MASK], rng))
+    elif action.nvec:
+        parts.append(rng.integers(action.nvec, size=(rows, len(action.nvec))).astype(np.int32))
+    if action.low:
+        parts.append(numbers(action, rows, rng))
+    return np.concatenate(parts, 1, dtype=action.dtype)
 
 
 def random_allowed(

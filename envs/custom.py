@@ -26,8 +26,7 @@ from ..extras import offered
 from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
 from .family import Backend, EnvOptions, Kind, backend_of_factory, keywords_backend, kinds
-from .gym import GymUnit, describe
-from .gym_recipes import recipe
+from .gym import GymUnit, describe, recipe
 from .pulse import all_at_once, pulse_of
 from .time_limit import making, time_limit
 from .values import briefly

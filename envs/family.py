@@ -30,7 +30,7 @@ class EnvOptions:
     last_action_reward: bool = False
     """Add the last action and reward to the observations of any environment (last.py)."""
     critic_only: tuple[str, ...] = ()
-    """Observations that only the critic sees, besides those that the environment declares (critic.py)."""
+    """Observations that only the critic sees, besides those that the environment declares (shaping.py)."""
     first_row: int = 0
     """Number of a unit's first row among those of all units of the run: rows share out devices by it."""
 

@@ -16,8 +16,8 @@ from pbt_rl.extras import discover, offered
 
 from .atari import AtariOptions
 from .base import LAST, EnvSetupError, EnvSpec, FamilyOptions, ShapingSource, Unit
-from .critic import with_critic
 from .family import Backend, EnvOptions, Family, RawEnv, load_backend, names
+from .shaping import with_critic
 from .values import typed
 
 __all__ = [

@@ -31,7 +31,7 @@ from torch.nn.functional import cosine_similarity
 from ..a3c import A3C, a3c_loss, short_rollouts
 from ..algorithm import Hypers, LossInputs, OwnStep, UpdateSettings
 from ..distributions import ACTION_MASK
-from ..layers import orthogonal
+from ..encoders import orthogonal
 from ..losses import COMMON_STATISTICS, Stats, explained_variance, masked, mean
 from ..models import NetInputs, PolicyNet, TwinBody
 from ..returns import gae_torch
@@ -94,7 +94,7 @@ class Sequences(NamedTuple):
     first: Tensor
     """[G, T, B], as are the others."""
     cut: Tensor
-    """An unroll begins: see cores.py."""
+    """An unroll begins: see models.py."""
     action: Tensor
     """[G, T, B, A]"""
     reward: Tensor

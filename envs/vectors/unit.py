@@ -39,15 +39,16 @@ from ..base import (
     training_info,
     write_stats,
 )
-from ..critic import declared, with_critic
 from ..episodes import EpisodeBook, differs, recorded_return, write_reset
 from ..pulse import all_at_once, pulse_of
 from ..shaping import (
+    declared,
     default_shaping,
     find_interface,
     find_training_info,
     frames_per_step,
     unflatten,
+    with_critic,
 )
 from ..spaces import Leaf, leaves_of, read_leaf, read_rows
 from ..values import attribute, briefly, metadata_of, number_of, wrapped

@@ -27,10 +27,12 @@ from typing import Any
 
 from pbt_rl.errors import CheckpointBroken, RunFailed
 from pbt_rl.record.append import reason
-from pbt_rl.record.checkpoints import PARTIAL, Checkpoint, Checkpoints
-from pbt_rl.record.headers import (
+from pbt_rl.record.checkpoints import (
     FILE,
+    PARTIAL,
     STATE,
+    Checkpoint,
+    Checkpoints,
     Manifest,
     SavedFile,
     SavedMember,

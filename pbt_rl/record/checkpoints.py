@@ -1,7 +1,7 @@
 """Checkpoints of a run: finding the newest whole one, and reading it. Reading executes nothing.
 
 checkpoints/at_FRAMES/             FRAMES: the population's clock; the second one at the same frames is at_FRAMES_2
-  manifest.json                    written last, see record/headers.py
+  manifest.json                    written last, so a folder where it reads well was finished
   state.json                       everything but the members: what `CheckpointWriter.begin` was given
   policy_00.safetensors            each member, by the names of record/net_names.py
   remembered_00_3.safetensors      a state that is remembered: member 0 of generation 3
@@ -11,29 +11,128 @@ checkpoints/at_FRAMES.partial/     being written or deleted; what a killed run l
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+import msgspec.json
 from numpy.typing import NDArray
 
 from pbt_rl.errors import CheckpointBroken, ConfigError
-from pbt_rl.pbt.records import NOT_JSON
-from pbt_rl.record.headers import (
-    FILE,
-    STATE,
-    Manifest,
-    SavedFile,
-    SavedMember,
-    header_from_metadata,
-    member_file,
-    read_manifest,
-)
+from pbt_rl.pbt.records import MOST, NOT_JSON, Whole, decoder
+from pbt_rl.record.journal import as_json_types
 from pbt_rl.record.net_names import NetNames, from_tensors, unpack
 from pbt_rl.wire.store import MemberSnapshot, SnapshotHeader
+
+KEY = "pbt_rl.member"
+COUNTS = tuple(field.name for field in fields(SnapshotHeader) if field.name not in ("values", "remembered"))
+"""Whole numbers, at least 0."""
+_DECODER = decoder(SnapshotHeader)
+
+
+def header_to_metadata(header: SnapshotHeader) -> dict[str, str]:
+    """Return the metadata of a member's file."""
+    return {KEY: json.dumps(as_json_types(header), allow_nan=False)}
+
+
+def header_from_metadata(metadata: Mapping[str, str]) -> SnapshotHeader | None:
+    """Return the header of a member's file; None if it has none, as weights alone do.
+
+    Raises ValueError, saying what is wrong.
+    """
+    if KEY not in metadata:
+        return None
+    try:
+        header: SnapshotHeader = _DECODER.decode(metadata[KEY])
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its member's header cannot be read: {error}") from error
+    if not all(0 <= getattr(header, name) < MOST for name in COUNTS):
+        raise ValueError(f"its member's header has a count that none can be: {', '.join(COUNTS)}")
+    return header
+
+
+FORMAT: Literal[1] = 1
+FILE = "manifest.json"
+STATE = "state.json"
+MAX_BYTES = 2**26
+
+
+@dataclass(frozen=True)
+class SavedFile:
+    """One file of a checkpoint."""
+
+    file: str
+    """Name inside the checkpoint's folder."""
+    bytes: Whole
+    sha256: str
+
+
+@dataclass(frozen=True)
+class SavedMember(SavedFile):
+    """The file of a member's state, present or remembered."""
+
+    member: Whole
+    generation: Whole
+    frames: Whole
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What manifest.json holds. number: rises with every checkpoint of a run; frames: the population's clock."""
+
+    number: Whole
+    frames: Whole
+    time: float
+    """Seconds since the epoch."""
+    kept: bool
+    """It is never deleted to make room for newer ones."""
+    members: tuple[SavedMember, ...]
+    remembered: tuple[SavedMember, ...]
+    state: SavedFile
+    format: Literal[1] = FORMAT
+
+    @property
+    def files(self) -> list[SavedFile]:
+        """All files but the manifest."""
+        return [*self.members, *self.remembered, self.state]
+
+    def to_text(self) -> str:
+        """Return the content of the file."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1).decode() + "\n"
+
+
+_MANIFEST_DECODER = msgspec.json.Decoder(Manifest)
+
+
+def member_file(member: int, generation: int | None = None) -> str:
+    """Return the name of a member's file; with a generation, of a state that is remembered."""
+    name = f"policy_{member:02d}" if generation is None else f"remembered_{member:02d}_{generation}"
+    return f"{name}.safetensors"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest. Raises CheckpointBroken."""
+    try:
+        is_one = path.is_file() and path.stat().st_size <= MAX_BYTES
+        manifest: Manifest = _MANIFEST_DECODER.decode(path.read_bytes() if is_one else b"")
+    except OSError as error:
+        raise CheckpointBroken(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise CheckpointBroken(f"{path} is damaged, or of another version: {error}") from error
+    named = [
+        (manifest.state, STATE),
+        *((saved, member_file(saved.member)) for saved in manifest.members),
+        *((saved, member_file(saved.member, saved.generation)) for saved in manifest.remembered),
+    ]
+    for saved, name in named:
+        if saved.file != name:  # a manifest never leads out of its folder
+            raise CheckpointBroken(f"{path} is damaged: its entry of {name} is {saved.file!r:.60}")
+    return manifest
+
 
 FOLDER = re.compile(r"at_(\d+)(_\d+)?")
 PARTIAL = re.compile(r"at_\d+(_\d+)?\.partial")

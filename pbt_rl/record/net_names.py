@@ -98,7 +98,7 @@ class NetNames:
     """Where each parameter of a network lies in its flat vector.
 
     parts: (name of the `state_dict`, offset, shape). A shape of four numbers is a convolution's, (out, in, height,
-    width), and lies channels-last in the vector, as algos/layout.py has it.
+    width), and lies channels-last in the vector, as algos/weights.py has it.
     """
 
     parts: tuple[tuple[str, int, tuple[int, ...]], ...]

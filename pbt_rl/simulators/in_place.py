@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pbt_rl.algos.batch import Batch
-from pbt_rl.algos.fields import FIELDS, poisoned
 from pbt_rl.algos.observations import ObsLayout
+from pbt_rl.algos.rollout import FIELDS, poisoned
 from pbt_rl.algos.streams import Mark
 
 

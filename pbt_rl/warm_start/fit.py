@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.errors import CheckpointBroken, ConfigError
-from pbt_rl.record.headers import header_from_metadata
+from pbt_rl.record.checkpoints import header_from_metadata
 from pbt_rl.record.net_names import (
     NORMALISERS,
     OPTIMIZER,

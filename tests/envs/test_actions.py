@@ -15,7 +15,8 @@ from pbt_rl.envs.base import (
     EnvSpec,
     private_step_arrays,
     random_actions,
-    untrained_actions,
+    random_within,
+    untrained_within,
 )
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.spaces import obs_leaves, read_leaf, with_mask
@@ -132,15 +133,15 @@ def test_random_actions_of_both_kinds_fill_their_ranges_and_obey_a_mask():
     assert [set(drawn[:, i].tolist()) for i in (0, 1)] == [{1.0, 2.0}, {0.0}]
 
 
-@pytest.mark.parametrize("draw", [random_actions, untrained_actions])
-def test_actions_drawn_without_bounds_are_of_the_size_of_a_policys(draw):
+@pytest.mark.parametrize("numbers", [random_within, untrained_within])
+def test_actions_drawn_without_bounds_are_of_the_size_of_a_policys(numbers):
     inf = np.inf
     spec = EnvSpec(
         "x",
         {"obs": ArraySpec((1,), "float32")},
         ActionSpec((), (-2.0, -inf, -inf, 3.0), (4.0, inf, -5.0, inf)),
     )
-    drawn = draw(spec, private_step_arrays(spec, 2000), np.random.default_rng(0))
+    drawn = random_actions(spec, private_step_arrays(spec, 2000), np.random.default_rng(0), numbers)
     assert (drawn.shape, drawn.dtype) == ((2000, 4), np.float32)
     assert np.isfinite(drawn).all()
     assert ((drawn >= [-2, -inf, -inf, 3]) & (drawn <= [4, inf, -5, inf])).all()

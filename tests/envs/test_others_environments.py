@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, read_stats, untrained_actions
+from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, random_actions, read_stats
 from pbt_rl.envs.custom import make
 from pbt_rl.envs.gym import GymUnit, describe
 from pbt_rl.envs.registry import keywords
@@ -341,7 +341,7 @@ def test_an_action_is_what_a_sample_of_its_space_is(space):
     unit = GymUnit("m:f", Taking, 2, 0, Source())
     out = private_step_arrays(unit.spec, 2)
     unit.reset(out)
-    unit.step(untrained_actions(unit.spec, out, np.random.default_rng(0)), out)
+    unit.step(random_actions(unit.spec, out, np.random.default_rng(0)), out)
 
     def kinds(value):
         if isinstance(value, dict):
