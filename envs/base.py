@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..extras import load_object, offered
-from .values import briefly, number_of
 
 
 class EnvSetupError(ValueError):
@@ -189,7 +188,7 @@ class StepArrays:
     shaping_version: NDArray[np.int64]
     """[R] version of the shaping in force during the episode (read when it began)."""
     stat_names: NDArray[np.bytes_]
-    """[R, MOST_STATS] see `write_stats`."""
+    """[R, MOST_STATS] see `Remarks.of_stats`."""
     stat_values: NDArray[np.float64]
     """[R, MOST_STATS] NaN for none. A unit without extra statistics need not write either array."""
     seat: NDArray[np.int64] | None = None
@@ -197,46 +196,6 @@ class StepArrays:
     have `episode_done` set in the same step, that of the game's end."""
     task: NDArray[np.int64] | None = None
     """[R] task of the episode, an index in `EnvSpec.tasks`; None without tasks."""
-
-
-def write_stats(out: StepArrays, row: int, stats: Any) -> str:
-    """Write a row's `info["episode_extra_stats"]` at its episode's end: name -> finite number.
-
-    Returns what is wrong with some of them, which are left out; empty if nothing is. They inform, and nothing more:
-    no more than MOST_STATS are kept, and STAT_NAME_BYTES of a name in UTF-8.
-    """
-    out.stat_values[row] = np.nan
-    if stats is None:
-        return ""
-    if not isinstance(stats, Mapping):
-        return f"it is no dict of numbers but {briefly(stats)}"
-    wrong, slot = "", 0
-    for name, value in stats.items():
-        encoded = name.encode(errors="replace")[:STAT_NAME_BYTES] if isinstance(name, str) else b""
-        number = _finite(value)
-        if slot == MOST_STATS:
-            wrong = f"it has {len(stats)} names, {MOST_STATS} at most"
-            break
-        if not encoded:
-            wrong = f"{briefly(name)} is no name"
-            continue
-        if number is None:
-            wrong = f"{briefly(name)} is {briefly(value)}, no finite number"
-            continue
-        if len(encoded) == STAT_NAME_BYTES and encoded != name.encode(errors="replace"):
-            wrong = f"the name {briefly(name)} is longer than {STAT_NAME_BYTES} bytes"
-        encoded = encoded.decode(errors="ignore").encode()
-        out.stat_names[row, slot], out.stat_values[row, slot] = encoded, number
-        slot += 1
-    return wrong
-
-
-def _finite(value: Any) -> float | None:
-    try:
-        number = number_of(value)
-    except Exception:  # noqa: BLE001 - the conversion is theirs
-        return None
-    return number if math.isfinite(number) else None
 
 
 def read_stats(step: StepArrays, row: int) -> dict[str, float]:
@@ -247,9 +206,9 @@ def read_stats(step: StepArrays, row: int) -> dict[str, float]:
 
 
 class Remarks:
-    """Takes note of what an environment does wrong though nothing breaks.
+    """Takes note of what an environment says besides its steps, and does wrong though nothing breaks.
 
-    An extra's (`REMARKS`) tells it: a run prints each sentence once, and the checker calls it a mistake.
+    An extra's (`REMARKS`) tells that: a run prints each sentence once, and the checker calls it a mistake.
     """
 
     def unread_mask(self) -> None:
@@ -258,8 +217,8 @@ class Remarks:
     def of_observation(self, space: Any, obs: Any) -> None:
         """Note what is wrong with an observation that fits its space."""
 
-    def of_stats(self, wrong: str) -> None:
-        """Note what `write_stats` returned."""
+    def of_stats(self, out: StepArrays, row: int, stats: Any) -> None:
+        """Record a row's `info["episode_extra_stats"]` at its episode's end: name -> finite number."""
 
     def of_objective(self, info: Any, *, given: bool, shaping: bool) -> None:
         """Note whether the true objective of an episode is given. shaping: whether there is reward shaping."""

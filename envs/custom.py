@@ -23,12 +23,12 @@ from typing import Any, cast
 import gymnasium
 
 from ..extras import offered
-from . import time_limit as time_limits
+from . import first_trial as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
+from .episodes import all_at_once, pulse_of
 from .family import Backend, EnvOptions, Kind, backend_of_factory, keywords_backend, kinds
+from .first_trial import making, time_limit
 from .gym import GymUnit, describe, recipe
-from .pulse import all_at_once, pulse_of
-from .time_limit import making, time_limit
 from .values import briefly
 
 GROUP = "pbt_rl.envs"

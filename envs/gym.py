@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from . import time_limit as time_limits
+from . import first_trial as time_limits
 from .actions import action_spec, actions_decoder
 from .base import (
     ACTION_MASK,
@@ -31,12 +31,11 @@ from .base import (
     remarks_of,
     seeds_of,
     training_info,
-    write_stats,
 )
-from .episodes import EpisodeBook, differs, recorded_return
+from .episodes import ROW, EpisodeBook, beating, differs, pulse_of, recorded_return
 from .family import keywords_backend
 from .family import names as other_names
-from .pulse import ROW, beating, pulse_of
+from .first_trial import making, time_limit
 from .shaping import (
     declared,
     default_shaping,
@@ -55,7 +54,6 @@ from .spaces import (
     looks_like_a_picture,
     read_leaf,
 )
-from .time_limit import making, time_limit
 from .values import briefly, flag_of, metadata_of, number_of
 
 
@@ -328,7 +326,7 @@ class GymUnit:
         self._remark.of_objective(info, given="true_objective" in info, shaping=bool(self.spec.shaping))
         if not self._masked and ACTION_MASK in info:
             self._remark.unread_mask()
-        self._remark.of_stats(write_stats(out, row, info.get("episode_extra_stats")))
+        self._remark.of_stats(out, row, info.get("episode_extra_stats"))
 
     def _write_obs(self, row: int, obs: Any, info: Any, out: StepArrays) -> None:
         for leaf in self._leaves:

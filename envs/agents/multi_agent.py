@@ -33,10 +33,8 @@ from ..base import (
     StepArrays,
     remarks_of,
     seeds_of,
-    write_stats,
 )
-from ..episodes import EpisodeBook
-from ..pulse import ROW, beating, pulse_of
+from ..episodes import ROW, EpisodeBook, beating, pulse_of
 from ..shaping import unflatten
 from ..values import briefly, number_of
 
@@ -235,7 +233,7 @@ class MultiAgentUnit:
         out.episode_done[rows] = self._over_E[e] & (self._book.length_R[rows] > 0)
         if self._over_E[e]:
             for row in rows.tolist():
-                self._remark.of_stats(write_stats(out, row, self._stats_R.pop(row, None)))
+                self._remark.of_stats(out, row, self._stats_R.pop(row, None))
                 given = not np.isnan(self._objective_R[row])
                 self._remark.of_objective(scene.info, given=bool(given), shaping=bool(self.spec.shaping))
 

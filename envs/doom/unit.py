@@ -26,9 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays, Unit
-from ..episodes import EpisodeBook, write_reset
+from ..episodes import ROW, EpisodeBook, beating, pulse_of, write_reset
 from ..family import Backend
-from ..pulse import ROW, beating, pulse_of
 from .duel import DuelUnit
 from .game import PICTURE, Games, shrink
 from .scenarios import OWN_REWARD, SCENARIOS, Scenario

@@ -28,10 +28,9 @@ from numpy.typing import NDArray
 from .. import atari
 from ..atari import AtariOptions, AtariScoring, raw_scores
 from ..base import LARGEST_REWARD, EnvSetupError, EnvSpec, ShapingSource, StepArrays
-from ..episodes import EpisodeBook, write_reset
+from ..episodes import EpisodeBook, all_at_once, pulse_of, write_reset
 from ..family import Backend
 from ..gym import recipe as gym_recipe
-from ..pulse import all_at_once, pulse_of
 from ..spaces import read_rows
 from .tasks import describe, names
 from .trial import try_out

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..base import ShapingSource, Unit
 from ..custom import find_factory, kind_of, make, of_an_extra, takes, unit_of
+from ..episodes import all_at_once, pulse_of
 from ..family import EnvOptions
-from ..pulse import all_at_once, pulse_of
 from .camera import Camera, RenderCamera
 from .filming import film_by
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -11,7 +12,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ..base import Remarks, ShapingSource
+from ..base import MOST_STATS, STAT_NAME_BYTES, Remarks, ShapingSource, StepArrays
+from ..values import briefly, number_of
 
 MASK_UNREAD = (
     'info["action_mask"] is given but not used: set metadata = {"action_mask": True} on the environment, or give the '
@@ -27,6 +29,46 @@ OBJECTIVE_AT_SOME = (
     'info["true_objective"] is missing at some episode ends: give it with the last step of every episode, terminated '
     "or truncated"
 )
+
+
+def write_stats(out: StepArrays, row: int, stats: Any) -> str:
+    """Write a row's `info["episode_extra_stats"]` at its episode's end: name -> finite number.
+
+    Returns what is wrong with some of them, which are left out; empty if nothing is. They inform, and nothing more:
+    no more than MOST_STATS are kept, and STAT_NAME_BYTES of a name in UTF-8.
+    """
+    out.stat_values[row] = np.nan
+    if stats is None:
+        return ""
+    if not isinstance(stats, Mapping):
+        return f"it is no dict of numbers but {briefly(stats)}"
+    wrong, slot = "", 0
+    for name, value in stats.items():
+        encoded = name.encode(errors="replace")[:STAT_NAME_BYTES] if isinstance(name, str) else b""
+        number = _finite(value)
+        if slot == MOST_STATS:
+            wrong = f"it has {len(stats)} names, {MOST_STATS} at most"
+            break
+        if not encoded:
+            wrong = f"{briefly(name)} is no name"
+            continue
+        if number is None:
+            wrong = f"{briefly(name)} is {briefly(value)}, no finite number"
+            continue
+        if len(encoded) == STAT_NAME_BYTES and encoded != name.encode(errors="replace"):
+            wrong = f"the name {briefly(name)} is longer than {STAT_NAME_BYTES} bytes"
+        encoded = encoded.decode(errors="ignore").encode()
+        out.stat_names[row, slot], out.stat_values[row, slot] = encoded, number
+        slot += 1
+    return wrong
+
+
+def _finite(value: Any) -> float | None:
+    try:
+        number = number_of(value)
+    except Exception:  # noqa: BLE001 - the conversion is theirs
+        return None
+    return number if math.isfinite(number) else None
 
 
 class Told(Remarks):
@@ -57,8 +99,9 @@ class Told(Remarks):
                     f"observation {name!r} has dtype {array.dtype}, its space has {box.dtype}: it is converted"
                 )
 
-    def of_stats(self, wrong: str) -> None:
+    def of_stats(self, out: StepArrays, row: int, stats: Any) -> None:
         """See `Remarks`."""
+        wrong = write_stats(out, row, stats)
         if wrong:
             self._say(f"{INFORMS} is not recorded as it is: {wrong}")
 

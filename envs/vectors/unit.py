@@ -37,10 +37,8 @@ from ..base import (
     remarks_of,
     seeds_of,
     training_info,
-    write_stats,
 )
-from ..episodes import EpisodeBook, differs, recorded_return, write_reset
-from ..pulse import all_at_once, pulse_of
+from ..episodes import EpisodeBook, all_at_once, differs, pulse_of, recorded_return, write_reset
 from ..shaping import (
     declared,
     default_shaping,
@@ -228,7 +226,7 @@ class VectorUnit:
             given = of_row is not None and "true_objective" in of_row
             seen = info if isinstance(info, Mapping) else of_row
             self._remark.of_objective(seen, given=given, shaping=bool(self.spec.shaping))
-            self._remark.of_stats(write_stats(out, row, (of_row or {}).get("episode_extra_stats")))
+            self._remark.of_stats(out, row, (of_row or {}).get("episode_extra_stats"))
         return objective_R
 
     def _rewards(self, reward: Any) -> NDArray[np.float64]:

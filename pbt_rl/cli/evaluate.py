@@ -96,7 +96,7 @@ def run(arguments: list[str]) -> int:
             trust=command.trusted,
         )
         return 0
-    from pbt_rl.play.evaluate import evaluate
+    from pbt_rl.play.member import evaluate
 
     evaluate(
         command.source,

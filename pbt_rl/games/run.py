@@ -36,7 +36,7 @@ from pbt_rl.journals.events import Evaluation as Recorded
 from pbt_rl.journals.events import decode_event
 from pbt_rl.pbt.objectives import mean, spread
 from pbt_rl.plan import Plan
-from pbt_rl.play.evaluate import film_maker
+from pbt_rl.play.member import film_maker
 from pbt_rl.procs.child import Child
 from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import Checkpoint

@@ -29,7 +29,7 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.extras import load_object, offered
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.plan import PackPlan
-from pbt_rl.record.net_names import NetNames
+from pbt_rl.record.checkpoints import NetNames
 
 Arrays = Mapping[str, NDArray[Any]]
 """Parts of a member's state in host memory."""

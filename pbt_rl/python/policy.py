@@ -19,8 +19,8 @@ from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_raw, probe
 from pbt_rl.envs.spaces import Leaf, leaves_of, read_rows
 from pbt_rl.errors import ConfigError, environment_code
-from pbt_rl.play import policy as play
-from pbt_rl.play.policy import PolicyState, load_pack, say
+from pbt_rl.play import member as play
+from pbt_rl.play.member import PolicyState, load_pack, say
 from pbt_rl.record.saved import BEST, PLAY, Source, Trust, find_saved, read_config
 
 

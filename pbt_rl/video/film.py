@@ -1,4 +1,4 @@
-"""Films of what is played: whole ones as .mp4 or .gif, and short clips. `pbt_rl.play.evaluate` uses them."""
+"""Films of what is played: whole ones as .mp4 or .gif, and short clips. `pbt_rl.play.member` uses them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pbt_rl.envs.films.camera import Camera, Picture
 from pbt_rl.envs.films.filming import film, has_pictures
 from pbt_rl.envs.registry import EnvOptions
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.play.evaluate import Filmed
+from pbt_rl.play.member import Filmed
 
 LEAST_HEIGHT = 320
 """Smaller pictures are enlarged by a whole factor."""
@@ -145,7 +145,7 @@ class Recording:
         self._over = False
 
     def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
-        """See `play.evaluate.Records`."""
+        """See `play.member.Records`."""
         if self._over:
             return
         self._film.add(self._camera.shoot(step, None if action_RA is None else action_RA[0]))
@@ -166,7 +166,7 @@ class BestFilm:
         self._film: Film | None = Film(path, camera.frames_per_second)
 
     def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
-        """See `play.evaluate.Records`."""
+        """See `play.member.Records`."""
         if self._film is None:
             self._path = self._kept.with_name(f".{self._kept.stem}.part{self._kept.suffix}")
             self._film = Film(self._path, self._camera.frames_per_second)
@@ -192,13 +192,13 @@ class BestFilm:
 
 
 def best_film(path: Path) -> Filmed:
-    """See `play.evaluate.FilmMaker`."""
+    """Film the best episode. Raises ConfigError if a film could not be written there."""
     check_film(path)
     return partial(_filmed, partial(BestFilm, path.absolute()))
 
 
 def first_clip(file: IO[bytes]) -> Filmed:
-    """See `play.evaluate.FilmMaker`."""
+    """Film the first episode: half a minute, small enough for TensorBoard."""
     return partial(_filmed, lambda camera: Recording(camera, Clip(file, camera.frames_per_second)))
 
 
@@ -206,7 +206,7 @@ def first_clip(file: IO[bytes]) -> Filmed:
 def _filmed(
     begin: Callable[[Camera], Recording | BestFilm], spec: EnvSpec, rows: int, seed: int, options: EnvOptions
 ) -> Iterator[tuple[Unit, Recording | BestFilm]]:
-    """See `play.evaluate.Filmed`. begin: begins to record the row that a camera sees."""
+    """See `play.member.Filmed`. begin: begins to record the row that a camera sees."""
     made = film(spec.env_id, rows, seed, options, default_shaping_source(spec))
     if made is None:
         raise ConfigError(f"--video: {spec.env_id} has no pictures: leave --video out")
@@ -216,7 +216,7 @@ def _filmed(
 
 
 def check_clips(config: Config) -> None:
-    """See `play.evaluate.FilmMaker`."""
+    """Raise ConfigError if clips of a run could not be made, before anything starts."""
     if find_spec("PIL") is None:
         raise ConfigError("--evaluate-video needs the package pillow: pip install 'pbt-rl[video]'")
     require(

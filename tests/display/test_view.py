@@ -7,8 +7,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 
 from pbt_rl.display.ranking import footer_lines
-from pbt_rl.display.scalars import member_scalars
-from pbt_rl.display.summary import summary
+from pbt_rl.display.scalars import member_scalars, summary
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.view import RunView, Statistic, run_statistics
 from pbt_rl.record.folder import RunFolder

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbt_rl.display.scalars import member_scalars
-from pbt_rl.display.summary import summary
+from pbt_rl.display.scalars import member_scalars, summary
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
 from pbt_rl.pbt.objectives import ObjectiveWindow, mean, spread

@@ -16,7 +16,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Continue, MemberReport, PopulationReport, Replace
 from pbt_rl.pbt.hypers import hyper_table, shaping_table
 from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.record.journal import Journal, cut_journal, git_version, read_journal, versions, was_saved
+from pbt_rl.record.journal import Journal, cut_journal, read_journal, was_saved
 from pbt_rl.run.resolved import build_controller
 from tests.helpers.audits import audit_decisions
 from tests.helpers.audits import lineage as lineage_class
@@ -179,12 +179,6 @@ def test_a_broken_line_inside_is_an_error(tmp_path):
     (tmp_path / "j").write_text('{"event": "one"}\n{"eve\n{"event": "two"}\n')
     with pytest.raises(ValueError, match="line 2"):
         read_journal(tmp_path / "j")
-
-
-def test_versions_name_what_is_installed_without_importing_torch():
-    assert {"pbt_rl", "python", "torch", "gymnasium"} <= versions().keys()
-    git = git_version()
-    assert git is None or len(git.removesuffix("-dirty")) == 40
 
 
 def kinds(path):
