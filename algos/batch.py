@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .device import for_upload
 from .observations import ObsLayout, restack, restack_torch
 from .rollout import FIELDS, Rollout, Span, Transitions
-from .streams import for_upload
 
 
 class Segments(NamedTuple):

@@ -21,7 +21,7 @@ from torch.nn.functional import log_softmax
 
 from pbt_rl.extras import load_object, offered
 
-from .jit import has_kernels, kernel
+from .device import has_kernels, kernel
 
 _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 

@@ -24,8 +24,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .device import Mark
 from .observations import MAX_STACK, ObsLayout, bytes_of, push_frames
-from .streams import Mark
 
 HostArray = TypeVar("HostArray", Tensor, NDArray[Any])
 """Where rewards arrive: a numpy array in a rollout, a tensor on the device in a batch."""
@@ -196,7 +196,7 @@ class Rollout(Transitions[NDArray[Any]]):
     unit: number of the unit that fills it, among those of the pack.
     number: among those of a sampler, whose `memory` they share; it is given and stays.
     on_device: all memory that it has there.
-    ready: set by whoever hands the rollout on; the next one uses it after this mark (streams.py).
+    ready: set by whoever hands the rollout on; the next one uses it after this mark (device.py).
 
     The same memory prepared for writing, so that a step costs no look-up of shapes:
 

@@ -26,10 +26,10 @@ from torch import Tensor
 
 from .algorithm import LossInputs, OwnStep, Present, UpdateSettings
 from .batch import Batch, Samples
+from .device import for_upload
 from .losses import Stats
 from .observations import ObsLayout
 from .pack import Pack
-from .streams import for_upload
 from .weights import Group
 
 Program = Callable[[Samples], Stats]

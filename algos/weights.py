@@ -29,9 +29,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .device import Mark
 from .models import PolicyNet
 from .normalizers import Normalizers, of_normalizers
-from .streams import Mark
 
 ALIGNMENT = 32
 

@@ -15,7 +15,6 @@ import inspect
 import os
 import traceback
 from collections.abc import Callable, Mapping
-from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -29,16 +28,11 @@ from .episodes import all_at_once, pulse_of
 from .family import Backend, EnvOptions, Kind, backend_of_factory, keywords_backend, kinds
 from .first_trial import making, time_limit
 from .gym import GymUnit, describe, recipe
+from .registry import plugins
 from .values import briefly
 
-GROUP = "pbt_rl.envs"
 CustomEnv = gymnasium.Env[Any, Any]
 """Or an object that one of `kinds()` is for."""
-
-
-def plugins() -> dict[str, EntryPoint]:
-    """Return the installed entry points by name."""
-    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:

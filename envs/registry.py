@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Any
 
@@ -126,9 +126,9 @@ def _adds_last() -> Any:
     raise EnvSetupError("--model.last-action-reward cannot be used: the extra that adds them is not there")
 
 
-def plugins() -> tuple[str, ...]:
-    """Return the names of environments that installed packages offer as entry points `pbt_rl.envs`."""
-    return tuple(sorted(point.name for point in entry_points(group="pbt_rl.envs")))
+def plugins() -> dict[str, EntryPoint]:
+    """Return the environments that installed packages offer as entry points `pbt_rl.envs`, by name."""
+    return {point.name: point for point in entry_points(group="pbt_rl.envs")}
 
 
 def family_of(env_id: str) -> Family | None:

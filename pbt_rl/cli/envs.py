@@ -31,7 +31,7 @@ def run(arguments: list[str]) -> int:
     print("your own  --env module:factory (docs/adding-an-environment.md)")
     print("\n".join(_others()))
     if plugins():
-        print(_wrapped(plugins()))
+        print(_wrapped(tuple(sorted(plugins()))))
     return 0
 
 

@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from pbt_rl.envs import custom, registry
+from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, keywords, make_unit, probe, recipe
 from pbt_rl.envs.shaping import frames_per_step
@@ -128,10 +128,9 @@ def test_options_reach_gym_and_are_refused_elsewhere():
 
 
 def test_an_installed_entry_point_is_found_by_name_and_takes_a_level(monkeypatch):
-    point = EntryPoint("mine", "custom_of_a_test:make_level", custom.GROUP)
-    monkeypatch.setattr(custom, "entry_points", lambda group: [point] if group == custom.GROUP else [])
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == custom.GROUP else [])
-    assert registry.plugins() == ("mine",)
+    point = EntryPoint("mine", "custom_of_a_test:make_level", "pbt_rl.envs")
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == point.group else [])
+    assert registry.plugins() == {"mine": point}
     assert probe("mine", EnvOptions()).frame_skip == 1
     assert probe("mine/fast", options("size=5")) == probe("mine/fast", options("size=5"))
     spec = probe("mine/fast", options("size=5"))

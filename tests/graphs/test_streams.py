@@ -6,7 +6,7 @@ from unittest import mock
 import pytest
 import torch
 
-from pbt_rl.algos import streams
+from pbt_rl.algos import device as streams
 from pbt_rl.algos.weights import Streams
 from tests.helpers.driven import FRAMES, GAUSSIAN, DrivenLearner
 from tests.helpers.order import PretendStreams, watch
