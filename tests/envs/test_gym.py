@@ -208,6 +208,7 @@ def test_a_reset_that_breaks_the_contract_is_named():
         unit_of(env)
 
 
+@pytest.mark.extra("envs/remarks")
 @pytest.mark.parametrize(
     ("reset", "wrapped", "refused"),
     [
