@@ -1,5 +1,9 @@
 """What the journal says of the program that made a run."""
 
+import json
+
+import numpy as np
+
 from pbt_rl.provenance.versions import git_version, versions
 from pbt_rl.record.journal import Journal
 
