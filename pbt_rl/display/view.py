@@ -140,7 +140,7 @@ def shown(default: Any = MISSING, **how: Any) -> Any:
     return field(default=default, metadata={"statistic": Statistic(**how)})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunView:
     """Everything that the displays show: the population and the run's statistics at one moment."""
 

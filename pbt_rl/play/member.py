@@ -366,7 +366,7 @@ def play_episodes(
         if progress is not None:
             end.callback(progress.end)
         unit: Unit
-        recording = None
+        recording: Records | None = None
         if filmed is None:
             unit = make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))
             end.enter_context(closing(unit))
