@@ -275,7 +275,7 @@ class UserHead(nn.Module):
 
 
 def make_part(part: str, path: str, *arguments: Any) -> nn.Module:
-    """See `algos.own.own_part`."""
+    """See `algos.encoders.own_part`."""
     if part == "encoder":
         return UserEncoder(path, *arguments)
     return UserCore(path, *arguments) if part == "core" else UserHead(part, path, *arguments)
