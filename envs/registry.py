@@ -20,22 +20,8 @@ from .family import Backend, EnvOptions, Family, RawEnv, load_backend, names
 from .shaping import with_critic
 from .values import typed
 
-__all__ = [
-    "DEFAULTS",
-    "FAMILIES",
-    "EnvOptions",
-    "Family",
-    "FamilyOptions",
-    "evaluation_options",
-    "family_of",
-    "keywords",
-    "make_raw",
-    "make_unit",
-    "plugins",
-    "probe",
-    "recipe",
-]
-
+__all__ = ["EnvOptions", "Family", "FamilyOptions"]
+"""Of other modules, to be had from here."""
 DEFAULTS = EnvOptions()
 CUSTOM = ".custom"
 """Module of the user's own environments. They have no family: NAME is the whole id."""
