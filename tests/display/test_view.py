@@ -41,8 +41,8 @@ def write(folder, *views):
     display = TensorBoard(
         RunFolder(folder), len(views[0].members), config_json="{}", warn=print, figures=False
     )
-    for shown in views:
-        display.update(shown)
+    for one in views:
+        display.update(one)
     display.close()
 
 
