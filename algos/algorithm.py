@@ -18,13 +18,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .batch import Batch, Samples, Segments, Sequences
+from .batch import Batch, Samples, Segments
 from .distributions import Distribution
 from .losses import Stats
 from .models import NetInputs, PolicyNet
 from .observations import ObsLayout
 from .optim import OF_ALL_OPTIMIZERS, Optimizer
 from .rollout import Rollout
+from .weights import Group
 
 OF_VTRACE = ("vtrace_rho", "vtrace_c")
 Hypers = Mapping[str, Tensor]
@@ -71,6 +72,24 @@ class UpdateSettings:
     kl_target: float | None
     """Adapt `state["lr_factor"]` to this divergence after each batch; None: keep it."""
     distribution: Distribution
+
+
+class OwnStep(NamedTuple):
+    """A minibatch for `Algorithm.backward`, in its order in time."""
+
+    group: Group
+    """What computes its policies."""
+    samples: Samples
+    """Observations as the network sees them but for their normalising; only valid steps may be learned from."""
+    cut: Tensor
+    """[G, T, B] an unroll begins: see models.py."""
+    hypers: Hypers
+    """`Algorithm.loss_hypers`."""
+    return_scale: Tensor
+    """[G]"""
+    observe_returns: Callable[[Tensor], None]
+    """Takes the value targets of the first steps, [G, T', B] in reward units, for the statistics of returns."""
+    settings: UpdateSettings
 
 
 def no_fixed_advantage(_samples: Samples, _hypers: Hypers, _settings: UpdateSettings) -> Tensor | None:
@@ -164,12 +183,9 @@ class Algorithm:
     actions."""
     auxiliary: Auxiliary | None = None
     """What is learned from a replay."""
-    sequence_loss: (
-        Callable[[PolicyNet, Sequences, Hypers, Tensor, UpdateSettings], tuple[Tensor, Stats, Tensor]] | None
-    ) = None
-    """(network, minibatch, hypers, return scale, settings) of one policy -> loss, 0-d, statistics, and value targets of
-    the first steps, [T', B] in reward units. It stands for `loss`, `targets` and `fixed_advantage` if a policy's
-    outputs at one step do not suffice, needs a recurrent core, and must run under torch.func.vmap."""
+    backward: Callable[[OwnStep], Stats] | None = None
+    """Goes backward through a loss of its own, and returns its statistics, [G] each. It stands for `loss`, `targets`
+    and `fixed_advantage` if a policy's outputs at one step do not suffice, and needs a recurrent core."""
     learns_single_steps: bool = False
     """A minibatch may be of single steps, if the network has no memory and returns are those of acting time."""
     learns_per_unit: bool = False
@@ -181,7 +197,7 @@ class Algorithm:
         """Why it cannot learn from episodes that end and begin in one step; None if it can."""
         if self.auxiliary is not None:
             return "it keeps a replay of whole episodes, with their last observations"
-        if self.sequence_loss is not None:
+        if self.backward is not None:
             return "it values the last observation of an episode by itself"
         return None
 

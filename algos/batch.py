@@ -15,10 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .fields import FIELDS, Span, Transitions
+from .device import for_upload
 from .observations import ObsLayout, restack, restack_torch
-from .rollout import Rollout
-from .streams import for_upload
+from .rollout import FIELDS, Rollout, Span, Transitions
 
 
 class Segments(NamedTuple):
@@ -45,29 +44,6 @@ class Segments(NamedTuple):
     def tensors(self) -> list[Tensor]:
         """Return all tensors, in one order."""
         return [*self.obs.values(), *self[1:]]
-
-
-class Sequences(NamedTuple):
-    """A minibatch in its order in time, for `Algorithm.sequence_loss`, which has one policy's: without the axis G."""
-
-    obs: dict[str, Tensor]
-    """Name -> [G, T, B, ...], as the network sees it."""
-    state: Tensor
-    """[G, B, S] before the first step."""
-    first: Tensor
-    """[G, T, B], as are the others."""
-    cut: Tensor
-    """An unroll begins: see cores.py."""
-    action: Tensor
-    """[G, T, B, A]"""
-    reward: Tensor
-    terminated: Tensor
-    truncated: Tensor
-    valid: Tensor
-
-    def each(self, change: Callable[[Tensor], Tensor]) -> Sequences:
-        """Apply a function to every tensor."""
-        return Sequences({name: change(x) for name, x in self.obs.items()}, *(change(x) for x in self[1:]))
 
 
 @dataclass(frozen=True, eq=False)

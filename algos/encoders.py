@@ -1,15 +1,305 @@
-"""Encoders: observations to features. Axes: N samples, C channels, H, W pixels, L words, F features."""
+"""Encoders, observations to features: the layers that they are made of, and parts that a user wrote (`own_part`).
+
+Axes: N samples, C channels, H, W pixels, L words, F features.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import prod
+from itertools import pairwise
+from math import prod, sqrt
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from .layers import RELU_GAIN, A3cCnn, ImpalaCnn, Mlp, NatureCnn, WordEncoder, orthogonal
+from pbt_rl.extras import load_object, offered
+
 from .normalizers import SMALLEST_PICTURE
+
+
+class NetworkError(ValueError):
+    """A user's part of a network raised, or returned what cannot be used. The message names part, place and shapes."""
+
+
+def own_part(part: str, path: str, *arguments: object) -> Any:
+    """Return a part by a user's factory: an `Encoder`, a `Core`, or a head. part: such as "encoder".
+
+    arguments: what the factory is made for. An extra names what does that as `OWN_PARTS` in its `extra.py`. Raises
+    ValueError.
+    """
+    for maker in offered("pbt_rl", "OWN_PARTS"):
+        return load_object(maker)(part, path, *arguments)
+    raise ValueError(f"{part} {path!r} is one of your own, and the extra that takes those is not there")
+
+
+Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)
+RELU_GAIN = sqrt(2)
+NATURE_GAIN = 1.0
+"""Of NatureCnn. The gain that keeps the variance, sqrt(2), was chosen for pixels of 0 to 1 (PPO's reference
+implementation); with normalised images Breakout was learned later with it (docs/lab/games.md)."""
+
+
+def orthogonal(layer: Layer, gain: float) -> Layer:
+    """Draw orthogonal weights and zero the bias, in place."""
+    nn.init.orthogonal_(layer.weight, gain)
+    assert layer.bias is not None
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def tanh(x: Tensor) -> Tensor:
+    """Return torch.tanh(x); of float32 on a CPU within 2e-7 of it, at a third of the cost.
+
+    That is most of what a small network takes to act: for 1,024 x 64 numbers torch.tanh takes 167 us, its logistic
+    function 30 (torch 2.13, Zen 4). Exported networks have torch's.
+    """
+    exported = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call] # torch's
+    if x.device.type != "cpu" or x.dtype != torch.float32 or exported:
+        return torch.tanh(x)
+    if not torch.is_grad_enabled():
+        return _by_logistic(x)
+    result: Tensor = _Tanh.apply(x)  # type: ignore[no-untyped-call] # torch's has no annotations
+    return result
+
+
+def _by_logistic(x: Tensor) -> Tensor:
+    """tanh(x) = 2 / (1 + exp(-2x)) - 1"""
+    return torch.sigmoid(x * 2).mul_(2).sub_(1)
+
+
+class _Tanh(torch.autograd.Function):
+    """`_by_logistic` with the derivative 1 - y^2 of its result."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return _by_logistic(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        slope: Tensor = torch.ops.aten.tanh_backward(grad, y)
+        return slope
+
+
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "tanh": tanh,
+    "elu": nn.functional.elu,
+    "relu": nn.functional.relu,
+}
+"""Of an MLP: tanh as in PPO's reference implementation, ELU as usual for robots, ReLU for grids of codes."""
+
+
+class Mlp(nn.Module):
+    """Layers with orthogonal weights, and an activation behind each.
+
+    Pixels (uint8) are divided by 255; those that are not uint8 any more were normalised before (normalizers.py).
+    """
+
+    def __init__(self, size: int, hidden: int, layers: int, activation: str = "tanh") -> None:
+        super().__init__()
+        self.activation = activation
+        sizes = [size] + [hidden] * layers
+        self.layers = nn.ModuleList(orthogonal(nn.Linear(*pair), RELU_GAIN) for pair in pairwise(sizes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [N, ...] to [N, hidden]."""
+        first = self.layers[0]
+        assert isinstance(first, nn.Linear)
+        pixels = x.dtype == torch.uint8
+        x = x.reshape(x.shape[0], -1).to(first.weight.dtype)
+        if pixels:
+            x = x * (1 / 255)
+        for layer in self.layers:
+            x = ACTIVATIONS[self.activation](layer(x))
+        return x
+
+
+class Conv(nn.Conv2d):
+    """A convolution that can be computed as one matrix product over all patches (`products`), by the same parameters.
+
+    Under vmap that is one batched product for all policies: any number of rows, nothing to choose, the same sums every
+    time. A grouped convolution, what vmap makes of one otherwise, has a kernel for few shapes, and slow ones for the
+    others.
+    """
+
+    products = False
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Map [N, C, H, W] to [N, O, h, w], channels innermost."""
+        return self._convolve(image, self.weight) if self.products else super().forward(image)
+
+    def of_pixels(self, image: Tensor) -> Tensor:
+        """Convolve pixels / 255 by scaling the few weights, not the many pixels; bf16 holds 0..255 exactly.
+
+        Pixels that are not uint8 were normalised before (normalizers.py): they are convolved as they are.
+        """
+        weight = self.weight / 255 if image.dtype == torch.uint8 else self.weight
+        if self.products:
+            return self._convolve(image, weight)
+        x = channels_last(image.to(weight.dtype))
+        return torch.conv2d(x, weight, self.bias, self.stride, self.padding)
+
+    def _convolve(self, image: Tensor, weight: Tensor) -> Tensor:
+        assert self.bias is not None
+        assert isinstance(self.padding, tuple)
+        x_NHWC = image.permute(0, 2, 3, 1)
+        if any(self.padding):
+            rows, columns = self.padding
+            x_NHWC = nn.functional.pad(x_NHWC, (0, 0, columns, columns, rows, rows))
+        for axis in (0, 1):
+            x_NHWC = x_NHWC.unfold(1 + axis, self.kernel_size[axis], self.stride[axis])
+        patches = x_NHWC.permute(0, 1, 2, 4, 5, 3)  # N, h, w, kernel rows, kernel columns, C
+        samples, height, width = patches.shape[:3]
+        rows_of_all = patches.reshape(samples * height * width, -1).to(weight.dtype)
+        out = torch.addmm(self.bias, rows_of_all, weight.permute(0, 2, 3, 1).flatten(1).t())
+        return out.view(samples, height, width, -1).permute(0, 3, 1, 2)
+
+
+def compute_by_products(net: nn.Module) -> None:
+    """Let the convolutions of a network be computed as matrix products."""
+    for module in net.modules():
+        if isinstance(module, Conv):
+            module.products = True
+
+
+class ImageLinear(nn.Linear):
+    """The layer behind the convolutions, most of a network's weights."""
+
+    TRANSPOSED_ROWS = frozenset({16, 32, 48, 64})
+    """So many rows take 9-20 % less time as `weight @ x.T`, others do not (3136 to 512, one thread, AVX-512)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [N, in] to [N, out]. Acting on a CPU computes the transposed product where that is faster; same bits."""
+        acting = x.dtype == torch.bfloat16 and x.device.type == "cpu" and not torch.is_grad_enabled()
+        if not acting or x.shape[0] not in self.TRANSPOSED_ROWS or torch.get_num_threads() > 1:
+            return super().forward(x)
+        return torch.addmm(self.bias.unsqueeze(1), self.weight, x.t()).t().contiguous()
+
+
+class NatureCnn(nn.Module):
+    """Network of Mnih et al. 2015: convolutions 32 of 8/4, 64 of 4/2, 64 of 3/1, then a linear layer."""
+
+    def __init__(self, shape: tuple[int, ...], hidden: int) -> None:
+        super().__init__()
+        channels, height, width = shape
+        if min(height, width) < 36:
+            raise ValueError(
+                f"encoder 'nature' needs images of 36x36 or more, not {height}x{width}: use 'impala' or 'mlp'"
+            )
+        rows, columns = ((((x - 8) // 4 + 1) - 4) // 2 - 1 for x in (height, width))
+        self.conv1 = orthogonal(Conv(channels, 32, 8, 4), NATURE_GAIN)
+        self.conv2 = orthogonal(Conv(32, 64, 4, 2), NATURE_GAIN)
+        self.conv3 = orthogonal(Conv(64, 64, 3, 1), NATURE_GAIN)
+        self.linear = orthogonal(ImageLinear(64 * rows * columns, hidden), NATURE_GAIN)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Map [N, C, H, W] uint8 to [N, hidden]."""
+        x = torch.relu(self.conv1.of_pixels(image))
+        x = torch.relu(self.conv2(x))
+        x = torch.relu(self.conv3(x))
+        return torch.relu(self.linear(flatten_image(x)))
+
+
+class A3cCnn(nn.Module):
+    """Network of Mnih et al. 2016 (A3C), as of Mnih et al. 2013: convolutions 16 of 8/4, 32 of 4/2, a linear layer."""
+
+    def __init__(self, shape: tuple[int, ...], hidden: int) -> None:
+        super().__init__()
+        channels, height, width = shape
+        if min(height, width) < 20:
+            raise ValueError(
+                f"encoder 'a3c' needs images of 20x20 or more, not {height}x{width}: use 'impala' or 'mlp'"
+            )
+        rows, columns = (((x - 8) // 4 + 1 - 4) // 2 + 1 for x in (height, width))
+        self.conv1 = orthogonal(Conv(channels, 16, 8, 4), RELU_GAIN)
+        self.conv2 = orthogonal(Conv(16, 32, 4, 2), RELU_GAIN)
+        self.linear = orthogonal(nn.Linear(32 * rows * columns, hidden), RELU_GAIN)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Map [N, C, H, W] uint8 to [N, hidden]."""
+        x = torch.relu(self.conv1.of_pixels(image))
+        x = torch.relu(self.conv2(x))
+        return torch.relu(self.linear(flatten_image(x)))
+
+
+class ImpalaCnn(nn.Module):
+    """Residual network of Espeholt et al. 2018, Figure 3 (large): stages of 16, 32 and 32 channels."""
+
+    def __init__(self, shape: tuple[int, ...], hidden: int) -> None:
+        super().__init__()
+        channels, height, width = shape
+        stages: list[ImpalaStage] = []
+        for out_channels in (16, 32, 32):
+            stages.append(ImpalaStage(channels, out_channels, pixels=not stages))
+            channels, height, width = out_channels, (height + 1) // 2, (width + 1) // 2
+        self.stages = nn.Sequential(*stages)
+        self.linear = orthogonal(nn.Linear(channels * height * width, hidden), RELU_GAIN)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Map [N, C, H, W] uint8 to [N, hidden]."""
+        x = torch.relu(self.stages(image))
+        return torch.relu(self.linear(flatten_image(x)))
+
+
+class ImpalaStage(nn.Module):
+    """Convolution, max-pooling to half the size (rounded up), two residual blocks of two convolutions."""
+
+    def __init__(self, channels: int, out_channels: int, *, pixels: bool) -> None:
+        super().__init__()
+        self.pixels = pixels
+        sizes = [channels] + [out_channels] * 5
+        self.convs = nn.ModuleList(
+            orthogonal(Conv(*pair, 3, padding=1), RELU_GAIN) for pair in pairwise(sizes)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [N, C, H, W], uint8 if `pixels`, to [N, out_channels, ceil(H / 2), ceil(W / 2)]."""
+        entry, *blocks = self.convs
+        assert isinstance(entry, Conv)
+        x = torch.max_pool2d(entry.of_pixels(x) if self.pixels else entry(x), 3, 2, 1)
+        for first, second in zip(blocks[::2], blocks[1::2], strict=True):
+            x = x + second(torch.relu(first(torch.relu(x))))
+        return x
+
+
+class WordEncoder(nn.Module):
+    """Encode a sentence of hashed words: an embedding of 20 for each, side by side in order, and a layer of 64.
+
+    A word is a number above 0, taken modulo the number of embeddings as in IMPALA; 0 stands for none. IMPALA reads
+    the embeddings with an LSTM of 64. That is 16 steps one after the other: acting for 8 rows took 9.4 ms with it and
+    7.6 with this (ResNet, bf16, one core), learning 2 % longer; under vmap it is 1,500 operations, all else of
+    the network 800, each of them a launch on a GPU.
+    """
+
+    BUCKETS, WIDTH, SIZE = 1000, 20, 64
+
+    def __init__(self, words: int) -> None:
+        super().__init__()
+        self.embedding = nn.Parameter(torch.randn(self.BUCKETS, self.WIDTH))
+        self.linear = orthogonal(nn.Linear(words * self.WIDTH, self.SIZE), RELU_GAIN)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """Map [N, L] int32 to [N, 64]."""
+        read_NLF = self.embedding[(words % self.BUCKETS).long()] * (words != 0).unsqueeze(-1)
+        return torch.relu(self.linear(read_NLF.flatten(1)))
+
+
+def channels_last(image: Tensor) -> Tensor:
+    """Lay [N, C, H, W] out with C innermost; written with permute because vmap supports no memory formats."""
+    return image.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+
+
+def flatten_image(x: Tensor) -> Tensor:
+    """Flatten [N, C, H, W] to [N, H * W * C]: in this order a channels-last image needs no copy."""
+    return x.permute(0, 2, 3, 1).flatten(1)
+
 
 ObsShapes = Mapping[str, tuple[tuple[int, ...], str]]
 """Name of an observation -> shape of one row (frames stacked) and dtype name."""

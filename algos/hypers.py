@@ -1,4 +1,6 @@
-"""Hypers: the values of an algorithm that a controller may change while it learns. Imports no torch.
+"""What is known of an algorithm before it is imported, without torch: its line in the registry, and its hypers.
+
+Hypers are the values of an algorithm that a controller may change while it learns.
 
 `hyper` declares one as a field of a frozen dataclass; the docstring below it is its help. It is then an option,
 `--hypers.NAME`, a value of every member, and `hypers["NAME"]` in the losses. An algorithm declares those that only it
@@ -12,8 +14,11 @@ reads in a dataclass of its own:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from pbt_rl.extras import Recipe
 
 Scale = Literal["linear", "log", "one_minus", "integer"]
 
@@ -85,3 +90,36 @@ class LearnerHypers:
     """V-trace: limit of the weight of the trace."""
     unroll: int = hyper(32, bounds=(2, 1024), legal=(1, 1_000_000), scale="integer", common=True)
     """Steps that a return looks ahead and that gradients of a recurrent core go back, at most --learner.rollout."""
+
+
+JADERBERG_PBT: Mapping[str, object] = {
+    "pbt.ready": "asynchronous",
+    "pbt.period_frames": 4_000_000,
+    "pbt.start_frames": 4_000_000,
+    "pbt.exploit": "truncation",
+    "pbt.replace_fraction": 0.2,
+    "pbt.replace_gap": 0.0,
+    "pbt.replace_gap_absolute": 0.0,
+    "pbt.explore": "factors",
+    "pbt.factors": (1.2, 0.8),
+    "pbt.objective_episodes": 10,
+}
+"""How the recipes of Jaderberg et al. 2017, section 4.1, compare and change members."""
+
+
+@dataclass(frozen=True)
+class AlgorithmEntry:
+    """What is known of an algorithm before it is imported."""
+
+    module: str
+    """`module:OBJECT`, the module relative to this package."""
+    help: str = ""
+    """One sentence."""
+    hypers: type | None = None
+    """Dataclass of hypers that only it reads (`hypers.py`)."""
+    options: Mapping[str, type] = field(default_factory=dict)
+    """Group of the config -> dataclass of options that only it reads."""
+    recipes: Mapping[str, Recipe] = field(default_factory=dict)
+    """Published command lines by name."""
+    recipes_are_for_it: bool = False
+    """Whether the recipes of environments are written for it: its own adds nothing to them."""

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .jit import kernel
+from .device import kernel
 
 MAX_STACK = 4
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pbt_rl.extras import offered
 
-from .jit import finite_kernel
+from .device import finite_kernel
 
 ADAM_EPS = 1e-5
 """That of PPO's reference implementations. With 1e-6 Breakout is learned later (docs/lab/games.md)."""

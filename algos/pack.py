@@ -16,14 +16,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .layers import compute_by_products
-from .layout import NetLayout
+from .device import for_upload
+from .encoders import compute_by_products
 from .models import PolicyNet
 from .normalizers import Normalizers, of_normalizers, return_scale
 from .optim import Gradients, Optimizer, grad_scale
-from .serving import Streams
-from .streams import for_upload
-from .weights import Group, Weights
+from .weights import Group, NetLayout, Streams, Weights
 
 Packing = Literal["loop", "vmap", "bmm"]
 """How policies are computed: one by one; all at once by vmap; the same with convolutions as matrix products."""
@@ -287,11 +285,7 @@ class Pack:
 
     def named_statistics(self, slot: int) -> dict[str, Tensor]:
         """The normalisers of observations and returns, on the CPU."""
-        return self.statistics_of({k: v[slot].to("cpu", copy=True) for k, v in self.state.items()})
-
-    def statistics_of(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Normalisers of a state that `export_member` returned."""
-        return of_normalizers(state)
+        return of_normalizers({k: v[slot].to("cpu", copy=True) for k, v in self.state.items()})
 
     def parameter_places(self) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
         """Name in the network's `state_dict`, offset in a policy's flat vector and shape of every parameter."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pbt_rl.extras import discover, load_object
 
-from .entry import AlgorithmEntry
+from .hypers import AlgorithmEntry
 
 if TYPE_CHECKING:
     from .algorithm import Algorithm

@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .jit import kernel
+from .device import kernel
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]

@@ -3,30 +3,117 @@
 `Updater.update` is a generator that pauses after every optimiser step, so that its caller may edit the population
 between any two; it holds nothing that such an edit makes invalid but the slots that may learn (`CurrentSlots`).
 
-Axes: P policies, G policies of one group, T steps, B rows of a policy, N = T * B samples.
+What changes from one optimiser step to the next is data that lies in place: hypers, learning rates and the slots that
+may learn are tensors, statistics go to a row of the log, which may be named by a counter on the device. So steps can be
+repeated as they were asked for once (`Stepping`). Nothing in a step waits for the device.
+
+Axes: P policies, G policies of one group, T steps, B rows of a policy, N = T * B samples, S optimiser steps of a batch,
+V statistics.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .algorithm import LossInputs, Present, UpdateSettings
-from .batch import Batch, Samples, Sequences
+from .algorithm import LossInputs, OwnStep, Present, UpdateSettings
+from .batch import Batch, Samples
+from .device import for_upload
 from .losses import Stats
-from .models import PolicyNet
 from .observations import ObsLayout
 from .pack import Pack
-from .steps import StepLog, Stepping, Steps
-from .streams import for_upload
 from .weights import Group
+
+Program = Callable[[Samples], Stats]
+"""One optimiser step on these samples; returns its statistics, [G] each."""
+Orders = Sequence[Tensor | None]
+"""Rows of each step, on the CPU; None: all of them."""
+
+
+class StepLog:
+    """Statistics of all steps of a batch, [S, P, V] on the device, until somebody asks for them."""
+
+    def __init__(self, steps: int, policies: int, device: torch.device) -> None:
+        self._shape, self._device = (steps, policies), device
+        self.names: tuple[str, ...] = ()
+        self._values_SPV = torch.empty(0)
+
+    @torch.no_grad()
+    def write(self, step: int | Tensor, span: slice, stats: Mapping[str, Tensor]) -> None:
+        """Note the statistics of a step. step: its number, or [1] on the device."""
+        if not self.names:
+            self.names = tuple(stats)
+            self._values_SPV = torch.zeros((*self._shape, len(self.names)), device=self._device)
+        row_GV = torch.stack([stats[name].float() for name in self.names], 1)
+        if isinstance(step, Tensor):
+            self._values_SPV[:, span].index_copy_(0, step, row_GV.unsqueeze(0))
+        else:
+            self._values_SPV[step, span] = row_GV
+
+    def read(self, steps: int, span: slice, name: str) -> Tensor:
+        """Return one statistic of the first steps, [steps, G], on the device."""
+        return self._values_SPV[:steps, span, self.names.index(name)].contiguous()
+
+    def fetch(self) -> NDArray[np.float32]:
+        """Return everything, [S, P, V], on the host, which waits for the device."""
+        return self._values_SPV.cpu().numpy()
+
+
+class Steps(Protocol):
+    """The optimiser steps of one group."""
+
+    def begin(self, samples: Samples, orders: Orders) -> None:
+        """Take up a batch."""
+
+    def run(self, step: int) -> None:
+        """Carry out one step of it."""
+
+    def end(self) -> None:
+        """Let go of the batch: each group's part of it takes as much memory as a member's whole state, or more."""
+
+
+class PlainSteps:
+    """Steps call by call."""
+
+    def __init__(self, span: slice, program: Program, log: StepLog) -> None:
+        self._span, self._program, self._log = span, program, log
+        self._samples: Samples | None = None
+        self._orders: Orders = ()
+
+    def begin(self, samples: Samples, orders: Orders) -> None:
+        """See `Steps`."""
+        self._samples, self._orders = samples, orders
+
+    def run(self, step: int) -> None:
+        """See `Steps`."""
+        samples, order = self._samples, self._orders[step]
+        assert samples is not None, "no batch was begun"
+        part = samples if order is None else samples.columns(order.to(samples.valid.device))
+        self._log.write(step, self._span, self._program(part))
+
+    def end(self) -> None:
+        """See `Steps`."""
+        self._samples, self._orders = None, ()
+
+
+class Stepping:
+    """How optimiser steps are carried out: call by call. An extra may do it otherwise on a device."""
+
+    obs: dict[str, Tensor] | None = None
+    """Where the observations of a group's batch lie, if in one place: name -> [G, T, B, ...], made with the first."""
+
+    def steps(self, span: slice, program: Program, log: StepLog, number: int) -> Steps:  # noqa: ARG002 - for those who do otherwise
+        """Return the steps of a group. number: of steps of a batch."""
+        return PlainSteps(span, program, log)
+
 
 LR_FACTOR_RANGE = (0.01, 100.0)
 KL_STEP = 1.5
@@ -188,16 +275,18 @@ class Updater:
         state = torch.where(valid.any(1).unsqueeze(-1), s.state, 0.0)
         obs = {name: layout.as_seen(s.obs[name]) for name, layout in self._layouts.items()}
         cut = unroll_begins(pack.hypers_of(span)["unroll"], s.first) if pack.state_size else None
-        if settings.algorithm.sequence_loss is not None:
-            assert cut is not None, "a loss of sequences is of a network with memory"
-            ends = (s.reward, s.terminated, s.truncated, valid)
-            return self._of_sequences(group, Sequences(obs, state, s.first, cut, s.action, *ends))
+        hypers = _read(pack, span, settings.algorithm.loss_hypers)
+        observe_returns = partial(self._observe_returns, span, valid)
+        if settings.algorithm.backward is not None:
+            assert cut is not None, "an algorithm that goes backward itself is of a network with memory"
+            seen, scale = replace(s, obs=obs, state=state, valid=valid), pack.return_scale(span)
+            return settings.algorithm.backward(
+                OwnStep(group, seen, cut, hypers, scale, observe_returns, settings)
+            )
         params, value, _ = group.forward(obs, state, s.first, cut)
         log_prob, entropy = dist.log_prob(params, s.action), dist.entropy(params)
         target, advantage = _targets(pack, span, s, settings, valid, value.detach(), log_prob.detach())
-        with self.changing:
-            pack.observe_returns(span, target, valid & self.current.tensor[span, None, None])
-
+        observe_returns(target)
         inputs = LossInputs(
             log_prob=log_prob,
             entropy=entropy,
@@ -208,41 +297,28 @@ class Updater:
             old_value=pack.normalize_value(s.value, span),
             valid=valid,
         )
-        stats = _loss(group, inputs, _read(pack, span, settings.algorithm.loss_hypers), settings)
-        return stats | self._auxiliary(group, s)
+        return _loss(group, inputs, hypers, settings) | self._auxiliary(group, s)
 
-    def _of_sequences(self, group: Group, s: Sequences) -> Stats:
-        """Go backward through the loss of an algorithm that takes sequences."""
-        pack, settings, span = self._pack, self._settings, group.span
-        loss = settings.algorithm.sequence_loss
-        assert loss is not None
-        hypers = _read(pack, span, settings.algorithm.loss_hypers)
-
-        def of_one(
-            net: PolicyNet, s: Sequences, hypers: Mapping[str, Tensor], scale: Tensor
-        ) -> tuple[Tensor, Stats, Tensor]:
-            return loss(net, s, hypers, scale, settings)
-
-        loss_G, stats, target_GTB = group.sequence_loss(of_one, s, hypers, pack.return_scale(span))
-        loss_G.sum().backward()
-        valid = (s.valid & self.current.tensor[span, None, None])[:, : target_GTB.shape[1]]
+    def _observe_returns(self, span: slice, valid_GTB: Tensor, target_GTB: Tensor) -> None:
+        """Update the statistics of returns by targets, which may be of the first steps alone."""
+        valid_GTB = (valid_GTB & self.current.tensor[span, None, None])[:, : target_GTB.shape[1]]
         with self.changing:
-            pack.observe_returns(span, target_GTB, valid)
-        return stats
+            self._pack.observe_returns(span, target_GTB, valid_GTB)
 
     def _auxiliary(self, group: Group, s: Samples) -> Stats:
         """Go backward through what the algorithm learns from its replay; adds to the gradients."""
         auxiliary = self._settings.algorithm.auxiliary
         if auxiliary is None:
             return {}
-        seen = tuple(
-            x._replace(obs={name: layout.as_seen(x.obs[name]) for name, layout in self._layouts.items()})
-            for x in s.replayed
+        layouts = self._layouts.items()
+        seen = [{name: layout.as_seen(x.obs[name]) for name, layout in layouts} for x in s.replayed]
+        segments = tuple(
+            x._replace(obs=group.normalized(obs)) for x, obs in zip(s.replayed, seen, strict=True)
         )
-        hypers = _read(self._pack, group.span, auxiliary.hypers)
-        loss_G, stats = group.auxiliary(auxiliary.loss, seen, hypers, self._pack.return_scale(group.span))
+        hypers, scale_G = _read(self._pack, group.span, auxiliary.hypers), self._pack.return_scale(group.span)
+        loss_G, stats = group.of_each(auxiliary.loss, segments, hypers, scale_G)
         loss_G.sum().backward()
-        return stats
+        return dict(stats)
 
 
 def _read(pack: Pack, span: slice, names: tuple[str, ...]) -> dict[str, Tensor]:

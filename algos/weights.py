@@ -2,7 +2,13 @@
 
     masters     float32                  written by the optimiser
     working     compute dtype (bf16)     refreshed from the masters after each update; learning reads it
-    serving     compute dtype            published from the masters; acting reads it (see serving.py)
+    serving     compute dtype            published from the masters; acting reads it (`Serving`)
+
+The parameters of a network lie in one flat vector, the body first and the heads behind it, each beginning at a cache
+line; convolution weights lie channels-last (`NetLayout`).
+
+A forward must never see half of a publication, neither layers of two updates nor of two members. A lock per slot sees
+to that: a device with one stream does what it was asked for in this order.
 
 Axes: P policies, G policies of one group (computed together), T time, B rows, D distribution parameters,
 S recurrent state, N parameters of one policy (body first, heads behind).
@@ -11,19 +17,121 @@ S recurrent state, N parameters of one policy (body first, heads behind).
 from __future__ import annotations
 
 import copy
+import math
+import threading
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from .batch import Segments, Sequences
-from .layout import NetLayout, moved, point, stacked
-from .losses import Stats
+from .device import Mark
 from .models import PolicyNet
-from .normalizers import Normalizers
+from .normalizers import Normalizers, of_normalizers
+
+ALIGNMENT = 32
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Where one parameter lies in a flat vector. Convolution weights are stored channels-last."""
+
+    name: str
+    start: int
+    shape: tuple[int, ...]
+    learned: bool = True
+    """Whether it has a gradient."""
+
+    @property
+    def stop(self) -> int:
+        """Index behind the last number."""
+        return self.start + math.prod(self.shape)
+
+    def view(self, flat: Tensor) -> Tensor:
+        """View flat [..., N] as [..., *shape]."""
+        part = flat[..., self.start : self.stop]
+        if len(self.shape) != 4:
+            return part.view((*flat.shape[:-1], *self.shape))  # one tuple: a single number has no axes
+        out_channels, in_channels, height, width = self.shape
+        part = part.view(*flat.shape[:-1], out_channels, height, width, in_channels)
+        return part.movedim(-1, -3)
+
+
+@dataclass(frozen=True)
+class NetLayout:
+    """Segments of a whole network in one vector of `size` numbers."""
+
+    body: list[Segment]
+    heads: list[Segment]
+    body_size: int
+    """Size of the body, which is also the start of the heads."""
+    size: int
+
+    @classmethod
+    def of(cls, net: PolicyNet) -> NetLayout:
+        """Lay out a network like this one."""
+        body = lay_out(net.body)
+        body_size = aligned(max((s.stop for s in body), default=0))  # a user's encoder may have no parameters
+        heads = lay_out(net.heads, body_size)
+        return cls(body, heads, body_size, aligned(max((s.stop for s in heads), default=body_size)))
+
+    @torch.no_grad()
+    def write(self, net: PolicyNet, flat: Tensor) -> None:
+        """Copy a network's parameters into a vector."""
+        for segments, module in ((self.body, net.body), (self.heads, net.heads)):
+            for segment, parameter in zip(segments, module.parameters(), strict=True):
+                segment.view(flat).copy_(parameter)
+
+    def named(self, flat: Tensor) -> Mapping[str, Tensor]:
+        """Views of a vector by the names of the network's `state_dict`."""
+        named = {f"body.{s.name}": s.view(flat) for s in self.body}
+        return named | {f"heads.{s.name}": s.view(flat) for s in self.heads}
+
+
+def lay_out(module: nn.Module, start: int = 0) -> list[Segment]:
+    """Lay the module's parameters one after the other, in their order."""
+    segments = []
+    for name, parameter in module.named_parameters():
+        segments.append(Segment(name, start, tuple(parameter.shape), parameter.requires_grad))
+        start = segments[-1].stop
+    return segments
+
+
+def aligned(size: int) -> int:
+    """Round up so that every vector begins at a cache line; the numbers between stay 0."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def moved(segments: list[Segment], by: int) -> list[Segment]:
+    """Return the same segments, `by` further on."""
+    return [replace(s, start=s.start + by) for s in segments]
+
+
+def point(module: nn.Module, segments: list[Segment], flat: Tensor, grad: Tensor) -> None:
+    """Make the module's parameters views of one flat vector, and their gradients views of another (if any)."""
+    for segment, parameter in zip(segments, module.parameters(), strict=True):
+        parameter.data = segment.view(flat)
+        if grad.numel():
+            parameter.grad = segment.view(grad)
+        else:
+            parameter.requires_grad_(False)
+
+
+def stacked(prefix: str, segments: list[Segment], flat: Tensor, grad: Tensor) -> dict[str, Tensor]:
+    """Prefixed name -> parameter [P, ...] that is a view of flat [P, N], its gradient one of `grad` (if any)."""
+    views = {}
+    for segment in segments:
+        view = segment.view(flat).detach()
+        if grad.numel() and segment.learned:
+            view.requires_grad_()
+            view.grad = segment.view(grad)
+        views[prefix + segment.name] = view
+    return views
+
 
 # The stacked views of a parameter matrix are never dense; autograd advises against that, at the price of a copy.
 warnings.filterwarnings("ignore", message="grad and param do not obey the gradient layout contract")
@@ -138,9 +246,9 @@ class Group:
     ) -> tuple[Tensor, ...]:
         """(params_GTBD, value_GTB normalised, state_GBS) with gradients, by the working weights.
 
-        cut: where gradients of a recurrent core end, see cores.py; None: at the first step.
+        cut: where gradients of a recurrent core end, see models.py; None: at the first step.
         """
-        obs = self._normalizers.normalize_obs(self._stats, self.span, obs_GTB)
+        obs = self.normalized(obs_GTB)
         if self._alone:
             return _single(self._learning, obs, state_GBS, first_GTB, cut_GTB)
         rows = (state_GBS, first_GTB) if cut_GTB is None else (state_GBS, first_GTB, cut_GTB)
@@ -157,40 +265,19 @@ class Group:
         served: tuple[Tensor, ...] = self._acting_of_each(_outputs, obs, state_GBS, first_GTB)
         return served
 
-    def auxiliary(
-        self,
-        loss: Callable[[PolicyNet, tuple[Segments, ...], Mapping[str, Tensor], Tensor], tuple[Tensor, Stats]],
-        segments: tuple[Segments, ...],
-        hypers: dict[str, Tensor],
-        return_scale_G: Tensor,
-    ) -> tuple[Tensor, Stats]:
-        """Compute an auxiliary loss and its statistics, [G] each, with gradients, by the working weights."""
-        segments = tuple(
-            s._replace(obs=self._normalizers.normalize_obs(self._stats, self.span, s.obs)) for s in segments
-        )
-        if self._alone:
-            of_one = tuple(s.each(lambda x: x[0]) for s in segments)
-            one = {name: x[0] for name, x in hypers.items()}
-            result, stats = loss(self._learning, of_one, one, return_scale_G[0])
-            return result.unsqueeze(0), {name: x.unsqueeze(0) for name, x in stats.items()}
-        both: tuple[Tensor, Stats] = self._learning_of_each(loss, segments, hypers, return_scale_G)
-        return both
+    def normalized(self, obs_GTB: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Normalise observations by the statistics for learning."""
+        return self._normalizers.normalize_obs(self._stats, self.span, obs_GTB)
 
-    def sequence_loss(
-        self,
-        loss: Callable[[PolicyNet, Sequences, Mapping[str, Tensor], Tensor], tuple[Tensor, Stats, Tensor]],
-        s: Sequences,
-        hypers: dict[str, Tensor],
-        return_scale_G: Tensor,
-    ) -> tuple[Tensor, Stats, Tensor]:
-        """Compute a loss of sequences, its statistics and value targets, [G, ...], likewise."""
-        s = s._replace(obs=self._normalizers.normalize_obs(self._stats, self.span, s.obs))
-        if self._alone:
-            one = {name: x[0] for name, x in hypers.items()}
-            result, stats, target = loss(self._learning, s.each(lambda x: x[0]), one, return_scale_G[0])
-            return result.unsqueeze(0), {k: x.unsqueeze(0) for k, x in stats.items()}, target.unsqueeze(0)
-        all_of_it: tuple[Tensor, Stats, Tensor] = self._learning_of_each(loss, s, hypers, return_scale_G)
-        return all_of_it
+    def of_each(self, function: Callable[..., Any], *inputs: Any) -> Any:
+        """Return function(network, *inputs) of every policy, with gradients, by the working weights.
+
+        inputs, results: [G, ...], also in dicts and tuples; the function is called without that axis.
+        """
+        if not self._alone:
+            return self._learning_of_each(function, *inputs)
+        of_one = _mapped(lambda x: x[0], inputs)
+        return _mapped(lambda x: x.unsqueeze(0), function(self._learning, *of_one))
 
 
 class _Stacked:
@@ -232,3 +319,77 @@ def _single(
     cut_TB = None if cut is None else cut[0]
     params, value, state = net({k: v[0] for k, v in obs.items()}, state[0], first[0], cut_TB)
     return params.unsqueeze(0), value.unsqueeze(0), state.unsqueeze(0)
+
+
+def _mapped(change: Callable[[Tensor], Tensor], tree: Any) -> Any:
+    """Apply a function to all tensors in dicts and tuples."""
+    if isinstance(tree, Tensor):
+        return change(tree)
+    if isinstance(tree, Mapping):
+        return {name: _mapped(change, part) for name, part in tree.items()}
+    parts = [_mapped(change, part) for part in tree]
+    return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+
+
+class Serving:
+    """Published weights and `stats` (normalisers), [P, ...]; `state` is the pack's, from which they are published.
+
+    locks: one per slot; acting and publishing exclude each other.
+    """
+
+    def __init__(self, weights: Weights, state: Mapping[str, Tensor]) -> None:
+        self._weights, self._state = weights, state
+        self.stats = {name: value.clone() for name, value in of_normalizers(state).items()}
+        self._locks = [threading.Lock() for _ in range(weights.masters.shape[0])]
+
+    def take(self) -> None:
+        """Acting, before a turn: bring what was published since the last one."""
+
+    @contextmanager
+    def held(self, slots: tuple[int, ...]) -> Iterator[None]:
+        """Acting: these slots do not change inside."""
+        with ExitStack() as stack:
+            for p in slots:
+                stack.enter_context(self._locks[p])
+            yield
+
+    def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:  # noqa: ARG002 - here it is there at once
+        """Learning: bring the present weights and normalisers of these slots to acting.
+
+        exchanged: they are not those of before, a little older or newer; no turn that begins from now on may use those.
+        """
+        for p in slots:
+            with self._locks[p]:
+                self._weights.publish(p)
+                for name, served in self.stats.items():
+                    served[p].copy_(self._state[name][p])
+
+
+class Streams:
+    """One stream for all. What was asked for first is done first, so nothing ever waits."""
+
+    def serving(self, weights: Weights, state: Mapping[str, Tensor]) -> Serving:
+        """Return what brings published weights to acting. state: of the pack, from which they are published."""
+        return Serving(weights, state)
+
+    def acting(self) -> AbstractContextManager[object]:
+        """Whatever is asked for inside goes to the stream that acts."""
+        return nullcontext()
+
+    def learning(self) -> AbstractContextManager[object]:
+        """Whatever is asked for inside goes to the stream that learns."""
+        return nullcontext()
+
+    def mark(self) -> Mark | None:
+        """Return the point which the present stream has been given work up to; None: all that is asked for is done."""
+        return None
+
+    def after(self, mark: Mark | None) -> None:
+        """Let the present stream go on after a mark."""
+
+    def fetch(self, source: Tensor, into: Tensor) -> None:
+        """Bring a tensor of the present stream to the host, and wait until it is there."""
+        into.copy_(source)
+
+    def begin(self) -> None:
+        """Wait for all that was asked for before the streams are used: it was given to none of them."""

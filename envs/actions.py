@@ -66,25 +66,32 @@ def check_space(space: object, what: str, env_id: str) -> None:
 
 
 def action_decoder(space: spaces.Space[Any]) -> Decode:
-    """Build the function that turns one row of actions ([A]) into what the environment takes."""
-    return _joined(space, _one_decoder)
+    """Build the function that turns columns of actions into what an environment takes.
+
+    It takes one row, [A], or all rows of a vector, [R, A]: then what it returns, or each part of a Tuple or Dict, has
+    a leading axis of R.
+    """
+    columns = _columns(dict(_parts(space)))
+
+    def build(space: spaces.Space[Any], path: Path) -> Decode:
+        if isinstance(space, spaces.Dict):
+            named = {key: build(part, (*path, key)) for key, part in space.spaces.items()}
+            return lambda action: {key: decode(action) for key, decode in named.items()}
+        if isinstance(space, spaces.Tuple):
+            ordered = [build(part, (*path, i)) for i, part in enumerate(space.spaces)]
+            return lambda action: tuple(decode(action) for decode in ordered)
+        decode, mine = _decoder(space), columns[path]
+        return lambda action: decode(action[..., mine])
+
+    return build(space, ()) if isinstance(space, spaces.Dict | spaces.Tuple) else _decoder(space)
 
 
 def actions_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], list[Any]]:
     """Build the function that turns all rows of actions ([R, A]) into one action per environment."""
-    if isinstance(space, spaces.Discrete):
-        first, kind = int(space.start), space.dtype
-        return lambda action_RA: list((action_RA[:, 0] + first).astype(kind))
     decode = action_decoder(space)
+    if isinstance(space, spaces.Discrete):
+        return lambda action_RA: list(decode(action_RA))
     return lambda action_RA: [decode(action_A) for action_A in action_RA]
-
-
-def rows_decoder(space: spaces.Space[Any]) -> Decode:
-    """Build the function that turns all rows of actions ([R, A]) into what a vector environment takes.
-
-    space: the action space of one row. Of a Tuple or Dict, each part has a leading axis of R.
-    """
-    return _joined(space, _rows_decoder)
 
 
 def _parts(space: spaces.Space[Any], path: Path = ()) -> Iterator[tuple[Path, spaces.Space[Any]]]:
@@ -135,55 +142,21 @@ def _columns(parts: Mapping[Path, spaces.Space[Any]]) -> dict[Path, slice]:
     return found
 
 
-def _joined(space: spaces.Space[Any], of_part: Callable[[spaces.Space[Any]], Decode]) -> Decode:
-    """Build the decoder of a space from those of its parts."""
-    columns = _columns(dict(_parts(space)))
-
-    def build(space: spaces.Space[Any], path: Path) -> Decode:
-        if isinstance(space, spaces.Dict):
-            named = {key: build(part, (*path, key)) for key, part in space.spaces.items()}
-            return lambda action: {key: decode(action) for key, decode in named.items()}
-        if isinstance(space, spaces.Tuple):
-            ordered = [build(part, (*path, i)) for i, part in enumerate(space.spaces)]
-            return lambda action: tuple(decode(action) for decode in ordered)
-        decode, mine = of_part(space), columns[path]
-        return lambda action: decode(action[..., mine])
-
-    return build(space, ()) if isinstance(space, spaces.Dict | spaces.Tuple) else of_part(space)
-
-
-def _one_decoder(space: spaces.Space[Any]) -> Decode:
+def _decoder(space: spaces.Space[Any]) -> Decode:
+    """Build the decoder of a space without parts, from its columns alone."""
     dtype, space = space.dtype, _choices_of(space)
     if isinstance(space, spaces.Discrete):
-        first, number = int(space.start), space.dtype.type
-        return lambda action_A: number(int(action_A[0]) + first)
+        first = int(space.start)
+        return lambda action: (action[..., 0] + first).astype(dtype)
     if isinstance(space, spaces.MultiDiscrete):
         start, shape = space.start, space.shape
-        return lambda action_A: (action_A.reshape(shape) + start).astype(dtype)
+        return lambda action: (action.reshape((*action.shape[:-1], *shape)) + start).astype(dtype)
     if isinstance(space, spaces.MultiBinary):
-        bits, kind = space.shape, space.dtype
-        return lambda action_A: action_A.reshape(bits).astype(kind)
+        bits = space.shape
+        return lambda action: action.reshape((*action.shape[:-1], *bits)).astype(dtype)
     assert isinstance(space, spaces.Box)
-    box = space
-    low, high = _bounds(box)
-    return lambda action_A: np.clip(action_A, low, high).reshape(box.shape).astype(box.dtype)
-
-
-def _rows_decoder(space: spaces.Space[Any]) -> Decode:
-    dtype, space = space.dtype, _choices_of(space)
-    if isinstance(space, spaces.Discrete):
-        first, kind = space.start, space.dtype
-        return lambda action_RA: action_RA[:, 0].astype(kind) + first
-    if isinstance(space, spaces.MultiDiscrete):
-        start, shape = space.start, space.shape
-        return lambda action_RA: (action_RA.reshape(-1, *shape) + start).astype(dtype)
-    if isinstance(space, spaces.MultiBinary):
-        bits, of = space.shape, space.dtype
-        return lambda action_RA: action_RA.reshape(-1, *bits).astype(of)
-    assert isinstance(space, spaces.Box)
-    box = space
-    low, high = _bounds(box)
-    return lambda action_RA: np.clip(action_RA, low, high).reshape(-1, *box.shape).astype(box.dtype)
+    box, (low, high) = space.shape, _bounds(space)
+    return lambda action: np.clip(action, low, high).reshape((*action.shape[:-1], *box)).astype(dtype)
 
 
 def _bounds(space: spaces.Box) -> tuple[NDArray[Any], NDArray[Any]]:

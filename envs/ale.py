@@ -40,9 +40,8 @@ from .base import (
     StepArrays,
     Unit,
 )
-from .episodes import EpisodeBook, write_reset
+from .episodes import EpisodeBook, all_at_once, pulse_of, write_reset
 from .family import Backend, EnvOptions
-from .pulse import all_at_once, pulse_of
 
 SEEN = (84, 84)
 """Height and width of a frame."""

@@ -5,18 +5,16 @@ Axes: R rows of a unit (R = P * b, row r belongs to slot r // b of its pack), A 
 
 from __future__ import annotations
 
-import difflib
 import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .values import briefly, number_of
+from ..extras import load_object, offered
 
 
 class EnvSetupError(ValueError):
@@ -190,7 +188,7 @@ class StepArrays:
     shaping_version: NDArray[np.int64]
     """[R] version of the shaping in force during the episode (read when it began)."""
     stat_names: NDArray[np.bytes_]
-    """[R, MOST_STATS] see `write_stats`."""
+    """[R, MOST_STATS] see `Remarks.of_stats`."""
     stat_values: NDArray[np.float64]
     """[R, MOST_STATS] NaN for none. A unit without extra statistics need not write either array."""
     seat: NDArray[np.int64] | None = None
@@ -200,46 +198,6 @@ class StepArrays:
     """[R] task of the episode, an index in `EnvSpec.tasks`; None without tasks."""
 
 
-def write_stats(out: StepArrays, row: int, stats: Any) -> str:
-    """Write a row's `info["episode_extra_stats"]` at its episode's end: name -> finite number.
-
-    Returns what is wrong with some of them, which are left out; empty if nothing is. They inform, and nothing more:
-    no more than MOST_STATS are kept, and STAT_NAME_BYTES of a name in UTF-8.
-    """
-    out.stat_values[row] = np.nan
-    if stats is None:
-        return ""
-    if not isinstance(stats, Mapping):
-        return f"it is no dict of numbers but {briefly(stats)}"
-    wrong, slot = "", 0
-    for name, value in stats.items():
-        encoded = name.encode(errors="replace")[:STAT_NAME_BYTES] if isinstance(name, str) else b""
-        number = _finite(value)
-        if slot == MOST_STATS:
-            wrong = f"it has {len(stats)} names, {MOST_STATS} at most"
-            break
-        if not encoded:
-            wrong = f"{briefly(name)} is no name"
-            continue
-        if number is None:
-            wrong = f"{briefly(name)} is {briefly(value)}, no finite number"
-            continue
-        if len(encoded) == STAT_NAME_BYTES and encoded != name.encode(errors="replace"):
-            wrong = f"the name {briefly(name)} is longer than {STAT_NAME_BYTES} bytes"
-        encoded = encoded.decode(errors="ignore").encode()
-        out.stat_names[row, slot], out.stat_values[row, slot] = encoded, number
-        slot += 1
-    return wrong
-
-
-def _finite(value: Any) -> float | None:
-    try:
-        number = number_of(value)
-    except Exception:  # noqa: BLE001 - the conversion is theirs
-        return None
-    return number if math.isfinite(number) else None
-
-
 def read_stats(step: StepArrays, row: int) -> dict[str, float]:
     """Return the extra statistics of the episode that ended on a row: name -> number."""
     known = np.flatnonzero(~np.isnan(step.stat_values[row])).tolist()
@@ -247,72 +205,41 @@ def read_stats(step: StepArrays, row: int) -> dict[str, float]:
     return {names[i].decode(): float(step.stat_values[row, i]) for i in known if names[i]}
 
 
-MASK_UNREAD = (
-    'info["action_mask"] is given but not used: set metadata = {"action_mask": True} on the environment, or give the '
-    "mask as the key action_mask of a Dict observation"
-)
-NO_OBJECTIVE = (
-    'there is reward shaping but no info["true_objective"]: members are compared by the shaped return, which a member '
-    "raises by its shaping alone; give the true objective at every episode's end"
-)
-INFORMS = 'info["episode_extra_stats"]'
-"""A remark that begins with this is about what decides nothing."""
-OBJECTIVE_AT_SOME = (
-    'info["true_objective"] is missing at some episode ends: give it with the last step of every episode, terminated '
-    "or truncated"
-)
-
-
 class Remarks:
-    """Tells whoever steps a unit what its environment does wrong though nothing breaks, each sentence once.
+    """Takes note of what an environment says besides its steps, and does wrong though nothing breaks.
 
-    The checker calls them mistakes, but for those that begin with INFORMS, and a run prints them.
-    source: of the unit's shaping, whose attribute `remark`, if it has one, is told.
+    An extra's (`REMARKS`) tells that: a run prints each sentence once, and the checker calls it a mistake.
     """
 
-    def __init__(self, source: ShapingSource) -> None:
-        self._tell: Callable[[str], None] | None = getattr(source, "remark", None)
-        self._told = set[str]()
-        self._given = set[bool]()
+    def unread_mask(self) -> None:
+        """Note that the info dict has an action mask that nobody reads."""
 
-    def __call__(self, text: str) -> None:
-        """Tell it. Texts that differ only behind a colon are one."""
-        kind = text.partition(":")[0]
-        if kind not in self._told:
-            self._told.add(kind)
-            if self._tell is not None:
-                self._tell(text)
+    def of_observation(self, space: Any, obs: Any) -> None:
+        """Note what is wrong with an observation that fits its space."""
 
-    def of_stats(self, wrong: str) -> None:
-        """Tell what `write_stats` returned, if it is something."""
-        if wrong:
-            self(f"{INFORMS} is not recorded as it is: {wrong}")
+    def of_stats(self, out: StepArrays, row: int, stats: Any) -> None:
+        """Record a row's `info["episode_extra_stats"]` at its episode's end: name -> finite number."""
 
     def of_objective(self, info: Any, *, given: bool, shaping: bool) -> None:
-        """Tell if the true objective of an episode is missing, and what may be meant to be it.
-
-        given: whether it is there. shaping: whether the environment has reward shaping.
-        """
-        self._given.add(given)
-        if len(self._given) > 1:
-            self(OBJECTIVE_AT_SOME)
-            return
-        if given:
-            return
-        meant = (
-            _meant(tuple(key for key in info if isinstance(key, str))) if isinstance(info, Mapping) else ""
-        )
-        hint = f"did you mean true_objective by {meant}?" if meant else ""
-        if shaping:
-            self(NO_OBJECTIVE + (f" ({hint})" if hint else ""))
-        elif hint:
-            self(f'info["true_objective"] is missing, so members are compared by the return: {hint}')
+        """Note whether the true objective of an episode is given. shaping: whether there is reward shaping."""
 
 
-@lru_cache(maxsize=64)
-def _meant(names: tuple[str, ...]) -> str:
-    """Return the name that is nearly true_objective, if there is one."""
-    return next(iter(difflib.get_close_matches("true_objective", names, 1, 0.8)), "")
+def remarks_of(source: ShapingSource) -> Remarks:
+    """Return what takes note for a unit. source: of its shaping, whose attribute `remark`, if it has one, is told."""
+    for path in offered(__package__ or "", "REMARKS"):
+        told: Remarks = load_object(path)(source)
+        return told
+    return Remarks()
+
+
+def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
+    """Return what the author of an environment may not have meant: `EnvSpec.notes`.
+
+    An extra's `NOTES` finds it. Raises EnvSetupError for what cannot be meant.
+    """
+    return tuple(
+        note for path in offered(__package__ or "", "NOTES") for note in load_object(path)(env_id, env)
+    )
 
 
 ShapingSource = Callable[[int], tuple[int, Mapping[str, float]]]
@@ -421,39 +348,6 @@ class RewardShapingInterface(Protocol):
         """Use these values from now on, for one agent or a slice of them (single-agent: 0)."""
 
 
-def random_actions(spec: EnvSpec, out: StepArrays, rng: np.random.Generator) -> NDArray[Any]:
-    """Draw random actions [R, A] for a step: uniform among those that the action mask (if any) allows."""
-    return _drawn(spec, out, rng, random_within)
-
-
-def untrained_actions(spec: EnvSpec, out: StepArrays, rng: np.random.Generator) -> NDArray[Any]:
-    """Draw actions [R, A] as a policy does that has learned nothing: numbers are normal, and cut off at bounds."""
-
-    def normal(action: ActionSpec, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
-        centre, half = (np.array(part) for part in action.units)
-        drawn = centre + half * rng.standard_normal((rows, len(centre)))
-        return np.clip(drawn, action.low, action.high).astype(np.float32)
-
-    return _drawn(spec, out, rng, normal)
-
-
-def _drawn(
-    spec: EnvSpec,
-    out: StepArrays,
-    rng: np.random.Generator,
-    numbers: Callable[[ActionSpec, int, np.random.Generator], NDArray[np.float32]],
-) -> NDArray[Any]:
-    action, rows = spec.action, len(out.reward)
-    parts: list[NDArray[Any]] = []
-    if action.nvec and ACTION_MASK in out.obs:
-        parts.append(random_allowed(action.nvec, out.obs[ACTION_MASK], rng))
-    elif action.nvec:
-        parts.append(rng.integers(action.nvec, size=(rows, len(action.nvec))).astype(np.int32))
-    if action.low:
-        parts.append(numbers(action, rows, rng))
-    return np.concatenate(parts, 1, dtype=action.dtype)
-
-
 def random_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
     """Draw the continuous components of actions, uniform within their bounds: [R, len(low)].
 
@@ -470,6 +364,34 @@ def random_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> ND
             beyond = rng.exponential(size=rows)
             drawn[:, column] = above - beyond if math.isinf(below) else below + beyond
     return drawn.astype(np.float32)
+
+
+def untrained_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Draw them as a policy does that has learned nothing: normal, and cut off at bounds."""
+    centre, half = (np.array(part) for part in action.units)
+    drawn = centre + half * rng.standard_normal((rows, len(centre)))
+    return np.clip(drawn, action.low, action.high).astype(np.float32)
+
+
+def random_actions(
+    spec: EnvSpec,
+    out: StepArrays,
+    rng: np.random.Generator,
+    numbers: Callable[[ActionSpec, int, np.random.Generator], NDArray[np.float32]] = random_within,
+) -> NDArray[Any]:
+    """Draw random actions [R, A] for a step: uniform among those that the action mask (if any) allows.
+
+    numbers: draws the continuous components.
+    """
+    action, rows = spec.action, len(out.reward)
+    parts: list[NDArray[Any]] = []
+    if action.nvec and ACTION_MASK in out.obs:
+        parts.append(random_allowed(action.nvec, out.obs[ACTION_MASK], rng))
+    elif action.nvec:
+        parts.append(rng.integers(action.nvec, size=(rows, len(action.nvec))).astype(np.int32))
+    if action.low:
+        parts.append(numbers(action, rows, rng))
+    return np.concatenate(parts, 1, dtype=action.dtype)
 
 
 def random_allowed(

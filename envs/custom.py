@@ -15,7 +15,6 @@ import inspect
 import os
 import traceback
 from collections.abc import Callable, Mapping
-from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -23,23 +22,17 @@ from typing import Any, cast
 import gymnasium
 
 from ..extras import offered
-from . import time_limit as time_limits
+from . import first_trial as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
+from .episodes import all_at_once, pulse_of
 from .family import Backend, EnvOptions, Kind, backend_of_factory, keywords_backend, kinds
-from .gym import GymUnit, describe
-from .gym_recipes import recipe
-from .pulse import all_at_once, pulse_of
-from .time_limit import making, time_limit
+from .first_trial import making, time_limit
+from .gym import GymUnit, describe, recipe
+from .registry import plugins
 from .values import briefly
 
-GROUP = "pbt_rl.envs"
 CustomEnv = gymnasium.Env[Any, Any]
 """Or an object that one of `kinds()` is for."""
-
-
-def plugins() -> dict[str, EntryPoint]:
-    """Return the installed entry points by name."""
-    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:

@@ -14,7 +14,6 @@ from typing import Any, Protocol, TypeVar, cast
 
 from ..extras import Recipe, offered
 from .base import EnvSpec, FamilyOptions, ShapingSource, Unit
-from .film import Camera
 from .first_trial import FirstProbe
 
 T = TypeVar("T", bound=FamilyOptions)
@@ -31,7 +30,7 @@ class EnvOptions:
     last_action_reward: bool = False
     """Add the last action and reward to the observations of any environment (last.py)."""
     critic_only: tuple[str, ...] = ()
-    """Observations that only the critic sees, besides those that the environment declares (critic.py)."""
+    """Observations that only the critic sees, besides those that the environment declares (shaping.py)."""
     first_row: int = 0
     """Number of a unit's first row among those of all units of the run: rows share out devices by it."""
 
@@ -64,7 +63,6 @@ def _reproducible(_name: str) -> str:
     return ""
 
 
-Filming = Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera] | None]
 """Does as `Backend.make_unit`, with a camera on row 0; None if there are no pictures."""
 MADE = "environments are made"
 
@@ -89,8 +87,9 @@ class Backend:
     """Makes one environment as its author wrote it; None if there is only an engine of many."""
     for_evaluation: Callable[[EnvOptions], EnvOptions] = _as_trained
     """Options of a run -> options of its evaluation."""
-    film: Filming | None = None
-    """Films its environments, if it says so itself (else see `registry.film`)."""
+    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Any] | None] | None = None
+    """Does as `make_unit`, with what shows row 0: an object whose `render()` does, or the engine's frames per second
+    if the policy sees a picture. None if there is nothing to film."""
     shown: Callable[[str, EnvOptions], str] = _same_name
     """(name, options) -> name of what is played under these options, for people."""
     make_resident: Callable[[str, int, int, str, EnvOptions], Any] | None = None
@@ -135,6 +134,10 @@ class Family:
     def missing(self) -> tuple[str, ...]:
         """Required packages that are not installed."""
         return tuple(package for package in self.requires if find_spec(package) is None)
+
+    def names(self) -> tuple[str, ...]:
+        """List what can be made here, without `family/`; nothing if a package is missing."""
+        return () if self.missing else self.load().names()
 
     def load(self) -> Backend:
         """Import the family."""

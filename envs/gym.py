@@ -1,14 +1,13 @@
 """Any Gymnasium environment as a unit: one per row, stepped in a loop, its contract checked in every step.
 
 Exceptions of the environment's own code pass through. A return value that breaks its own spaces raises an
-EnvSetupError that names the environment, the expected value and the given one.
+EnvSetupError that names the environment, the expected value and the given one. `recipe` has the defaults of runs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
-import inspect
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -18,47 +17,132 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from . import time_limit as time_limits
+from . import first_trial as time_limits
 from .actions import action_spec, actions_decoder
 from .base import (
     ACTION_MASK,
     LARGEST_REWARD,
-    MASK_UNREAD,
     EnvSetupError,
     EnvSpec,
-    Remarks,
     SavesState,
     ShapingSource,
     StepArrays,
+    notes_of,
+    remarks_of,
     seeds_of,
     training_info,
-    write_stats,
 )
-from .critic import declared, with_critic
-from .episodes import EpisodeBook, differs, recorded_return
+from .episodes import ROW, EpisodeBook, beating, differs, pulse_of, recorded_return
 from .family import keywords_backend
 from .family import names as other_names
-from .gym_recipes import recipe
-from .pulse import ROW, beating, pulse_of
+from .first_trial import making, time_limit
 from .shaping import (
+    declared,
     default_shaping,
     find_interface,
     find_training_info,
     frames_per_step,
-    reward_notes,
-    shaping_notes,
     unflatten,
+    with_critic,
 )
 from .spaces import (
     Leaf,
     check_finite,
-    dtype_faults,
     fits_as_it_is,
+    is_grid,
     leaves_of,
+    looks_like_a_picture,
     read_leaf,
 )
-from .time_limit import making, time_limit
-from .values import attribute, briefly, flag_of, metadata_of, number_of
+from .values import briefly, flag_of, metadata_of, number_of
+
+
+def recipe(spec: EnvSpec) -> dict[str, object]:
+    """Defaults of a run, by what is acted and seen: images, continuous control, grids, or short vectors."""
+    images = [array for array in spec.obs.values() if array.dtype == "uint8" and len(array.shape) > 1]
+    grids = [array for array in images if is_grid(array)]
+    if len(images) > len(grids):
+        return {"model.encoder": "impala" if grids else "auto", **_IMAGES}
+    found = dict(_CONTINUOUS if spec.action.low else _DISCRETE)
+    if grids:
+        found |= _GRIDS
+    if any(map(looks_like_a_picture, spec.obs.values())):
+        del found["model.encoder"]  # that it be read as numbers has to be asked for
+    elif not spec.action.low and any(len(a.shape) == 3 and a.dtype == "float32" for a in spec.obs.values()):
+        found |= PLANES
+    return found
+
+
+_IMAGES: dict[str, object] = {"learner.rollout": 32, "learner.batch": 1024, "hypers.unroll": 32}
+
+_DISCRETE: dict[str, object] = {
+    "model.encoder": "mlp",
+    "model.hidden": 64,
+    "model.layers": 2,
+    "learner.rollout": 32,
+    "learner.batch": 1024,
+    "learner.minibatches": 4,
+    "learner.epochs": 4,
+    "hypers.unroll": 32,
+    "learner.lr_schedule": "linear",  # with a constant rate, members that had reached the top fell again
+    "hypers.learning_rate": 1e-3,
+    "hypers.entropy_coef": 0.005,
+    "hypers.clip_ratio": 0.2,
+    "hypers.gamma": 0.98,
+    "hypers.gae_lambda": 0.8,
+    "train_for_frames": 500_000,
+    "pbt.period_frames": 50_000,
+    "pbt.start_frames": 100_000,
+}
+
+_CONTINUOUS: dict[str, object] = {
+    "model.encoder": "mlp",
+    "model.hidden": 64,
+    "model.layers": 2,
+    "learner.rollout": 64,
+    "learner.batch": 2048,
+    "learner.minibatches": 8,
+    "learner.epochs": 8,
+    "learner.normalize_observations": True,
+    "hypers.unroll": 64,
+    "hypers.learning_rate": 3e-4,
+    "hypers.entropy_coef": 1e-4,
+    "hypers.clip_ratio": 0.2,
+    "hypers.gamma": 0.99,
+    "hypers.gae_lambda": 0.95,
+    "train_for_frames": 2_000_000,
+    "pbt.period_frames": 200_000,
+    "pbt.start_frames": 400_000,
+}
+
+_GRIDS: dict[str, object] = {
+    "model.hidden": 128,
+    "learner.normalize_observations": True,
+    "train_for_frames": 2_000_000,
+    "pbt.period_frames": 100_000,
+    "pbt.start_frames": 200_000,
+}
+"""What is different with grids of codes: they are read by an MLP, whatever their codes are."""
+
+PLANES: dict[str, object] = {
+    "model.critic": "separate",
+    "model.activation": "relu",
+    "learner.rollout": 128,
+    "hypers.unroll": 128,
+    "learner.batch": 8192,
+    "learner.minibatches": 8,
+    "hypers.learning_rate": 5e-3,
+    "hypers.entropy_coef": 0.01,
+    "hypers.gamma": 0.99,  # of MinAtar's Freeway a reward is at least 27 steps away
+    "hypers.gae_lambda": 0.95,
+    "train_for_frames": 5_000_000,
+    "pbt.period_frames": 250_000,
+    "pbt.start_frames": 500_000,
+}
+"""What is different with the games of MinAtar: numbers in three axes, a plane for each kind of thing. The values of
+PureJaxRL for them (its `examples/brax_minatar.ipynb`). With elu and rollouts of 32 steps Breakout ended at 18, with one
+network of 128 tanh, two passes and a rate of 1e-3 at 6 (docs/lab/evidence.md)."""
+
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 """Makes one environment; called once per row."""
@@ -77,7 +161,7 @@ EXTRAS = {
 
 def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
     """Return the spec of an environment. Raises EnvSetupError for spaces or shaping that cannot be used."""
-    _check_reset(env_id, env)
+    notes = notes_of(env_id, env)
     shaping = default_shaping(env_id, env)
     spec = EnvSpec(
         env_id=env_id,
@@ -85,25 +169,9 @@ def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
         action=action_spec(env.action_space, env_id),
         frame_skip=frames_per_step(env_id, env),
         shaping=shaping,
-        notes=(*shaping_notes(shaping), *reward_notes(env)),
+        notes=notes,
     )
     return with_critic(spec, declared(env_id, metadata_of(env)))
-
-
-def _check_reset(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
-    """Raise EnvSetupError if `reset` cannot be called as it is later: by the interface of before Gymnasium."""
-    bare = attribute(env, "unwrapped") or env
-    arguments = {"seed": None} | ({} if env is bare else {"options": None})  # wrappers pass both
-    try:
-        inspect.signature(bare.reset).bind(**arguments)
-    except (ValueError, AttributeError):  # written in C, or not there
-        return
-    except TypeError:
-        raise EnvSetupError(
-            f"{env_id}: its reset does not take {' and '.join(arguments)}: write `def reset(self, *, seed=None, "
-            "options=None)`, which returns (observation, info); step returns (observation, reward, terminated, "
-            "truncated, info)"
-        ) from None
 
 
 def _leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
@@ -143,7 +211,7 @@ class GymUnit:
         self._all_allowed = np.ones(sum(self.spec.action.nvec), np.uint8)
         self._seeds: list[int] | None = seeds_of(seed, rows)
         self._book = EpisodeBook(rows, shaping)
-        self._remark = Remarks(shaping)
+        self._remark = remarks_of(shaping)
         self._masked = ACTION_MASK in self.spec.obs
         # The step of each row. Lists: writing one number into an array costs as much as a small environment.
         self._first = [True] * rows
@@ -214,11 +282,10 @@ class GymUnit:
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._breach("reset() must return (observation, info)", answer)
         if not self._masked and isinstance(answer[1], Mapping) and ACTION_MASK in answer[1]:
-            self._remark(MASK_UNREAD)
+            self._remark.unread_mask()
         self._write_obs(row, answer[0], answer[1], out)
         if seed is not None:  # once
-            for fault in dtype_faults(self._envs[row].observation_space, answer[0]):
-                self._remark(fault)
+            self._remark.of_observation(self._envs[row].observation_space, answer[0])
         self._first[row] = True
         self._terminated[row] = self._truncated[row] = self._ended[row] = False
         self._reward[row] = 0.0
@@ -260,8 +327,8 @@ class GymUnit:
                 self._recorded[row] = recorded
         self._remark.of_objective(info, given="true_objective" in info, shaping=bool(self.spec.shaping))
         if not self._masked and ACTION_MASK in info:
-            self._remark(MASK_UNREAD)
-        self._remark.of_stats(write_stats(out, row, info.get("episode_extra_stats")))
+            self._remark.unread_mask()
+        self._remark.of_stats(out, row, info.get("episode_extra_stats"))
 
     def _write_obs(self, row: int, obs: Any, info: Any, out: StepArrays) -> None:
         for leaf in self._leaves:

@@ -1,17 +1,18 @@
-"""Declarations of an environment beside its spaces: reward shaping as flat numbers, and frames per step."""
+"""Declarations of an environment beside its spaces: reward shaping as flat numbers, frames per step, and observations
+that only the critic sees, such as what a simulator knows and a robot's sensors do not.
+"""
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Hashable, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from numbers import Real
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from .base import EnvSetupError, RewardShapingInterface, TrainingInfoInterface
+from .base import ACTION_MASK, EnvSetupError, EnvSpec, RewardShapingInterface, TrainingInfoInterface
 from .values import attribute, has_methods, wrapped
 
 
@@ -48,12 +49,6 @@ def unflatten(flat: Mapping[str, float]) -> dict[str, Any]:
 
 SHAPING_METHODS = ("get_default_reward_shaping", "set_reward_shaping")
 INFO_METHODS = ("set_training_info",)
-CLOSE = 0.9
-"""Likeness of a method's name (of 1) from which it is a misspelt one of ours."""
-NORMALIZING = ("NormalizeReward", "VecNormalize", "ClipReward")
-"""Wrappers whose rewards are in a unit of their own."""
-RECORDING = ("RecordEpisodeStatistics", "Monitor")
-"""Wrappers that report the return of what they wrap in `info["episode"]["r"]`."""
 
 
 def find_interface(env: Any) -> RewardShapingInterface | None:
@@ -69,10 +64,9 @@ def find_training_info(env: Any) -> TrainingInfoInterface | None:
 def default_shaping(env_id: str, env: Any) -> dict[str, float]:
     """Return the flat default shaping of an environment; empty if it has none.
 
-    Raises EnvSetupError as `flatten` does, and for an interface of which a method is missing or misspelt.
+    Raises EnvSetupError as `flatten` does.
     """
     interface = find_interface(env)
-    _check_names(env_id, env, INFO_METHODS if interface else SHAPING_METHODS + INFO_METHODS)
     if interface is None:
         return {}
     defaults = interface.get_default_reward_shaping()
@@ -81,57 +75,6 @@ def default_shaping(env_id: str, env: Any) -> dict[str, float]:
             f"{env_id}: get_default_reward_shaping() returned {type(defaults).__name__}: return a dict of numbers"
         )
     return flatten(defaults)
-
-
-def _check_names(env_id: str, env: Any, names: tuple[str, ...]) -> None:
-    """Raise EnvSetupError for a method that is there without its other half, or under another spelling."""
-    for one in wrapped(env):
-        there = [name for name in SHAPING_METHODS if has_methods(one, (name,))]
-        for name in names:
-            if has_methods(one, (name,)):
-                continue
-            meant = _misspelt(cast("Hashable", type(one)), name)
-            if not meant and (not there or name not in SHAPING_METHODS):
-                continue
-            why = f"it has {meant}: did you mean {name}?" if meant else f"it has {there[0]}, but no {name}"
-            raise EnvSetupError(
-                f"{env_id}: {why} Reward shaping needs both {' and '.join(SHAPING_METHODS)}"
-                if name in SHAPING_METHODS
-                else f"{env_id}: {why}"
-            )
-
-
-@lru_cache(maxsize=256)
-def _misspelt(kind: Any, name: str) -> str:
-    """Return a method of a class whose name is nearly this one, if there is one."""
-    ours = {*SHAPING_METHODS, *INFO_METHODS}
-    others = [other for other in dir(kind) if other not in ours and callable(getattr(kind, other, None))]
-    return next(iter(difflib.get_close_matches(name, others, 1, CLOSE)), "")
-
-
-def shaping_notes(shaping: Mapping[str, float]) -> tuple[str, ...]:
-    """Return what to know of default values."""
-    zeros = [name for name, value in shaping.items() if value == 0]
-    return tuple(
-        f"shaping {name} begins at 0 and stays there, as PBT multiplies values: give it a range to tune it, "
-        f"--pbt.tune shaping.{name}=LOW:HIGH"
-        for name in zeros
-    )
-
-
-def reward_notes(env: Any) -> tuple[str, ...]:
-    """Return a note if a wrapper normalises or clips the rewards, and nobody inside it reports the true return."""
-    kinds = [{base.__name__ for base in type(one).__mro__} for one in wrapped(env)]
-    changing = [place for place, bases in enumerate(kinds) if not bases.isdisjoint(NORMALIZING)]
-    if not changing or any(not bases.isdisjoint(RECORDING) for bases in kinds[changing[-1] :]):
-        return ()
-    name = next(name for name in NORMALIZING if name in kinds[changing[-1]])
-    text = (
-        f"rewards are changed by {name}, and members are compared by sums of them, each row's by "
-        "statistics of its own: leave it out (returns are normalised by the learner), put RecordEpisodeStatistics "
-        'inside it, or give info["true_objective"]'
-    )
-    return (text,)
 
 
 def frames_per_step(env_id: str, env: Any) -> int:
@@ -160,3 +103,48 @@ def _number(name: str, value: Any) -> float:
             f"reward shaping {name!r} is {value!r}: give a finite number (a controller multiplies it)"
         )
     return float(value)
+
+
+CRITIC_ONLY = "critic_only"
+"""Key of an environment's metadata: their names."""
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    """Split names at commas."""
+    return tuple(name for part in text.split(",") if (name := part.strip()))
+
+
+def declared(env_id: str, metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names that an environment declares. Raises EnvSetupError if they are none."""
+    given = metadata.get(CRITIC_ONLY, ())
+    if isinstance(given, str):
+        return names_of(given)
+    if not isinstance(given, tuple | list | set | frozenset) or not all(isinstance(x, str) for x in given):
+        raise EnvSetupError(
+            f'{env_id}: metadata["{CRITIC_ONLY}"] is {given!r:.100}: give names of observations, such as '
+            '("privileged",)'
+        )
+    return tuple(given)
+
+
+def with_critic(spec: EnvSpec, names: Iterable[str]) -> EnvSpec:
+    """Let only the critic see these observations, and those that the spec has already.
+
+    A name is that of an array, or of a Dict whose parts they are: `sim` for `sim.mass` and `sim.friction`. Raises
+    EnvSetupError for a name that there is not, and if the policy would see nothing.
+    """
+    found = set(spec.critic)
+    for name in names:
+        meant = {one for one in spec.obs if one == name or one.startswith(f"{name}.")}
+        if not meant or name == ACTION_MASK:
+            there = ", ".join(one for one in spec.obs if one != ACTION_MASK)
+            raise EnvSetupError(
+                f"{spec.env_id}: only the critic is to see {name!r}, which is none of its observations: name some of "
+                f"{there}"
+            )
+        found |= meant
+    if found and found >= spec.obs.keys() - {ACTION_MASK}:
+        raise EnvSetupError(
+            f"{spec.env_id}: only the critic is to see {', '.join(sorted(found))}: leave the policy an observation"
+        )
+    return replace(spec, critic=tuple(name for name in spec.obs if name in found)) if found else spec

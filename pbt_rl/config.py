@@ -18,8 +18,8 @@ import tyro
 from pbt_rl.algos import registry as algorithms
 from pbt_rl.algos.hypers import LearnerHypers
 from pbt_rl.envs import registry as environments
-from pbt_rl.envs.critic import names_of
 from pbt_rl.envs.registry import EnvOptions, FamilyOptions, keywords
+from pbt_rl.envs.shaping import names_of
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.extras import discover, offered
 from pbt_rl.options import option, validate, with_fields, with_groups

@@ -23,9 +23,9 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - this very folder
 LOAD_AN_ACTOR = """
 import sys
 import pbt_rl.wire.actor
-from pbt_rl.envs.registry import families
-names = [family.name for family in families()]
-assert names, "no family"
+from pbt_rl.envs.registry import FAMILIES
+names = [name for family in FAMILIES.values() for name in family.names()]
+assert names, "no environment"
 heavy = sorted({"torch", "tensorboardX", "rich", "tyro"} & sys.modules.keys())
 sys.exit(f"an actor with its environments imports {', '.join(heavy)}" if heavy else 0)
 """

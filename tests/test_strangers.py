@@ -25,7 +25,7 @@ from pbt_rl.pbt.own.settings import with_settings
 from pbt_rl.pbt.published.tournaments import TTest
 from pbt_rl.pbt.schedule.options import ScheduleConfig
 from pbt_rl.plan import PackPlan
-from pbt_rl.play.evaluate import evaluate
+from pbt_rl.play.member import evaluate
 from pbt_rl.python.policy import load_policy
 from pbt_rl.record.folder import config_from_json, to_json
 from pbt_rl.record.journal import read_journal

@@ -26,10 +26,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, normalize
 
-from ..cores import LstmCore
-from ..encoders import Encoder
-from ..layers import RELU_GAIN, orthogonal
-from ..models import Body
+from ..encoders import RELU_GAIN, Encoder, orthogonal
+from ..models import Body, LstmCore
 
 HORIZON = 10
 """c, and the dilation r (Vezhnevets et al. 2017, section 5)."""
@@ -59,7 +57,7 @@ class Unrolled(NamedTuple):
 class DilatedLstm(nn.Module):
     """`count` memories with the same weights that take turns, so that each is written every `count` steps.
 
-    The gate that keeps a memory begins with a bias of 1, as in `cores.py`.
+    The gate that keeps a memory begins with a bias of 1, as in `models.py`.
     All that run side by side between two turns are computed at once: T steps are T / count products.
     """
 

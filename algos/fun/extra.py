@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from pbt_rl.extras import Recipe
 
-from ..entry import JADERBERG_PBT, AlgorithmEntry
-from ..hypers import hyper
+from ..hypers import JADERBERG_PBT, AlgorithmEntry, hyper
 
 
 @dataclass(frozen=True)

@@ -21,16 +21,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
 from ..a3c import A3C, a3c_loss, short_rollouts
-from ..algorithm import Hypers, LossInputs, UpdateSettings
-from ..batch import Sequences
+from ..algorithm import Hypers, LossInputs, OwnStep, UpdateSettings
 from ..distributions import ACTION_MASK
-from ..layers import orthogonal
+from ..encoders import orthogonal
 from ..losses import COMMON_STATISTICS, Stats, explained_variance, masked, mean
 from ..models import NetInputs, PolicyNet, TwinBody
 from ..returns import gae_torch
@@ -81,6 +82,37 @@ def fun_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
     heads.value = orthogonal(nn.Linear(made.size, 1), 1.0)
     heads.auxiliary = orthogonal(nn.Linear(2 * made.width, 1), 1.0)
     return net
+
+
+class Sequences(NamedTuple):
+    """A minibatch in its order in time; for `fun_loss` of one policy, without the axis G."""
+
+    obs: dict[str, Tensor]
+    """Name -> [G, T, B, ...], as the network sees it."""
+    state: Tensor
+    """[G, B, S] before the first step."""
+    first: Tensor
+    """[G, T, B], as are the others."""
+    cut: Tensor
+    """An unroll begins: see models.py."""
+    action: Tensor
+    """[G, T, B, A]"""
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    valid: Tensor
+
+
+def backward(step: OwnStep) -> Stats:
+    """See `Algorithm.backward`."""
+    s = step.samples
+    ends = (s.reward, s.terminated, s.truncated, s.valid)
+    sequences = Sequences(step.group.normalized(s.obs), s.state, s.first, step.cut, s.action, *ends)
+    of_one = partial(fun_loss, settings=step.settings)
+    loss_G, stats, target_GTB = step.group.of_each(of_one, sequences, step.hypers, step.return_scale)
+    loss_G.sum().backward()
+    step.observe_returns(target_GTB)
+    return dict(stats)
 
 
 def fun_loss(
@@ -200,7 +232,7 @@ FUN = replace(
     recipe=of_the_paper,
     hypers=FunHypers,
     network=fun_network,
-    sequence_loss=fun_loss,
+    backward=backward,
     loss_hypers=("value_coef", "entropy_coef", "gamma", "worker_gamma", "intrinsic_coef", "unroll"),
     statistics=COMMON_STATISTICS
     | {

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ..normals import DiagonalGaussian, constant
+from ..distributions import DiagonalGaussian, constant
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..layers import RELU_GAIN, orthogonal
+from ..encoders import RELU_GAIN, orthogonal
 from ..returns import gae_torch
 
 GAMMA = 0.9

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..batch import Batch, Segments
+from ..device import for_upload
 from ..observations import ObsLayout
 from ..rollout import Rollout
-from ..streams import for_upload
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ from ..a3c import A3C, short_rollouts
 from ..algorithm import Auxiliary, Hypers
 from ..batch import Segments
 from ..distributions import ACTION_MASK
-from ..encoders import LAST, is_image
-from ..layers import RELU_GAIN, orthogonal
+from ..encoders import LAST, RELU_GAIN, is_image, orthogonal
 from ..losses import COMMON_STATISTICS, Stats, masked, mean
 from ..models import Body, NetInputs, PolicyNet
 from ..returns import gae_torch

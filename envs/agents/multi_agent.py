@@ -29,14 +29,12 @@ from ..base import (
     EnvSetupError,
     EnvSpec,
     MatchupSource,
-    Remarks,
     ShapingSource,
     StepArrays,
+    remarks_of,
     seeds_of,
-    write_stats,
 )
-from ..episodes import EpisodeBook
-from ..pulse import ROW, beating, pulse_of
+from ..episodes import ROW, EpisodeBook, beating, pulse_of
 from ..shaping import unflatten
 from ..values import briefly, number_of
 
@@ -51,7 +49,7 @@ class Scene:
     objective: seat -> `true_objective`, if the environment gave one (NaN counts as none).
     stats: seat -> `episode_extra_stats`, likewise.
     info: of any agent, for the names in it.
-    remark: what it showed to be wrong though nothing breaks (see `Remarks`).
+    unread_mask: the info dict has a mask that nobody reads.
     """
 
     obs: Mapping[int, Mapping[str, NDArray[Any]]]
@@ -62,7 +60,7 @@ class Scene:
     objective: Mapping[int, float] = field(default_factory=dict)
     stats: Mapping[int, Any] = field(default_factory=dict)
     info: Any = None
-    remark: str = ""
+    unread_mask: bool = False
 
 
 class Table(Protocol):
@@ -124,7 +122,7 @@ class MultiAgentUnit:
         self._active_ES = np.zeros(shape, np.bool_)
         self._objective_R = np.full(rows, np.nan)
         self._stats_R: dict[int, Any] = {}
-        self._remark = Remarks(shaping)
+        self._remark = remarks_of(shaping)
 
     def _make(self, make: MakeTable, rows: int) -> EnvSpec:
         """Make the environments; returns the spec of all of them."""
@@ -194,8 +192,8 @@ class MultiAgentUnit:
             if self.spec.shaping:
                 self._tables[e].shape(seat, unflatten(values))
         scene = self._tables[e].begin(seed)
-        if scene.remark:
-            self._remark(scene.remark)
+        if scene.unread_mask:
+            self._remark.unread_mask()
         if not scene.active.any():
             raise EnvSetupError(f"{self.spec.env_id} breaks its contract: no agent is active after reset()")
         self._over_E[e] = False
@@ -216,8 +214,8 @@ class MultiAgentUnit:
                 f"{self.spec.env_id} breaks its contract: rewards must be finite, got {scene.reward.tolist()!r:.200}. "
                 "Correct the environment"
             )
-        if scene.remark:
-            self._remark(scene.remark)
+        if scene.unread_mask:
+            self._remark.unread_mask()
         for seat, arrays in scene.obs.items():
             for name, array in arrays.items():
                 out.obs[name][rows[seat]] = array
@@ -235,7 +233,7 @@ class MultiAgentUnit:
         out.episode_done[rows] = self._over_E[e] & (self._book.length_R[rows] > 0)
         if self._over_E[e]:
             for row in rows.tolist():
-                self._remark.of_stats(write_stats(out, row, self._stats_R.pop(row, None)))
+                self._remark.of_stats(out, row, self._stats_R.pop(row, None))
                 given = not np.isnan(self._objective_R[row])
                 self._remark.of_objective(scene.info, given=bool(given), shaping=bool(self.spec.shaping))
 

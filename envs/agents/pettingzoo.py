@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from ..arrays import is_grid
 from ..base import EnvSetupError, EnvSpec, ShapingSource
 from ..family import keywords_backend
+from ..spaces import is_grid
 from .multi_agent import MakeTable, MultiAgentUnit, probe_with
 from .tables import ParallelTable, TurnTable, table_of
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ..actions import action_decoder, action_spec
 from ..base import ACTION_MASK as MASK
-from ..base import ArraySpec, EnvSetupError, EnvSpec, RewardShapingInterface
-from ..shaping import default_shaping, find_interface, frames_per_step, shaping_notes
+from ..base import ArraySpec, EnvSetupError, EnvSpec, RewardShapingInterface, notes_of
+from ..shaping import default_shaping, find_interface, frames_per_step
 from ..spaces import Leaf, obs_leaves, read_leaf
 from ..values import attribute, briefly, metadata_of
 from .multi_agent import number
@@ -90,7 +90,7 @@ class Agents:
             frame_skip=frames_per_step(self.env_id, env),
             shaping=shaping,
             seats=len(self.names),
-            notes=shaping_notes(shaping),
+            notes=notes_of(self.env_id, env),
         )
 
     def read(self, obs: Any, info: Any, *, moves: bool) -> dict[str, NDArray[Any]]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import MASK_UNREAD, EnvSpec
+from ..base import EnvSpec
 from ..values import attribute, flag_of
 from .multi_agent import Scene
 from .players import Agents, one_of
@@ -95,7 +95,7 @@ class ParallelTable:
             agents.objectives(infos, np.flatnonzero(was).tolist()),
             agents.stats(infos, np.flatnonzero(was).tolist()),
             one_of(infos),
-            MASK_UNREAD if agents.gives_unread_mask(infos) else "",
+            agents.gives_unread_mask(infos),
         )
 
     def shape(self, seat: int, values: Mapping[str, Any]) -> None:

@@ -36,7 +36,6 @@ from numpy.typing import NDArray
 from ..base import LARGEST_REWARD, LAST, EnvSetupError, EnvSpec, ShapingSource, StepArrays
 from ..episodes import EpisodeBook
 from ..family import Backend, EnvOptions
-from ..film import filmed_as_seen
 from .levels import LEVELS
 from .options import DmlabOptions
 from .process import SILENCE_SECONDS, LabError, Labs
@@ -326,7 +325,8 @@ BACKEND = Backend(
     shown=lambda name, options: name if name == ALL else played(name, options.of(DmlabOptions)),
     unreproducible=unreproducible,
     begins="environments are made; maps compile, which takes a minute and more the first time",
-    film=lambda name, rows, seed, options, shaping: filmed_as_seen(
-        _make_unit(name, rows, seed, options, shaping), FRAMES_PER_SECOND
+    film=lambda name, rows, seed, options, shaping: (
+        _make_unit(name, rows, seed, options, shaping),
+        FRAMES_PER_SECOND,
     ),
 )

@@ -26,10 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays, Unit
-from ..episodes import EpisodeBook, write_reset
+from ..episodes import ROW, EpisodeBook, beating, pulse_of, write_reset
 from ..family import Backend
-from ..film import filmed_as_seen
-from ..pulse import ROW, beating, pulse_of
 from .duel import DuelUnit
 from .game import PICTURE, Games, shrink
 from .scenarios import OWN_REWARD, SCENARIOS, Scenario
@@ -228,7 +226,8 @@ BACKEND = Backend(
     probe=lambda name, _options: probe(name),
     make_unit=lambda name, rows, seed, _options, shaping: make_unit(name, rows, seed, shaping),
     recipe=lambda name, _options: recipe(name),
-    film=lambda name, rows, seed, _options, shaping: filmed_as_seen(
-        make_unit(name, rows, seed, shaping), TICS_PER_SECOND
+    film=lambda name, rows, seed, _options, shaping: (
+        make_unit(name, rows, seed, shaping),
+        TICS_PER_SECOND,
     ),
 )

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from .. import atari
-from ..actions import action_spec, rows_decoder
+from ..actions import action_decoder, action_spec
 from ..atari import MULTIPLAYER_ONLY, AtariOptions
 from ..base import ACTION_MASK, ArraySpec, EnvSetupError, EnvSpec
 from ..spaces import Leaf, obs_leaves, with_mask
@@ -197,7 +197,7 @@ def _decoder(engine: Any, space: spaces.Space[Any]) -> Callable[[NDArray[Any]], 
     of_engine = list(engine.action_array_spec.values())[-1]
     shape = tuple(of_engine.shape)
     tail = shape[1:] if shape and shape[0] == -1 else shape
-    decode = rows_decoder(space)
+    decode = action_decoder(space)
     return lambda action_RA: decode(action_RA).reshape(len(action_RA), *tail).astype(of_engine.dtype)
 
 

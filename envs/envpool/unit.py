@@ -25,12 +25,12 @@ import envpool
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import atari, gym_recipes
+from .. import atari
 from ..atari import AtariOptions, AtariScoring, raw_scores
 from ..base import LARGEST_REWARD, EnvSetupError, EnvSpec, ShapingSource, StepArrays
-from ..episodes import EpisodeBook, write_reset
+from ..episodes import EpisodeBook, all_at_once, pulse_of, write_reset
 from ..family import Backend
-from ..pulse import all_at_once, pulse_of
+from ..gym import recipe as gym_recipe
 from ..spaces import read_rows
 from .tasks import describe, names
 from .trial import try_out
@@ -49,7 +49,7 @@ def recipe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> dic
     task = describe(name, options, keywords)
     if task.is_atari:
         return atari.recipe()
-    found = gym_recipes.recipe(task.spec)
+    found = gym_recipe(task.spec)
     if found["model.encoder"] == "mlp":  # the scales of EnvPool's observations differ by orders of magnitude
         found = {**found, "learner.normalize_observations": True}
     return found

@@ -11,7 +11,7 @@ from ..ale import AtariUnit, engine
 from ..atari import AtariOptions
 from ..base import ShapingSource, StepArrays
 from ..family import EnvOptions
-from ..film import Camera, Picture
+from .camera import Camera, Picture
 
 FRAMES_PER_SECOND = 60
 SCREEN = (210, 160)

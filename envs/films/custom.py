@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ..base import ShapingSource, Unit
 from ..custom import find_factory, kind_of, make, of_an_extra, takes, unit_of
+from ..episodes import all_at_once, pulse_of
 from ..family import EnvOptions
-from ..film import Camera, RenderCamera
-from ..pulse import all_at_once, pulse_of
+from .camera import Camera, RenderCamera
+from .filming import film_by
 
 REMEDY = (
     ": its factory must return an environment whose render() gives a picture; with a parameter render_mode it is asked "
@@ -23,7 +24,7 @@ def film(
     """
     other = of_an_extra(env_id)
     if other is not None:
-        return None if other.film is None else other.film(env_id, rows, seed, options, shaping)
+        return film_by(other, env_id, rows, seed, options, shaping)
     keywords = dict(options.keywords)
     if takes(find_factory(env_id), "render_mode"):
         keywords.setdefault("render_mode", "rgb_array")

@@ -1,9 +1,7 @@
-"""Declares how environments are filmed whose families do not say it themselves."""
+"""Declares films of environments, which `pbt_rl/video` stands on."""
 
 from __future__ import annotations
 
 FAMILIES = ()
-FILMED = {"atari": "pbt_rl.envs.films.atari", "gym": "pbt_rl.envs.films.gym", "": "pbt_rl.envs.films.custom"}
-"""See `envs.registry.film`."""
 ASKED = ()
 """Command lines that ask for it: none without a run that is there."""

@@ -8,9 +8,9 @@ import gymnasium
 
 from ..base import EnvSetupError, ShapingSource
 from ..family import EnvOptions
-from ..film import RenderCamera
 from ..gym import GymUnit, maker
 from ..values import metadata_of
+from .camera import RenderCamera
 
 
 def film(

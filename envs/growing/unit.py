@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..ale import SEEN, AtariUnit
 from ..atari import AtariOptions
 from ..base import ShapingSource
-from ..pulse import all_at_once
+from ..episodes import all_at_once
 
 ENGINE_ROWS = 16
 """Most rows of an engine of a large unit. Fewer cost speed: a call takes about 0.1 ms, the step of a row 0.3 ms."""

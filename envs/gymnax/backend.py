@@ -6,12 +6,11 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from .. import gym_recipes
 from ..base import EnvSpec, ShapingSource, Unit
 from ..family import Backend, EnvOptions
-from ..first_trial import FirstProbe
+from ..first_trial import FirstProbe, told_of_long
+from ..gym import PLANES, recipe
 from ..resident.kinds import RESIDENT_RECIPE, unit_of_resident
-from ..time_limit import told_of_long
 
 NAMES = (
     "Acrobot-v1",
@@ -74,9 +73,7 @@ def _probe(name: str, options: EnvOptions) -> EnvSpec:
 
 def _recipe(name: str, options: EnvOptions) -> dict[str, object]:
     spec = (probe if "jax" in sys.modules else FIRST.for_recipe)(name, options.keywords)
-    return (
-        gym_recipes.recipe(spec) | RESIDENT_RECIPE | (gym_recipes.PLANES if name.endswith("-MinAtar") else {})
-    )
+    return recipe(spec) | RESIDENT_RECIPE | (PLANES if name.endswith("-MinAtar") else {})
 
 
 BACKEND = Backend(

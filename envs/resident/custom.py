@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .. import time_limit as time_limits
+from .. import first_trial as time_limits
 from ..base import EnvSpec, ShapingSource, Unit
 from ..custom import check_keywords, find_factory, takes
 from ..family import Backend, EnvOptions
-from ..film import Camera
-from ..time_limit import making, time_limit
+from ..first_trial import making, time_limit
 from .kinds import ADAPTED, adapted_resident, filmed, unit_of_resident
 
 
@@ -49,7 +48,7 @@ def _make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: Sh
 
 def _film(
     name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
-) -> tuple[Unit, Camera] | None:
+) -> tuple[Unit, Any] | None:
     """Let the factory draw if it can be told."""
     drawing = {"render_mode": "rgb_array"} if takes(find_factory(name), "render_mode") else {}
     keywords = {**drawing, **options.keywords}

@@ -10,7 +10,6 @@ from typing import Any
 from ...extras import offered
 from ..base import EnvSetupError, ShapingSource, Unit
 from ..family import EnvOptions
-from ..film import Camera, RenderCamera
 
 ADAPTED = ("objective",)
 """Keywords of --env-option that are for what plays a foreign interface, if the factory itself does not take them."""
@@ -52,12 +51,11 @@ def unit_of_resident(
     return ResidentUnit(make(name, rows, seed, "cpu", options), shaping)
 
 
-def filmed(env: Any, shaping: ShapingSource) -> tuple[Unit, Camera] | None:
-    """Return rows on the CPU as a unit, with a camera on row 0, which `env.render()` shows; None if it has none."""
+def filmed(env: Any, shaping: ShapingSource) -> tuple[Unit, Any] | None:
+    """Return rows on the CPU as a unit, and themselves, whose `render()` shows row 0; None if they have none."""
     from .rows import ResidentUnit  # noqa: PLC0415 - it imports torch
 
     if not hasattr(env, "render"):
         env.close()
         return None
-    remedy = ": render() of its rows must show row 0 as uint8 [H, W, 3]"
-    return ResidentUnit(env, shaping), RenderCamera(env, remedy=remedy)
+    return ResidentUnit(env, shaping), env

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..base import EnvSetupError, EnvSpec, ShapingSource, StepArrays, write_stats
+from ..base import EnvSetupError, EnvSpec, ShapingSource, StepArrays, remarks_of
 
 
 @dataclass(frozen=True)
@@ -181,6 +181,7 @@ class ResidentUnit:
         self._weights = torch.zeros(env.rows, max(1, len(env.spec.shaping)), device=env.device)
         self._weights = self._weights[:, : len(env.spec.shaping)]
         self._checks = Checks(env, env.rows)
+        self._remark = remarks_of(shaping)
         self._versions = np.zeros(env.rows, np.int64)
         self._sums = np.zeros((env.rows, 3))
         """[R] objective, reward, steps of the running episode."""
@@ -227,7 +228,9 @@ class ResidentUnit:
         out.shaping_version[rows] = self._versions[rows]
         stats = {name: x.cpu().numpy() for name, x in step.stats.items()} if len(rows) else {}
         for row in rows.tolist():
-            write_stats(out, row, {name: float(values[row]) for name, values in stats.items()} or None)
+            self._remark.of_stats(
+                out, row, {name: float(values[row]) for name, values in stats.items()} or None
+            )
         for row in np.flatnonzero(terminated | truncated).tolist():
             self._sums[row] = 0
             self._begin(row)

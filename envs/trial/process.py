@@ -26,7 +26,6 @@ from typing import Any, NoReturn, TypeVar
 from pbt_rl.procs.keeper import BoundedLog, Keeper, become_keeper, end_like, end_with
 
 from .. import first_trial
-from .. import time_limit as time_limits
 from ..base import EnvSetupError
 from ..first_trial import OURS, environment_traceback
 
@@ -87,7 +86,7 @@ def tried(
     tail = environment_output(printed)[-SHOWN_CHARACTERS:]
     said = f"\nIt printed last:\n{tail}" if tail else ""
     if not in_time:
-        raise EnvSetupError(f"{time_limits.making(env_id, long=long)}{said}")
+        raise EnvSetupError(f"{first_trial.making(env_id, long=long)}{said}")
     if done in (b"", LONG):
         raise EnvSetupError(f"{env_id} cannot be used: {_how(status)} {when}{said}")
     kind, value = pickle.loads(done)
@@ -177,7 +176,7 @@ def _run(function: Callable[[], object], outcome: int) -> None:
     if "torch" in sys.modules:  # it must not use the threads that the copy lacks
         torch: Any = sys.modules["torch"]
         torch.set_num_threads(1)
-    time_limits.told_of_long.append(lambda: os.pwrite(outcome, LONG, 0))
+    first_trial.told_of_long.append(lambda: os.pwrite(outcome, LONG, 0))
     answer = pickle.dumps(_outcome(function))
     os.pwrite(outcome, answer, 0)
     sys.stdout.flush()
@@ -224,7 +223,7 @@ def _wait(
             long = os.pread(outcome, len(LONG), 0) == LONG
             if not long:
                 raise
-            tail = _heard(line, pid, time_limits.LONG_SECONDS + first_trial.GRACE_SECONDS)
+            tail = _heard(line, pid, first_trial.LONG_SECONDS + first_trial.GRACE_SECONDS)
     except TimeoutError:
         in_time = False
     finally:
@@ -241,7 +240,7 @@ def _heard(line: socket.socket, pid: int, limit_seconds: float | None) -> bytes:
     if limit_seconds is None:
         line.settimeout(None)
         return line.recv(TAIL_BYTES)
-    patience = time_limits.Patience(limit_seconds, pid)
+    patience = first_trial.Patience(limit_seconds, pid)
     pause = patience.pause
     while pause:
         line.settimeout(pause)

@@ -24,32 +24,29 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from ..actions import action_spec, rows_decoder
+from ..actions import action_decoder, action_spec
 from ..base import (
     ACTION_MASK,
     LARGEST_REWARD,
-    MASK_UNREAD,
     EnvSetupError,
     EnvSpec,
-    Remarks,
     RewardShapingInterface,
     ShapingSource,
     StepArrays,
+    notes_of,
+    remarks_of,
     seeds_of,
     training_info,
-    write_stats,
 )
-from ..critic import declared, with_critic
-from ..episodes import EpisodeBook, differs, recorded_return, write_reset
-from ..pulse import all_at_once, pulse_of
+from ..episodes import EpisodeBook, all_at_once, differs, pulse_of, recorded_return, write_reset
 from ..shaping import (
+    declared,
     default_shaping,
     find_interface,
     find_training_info,
     frames_per_step,
-    reward_notes,
-    shaping_notes,
     unflatten,
+    with_critic,
 )
 from ..spaces import Leaf, leaves_of, read_leaf, read_rows
 from ..values import attribute, briefly, metadata_of, number_of, wrapped
@@ -69,11 +66,7 @@ def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
         action=action_spec(env.single_action_space, env_id),
         frame_skip=frames_per_step(env_id, _declares_frames(env)),
         shaping=shaping,
-        notes=(
-            *shaping_notes(shaping),
-            *reward_notes(env),
-            *(reward_notes(_one_row(env)) if _rows_of(env) else ()),
-        ),
+        notes=tuple(dict.fromkeys((*notes_of(env_id, env), *notes_of(env_id, _one_row(env))))),
     )
     return with_critic(spec, declared(env_id, metadata_of(env)))
 
@@ -91,11 +84,11 @@ class VectorUnit:
         self._informed = find_training_info(env)
         self._informed_R = [find_training_info(one) for one in _rows_of(env)]
         self._leaves = _leaves_of(env_id, env)
-        self._decode = rows_decoder(env.single_action_space)
+        self._decode = action_decoder(env.single_action_space)
         self._seed: int | None = seeds_of(seed, 1)[0]
         self._ended_R = np.zeros(rows, np.bool_)
         self._book = EpisodeBook(rows, shaping)
-        self._remark = Remarks(shaping)
+        self._remark = remarks_of(shaping)
         self._masked = ACTION_MASK in self.spec.obs
 
     def reset(self, out: StepArrays) -> None:
@@ -108,7 +101,7 @@ class VectorUnit:
             raise self._breach("reset() must return (observations, infos)", answer)
         self._seed = None
         if not self._masked and isinstance(answer[1], Mapping) and ACTION_MASK in answer[1]:
-            self._remark(MASK_UNREAD)
+            self._remark.unread_mask()
         self._ended_R[:] = False
         self._write_obs(answer[0], answer[1], out)
         write_reset(out)
@@ -233,7 +226,7 @@ class VectorUnit:
             given = of_row is not None and "true_objective" in of_row
             seen = info if isinstance(info, Mapping) else of_row
             self._remark.of_objective(seen, given=given, shaping=bool(self.spec.shaping))
-            self._remark.of_stats(write_stats(out, row, (of_row or {}).get("episode_extra_stats")))
+            self._remark.of_stats(out, row, (of_row or {}).get("episode_extra_stats"))
         return objective_R
 
     def _rewards(self, reward: Any) -> NDArray[np.float64]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pbt_rl.algos.fields import FIELDS
-from pbt_rl.algos.layers import compute_by_products
+from pbt_rl.algos.encoders import compute_by_products
 from pbt_rl.algos.models import PolicyNet
+from pbt_rl.algos.rollout import FIELDS
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec, step_array_specs
 from pbt_rl.learner.build import blank_inputs, build_net, compute_dtype, obs_layouts, packings_of
@@ -80,7 +80,7 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
     copies = 4 * numbers if not smaller else 2 * smaller
     if (
         plan.device != "cpu" and config.mode == "async"
-    ):  # publications on their way to acting (algos/serving.py)
+    ):  # publications on their way to acting (algos/weights.py)
         copies += 2 * dtype.itemsize * numbers
     together = 1 if packings_of(config, spec, plan) == ("loop",) else plan.slots
     on_device = plan.device != "cpu"

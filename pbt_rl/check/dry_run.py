@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.envs import registry
-from pbt_rl.envs.arrays import is_grid, is_image
 from pbt_rl.envs.base import (
     ACTION_MASK,
     EnvSetupError,
@@ -28,12 +27,13 @@ from pbt_rl.envs.base import (
     StepArrays,
     Unit,
     private_step_arrays,
-    untrained_actions,
+    random_actions,
+    untrained_within,
 )
-from pbt_rl.envs.first_trial import environment_traceback
+from pbt_rl.envs.first_trial import environment_traceback, time_limit
 from pbt_rl.envs.gym import GymUnit
-from pbt_rl.envs.spaces import boxes
-from pbt_rl.envs.time_limit import time_limit
+from pbt_rl.envs.remarks.told import boxes
+from pbt_rl.envs.spaces import is_grid, is_image
 
 DECIMALS = 3
 ENVIRONMENTS = 2
@@ -213,7 +213,7 @@ class DryRun:
                     unit.reset(out)
                 ends: dict[int, bytes] = {}
                 for _ in range(steps):
-                    action = untrained_actions(self.spec, out, rng)
+                    action = random_actions(self.spec, out, rng, untrained_within)
                     with self._step_limit():
                         before = time.perf_counter()
                         unit.step(action, out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from pbt_rl.cli import commands
-from pbt_rl.envs.registry import families, plugins
+from pbt_rl.envs.registry import FAMILIES, plugins
 from pbt_rl.errors import ConfigError
 
 
@@ -19,10 +19,11 @@ def run(arguments: list[str]) -> int:
         return 0
     if arguments:
         raise ConfigError(f"pbt-rl envs takes nothing, not {' '.join(arguments)!r}")
-    for family in families():
-        if family.available:
-            print(f"{family.name}/  {family.title}: {len(family.names)} here, such as --env {family.example}")
-            print(_wrapped(family.names))
+    for family in FAMILIES.values():
+        if not family.missing:
+            names = family.names()
+            print(f"{family.name}/  {family.title}: {len(names)} here, such as --env {family.example}")
+            print(_wrapped(names))
         else:
             print(
                 f"{family.name}/  {family.title}: missing {', '.join(family.missing)}; {family.install_hint}"
@@ -30,7 +31,7 @@ def run(arguments: list[str]) -> int:
     print("your own  --env module:factory (docs/adding-an-environment.md)")
     print("\n".join(_others()))
     if plugins():
-        print(_wrapped(plugins()))
+        print(_wrapped(tuple(sorted(plugins()))))
     return 0
 
 

@@ -6,8 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pbt_rl.cli.parse import over, typed
-from pbt_rl.cli.values import spelt
+from pbt_rl.cli.parse import over, spelt, typed
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import as_base, changed, table

@@ -20,7 +20,13 @@ import numpy as np
 
 from pbt_rl.config import Config
 from pbt_rl.envs import registry
-from pbt_rl.envs.base import EnvSpec, default_shaping_source, private_step_arrays, untrained_actions
+from pbt_rl.envs.base import (
+    EnvSpec,
+    default_shaping_source,
+    private_step_arrays,
+    random_actions,
+    untrained_within,
+)
 from pbt_rl.envs.first_trial import tried
 from pbt_rl.errors import ConfigError
 from pbt_rl.files.config import written
@@ -60,7 +66,7 @@ def played(config: Config, spec: EnvSpec, seconds: float) -> Episodes:
             unit.reset(out)
             end = time.perf_counter() + seconds
             while len(ended) < EPISODES and time.perf_counter() < end:
-                unit.step(untrained_actions(spec, out, rng), out)
+                unit.step(random_actions(spec, out, rng, untrained_within), out)
                 steps += 1
                 ended += out.length[out.episode_done].tolist()
         return Episodes(tuple(ended), steps, _limit(config))

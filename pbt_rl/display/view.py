@@ -16,7 +16,7 @@ An extra names in `SINKS` a module with two functions, which are called for ever
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Protocol
@@ -134,94 +134,76 @@ class Statistic:
     """Is passed the view."""
     footer_line: int = 1
 
-    @property
-    def metadata(self) -> dict[str, Statistic]:
-        """Return what goes into `dataclasses.field(metadata=...)`."""
-        return {"statistic": self}
+
+def shown(default: Any = MISSING, **how: Any) -> Any:
+    """Declare a field that is a `Statistic`, with what that holds."""
+    return field(default=default, metadata={"statistic": Statistic(**how)})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunView:
     """Everything that the displays show: the population and the run's statistics at one moment."""
 
     env_id: str
     name: str
-    seconds: float = field(metadata=Statistic(key="seconds").metadata)
-    frames: int = field(metadata=Statistic(key="frames").metadata)
+    seconds: float = shown(key="seconds")
+    frames: int = shown(key="frames")
     """Emulator frames of the whole population."""
-    steps: int = field(metadata=Statistic(key="steps").metadata)
+    steps: int = shown(key="steps")
     """Environment steps of the whole population."""
-    frames_per_second: float = field(metadata=Statistic(tag="throughput/frames_per_second").metadata)
+    frames_per_second: float = shown(tag="throughput/frames_per_second")
     """Over the last reports; 0 until known. (summary.json has the mean over the steady part of the run.)"""
     seconds_left: float | None
     """None if unknown or unlimited."""
     members: list[MemberView]
     """In order of id."""
-    replacements: int = field(
-        metadata=Statistic(
-            tag="pbt/replacements",
-            chart="replacements, mutations",
-            key="replacements",
-            text=lambda view: f"replacements {view.replacements}",
-            footer_line=0,
-        ).metadata
+    replacements: int = shown(
+        tag="pbt/replacements",
+        chart="replacements, mutations",
+        key="replacements",
+        text=lambda view: f"replacements {view.replacements}",
+        footer_line=0,
     )
-    mutations: int = field(
-        metadata=Statistic(
-            tag="pbt/mutations",
-            chart="replacements, mutations",
-            text=lambda view: f"mutations {view.mutations}",
-            footer_line=0,
-        ).metadata
+    mutations: int = shown(
+        tag="pbt/mutations",
+        chart="replacements, mutations",
+        text=lambda view: f"mutations {view.mutations}",
+        footer_line=0,
     )
-    actors: int = field(
-        metadata=Statistic(
-            text=lambda view: (
-                f"actors {view.actors}"
-                + (f" ({view.actors_restarted} restarted)" if view.actors_restarted else "")
-                + (f", learners replaced {view.learners_replaced}" if view.learners_replaced else "")
-            ),
-            footer_line=0,
-        ).metadata
+    actors: int = shown(
+        text=lambda view: (
+            f"actors {view.actors}"
+            + (f" ({view.actors_restarted} restarted)" if view.actors_restarted else "")
+            + (f", learners replaced {view.learners_replaced}" if view.learners_replaced else "")
+        ),
+        footer_line=0,
     )
-    actors_restarted: int = field(
-        metadata=Statistic(
-            tag="throughput/actors_restarted",
-            chart="discarded rollouts, restarts",
-            key="actors_restarted",
-        ).metadata
+    actors_restarted: int = shown(
+        tag="throughput/actors_restarted",
+        chart="discarded rollouts, restarts",
+        key="actors_restarted",
     )
-    learners_replaced: int = field(
-        metadata=Statistic(
-            tag="throughput/learners_replaced",
-            chart="discarded rollouts, restarts",
-            key="learners_replaced",
-        ).metadata
+    learners_replaced: int = shown(
+        tag="throughput/learners_replaced",
+        chart="discarded rollouts, restarts",
+        key="learners_replaced",
     )
-    lag_mean: float = field(
-        metadata=Statistic(
-            tag="throughput/lag_mean",
-            chart="policy lag: mean, max",
-            key="policy_lag.mean",
-            text=lambda view: f"policy lag {view.lag_mean:.1f}, max {view.lag_max}",
-        ).metadata
+    lag_mean: float = shown(
+        tag="throughput/lag_mean",
+        chart="policy lag: mean, max",
+        key="policy_lag.mean",
+        text=lambda view: f"policy lag {view.lag_mean:.1f}, max {view.lag_max}",
     )
     """Updates between acting and learning."""
-    lag_max: int = field(
-        metadata=Statistic(
-            tag="throughput/lag_max", chart="policy lag: mean, max", key="policy_lag.max"
-        ).metadata
-    )
-    discarded_rollouts: int = field(
-        metadata=Statistic(
-            tag="throughput/discarded_rollouts",
-            chart="discarded rollouts, restarts",
-            key="discarded_rollouts",
-            text=lambda view: (
-                f"discarded rollouts {view.discarded_rollouts}"
-                + (f" ({view.discarded_share:.0%})" if view.discarded_share >= MANY_DISCARDED else "")
-            ),
-        ).metadata
+    lag_max: int = shown(tag="throughput/lag_max", chart="policy lag: mean, max", key="policy_lag.max")
+    discarded_rollouts: int = shown(
+        tag="throughput/discarded_rollouts",
+        chart="discarded rollouts, restarts",
+        key="discarded_rollouts",
+        text=lambda view: (
+            f"discarded rollouts {view.discarded_rollouts}"
+            + (f" ({view.discarded_share:.0%})" if view.discarded_share >= MANY_DISCARDED else "")
+        ),
     )
     busy_threads: dict[str, float]
     """Busy threads by stage, mean over the last minute, of all processes (`environment`: those of the actors). Empty in
@@ -234,7 +216,7 @@ class RunView:
     """Until the next comparison is due; 0 if it waits for episodes; None if unknown, or if there is none."""
     seats: int = 1
     """Of one environment; above 1, members play games."""
-    discarded_share: float = field(default=0.0, metadata=Statistic(key="discarded_share").metadata)
+    discarded_share: float = shown(0.0, key="discarded_share")
     """Of all rollouts so far."""
     replayed: dict[str, Replayed] = field(default_factory=dict)
     """`turns` and `steps` of learners on GPUs, which are slow where they are not replayed; empty without a GPU."""

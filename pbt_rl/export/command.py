@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
+from pbt_rl.cli.evaluate import Played
 from pbt_rl.cli.parse import parse
-from pbt_rl.cli.played import Played
 from pbt_rl.errors import require
 from pbt_rl.options import option, validate
 

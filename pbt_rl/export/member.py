@@ -14,8 +14,7 @@ from pbt_rl.export.net import exported_policy
 from pbt_rl.export.rsl_rl import write_rsl_rl
 from pbt_rl.journals.reading import each_event
 from pbt_rl.pbt.history.lineage import Lineage
-from pbt_rl.play.evaluate import evaluation_spec, play_episodes
-from pbt_rl.play.policy import Policy, load_pack, say
+from pbt_rl.play.member import Policy, evaluation_spec, load_pack, play_episodes, say
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import NO_TRUST, PLAY, SavedPolicy, Source, Trust, find_saved, read_config
 

@@ -17,12 +17,10 @@ import torch
 from torch import Tensor, nn
 
 import pbt_rl
-from pbt_rl.algos.encoders import ObsEncoder
-from pbt_rl.algos.heads import FREE_LOG_STD_RANGE
-from pbt_rl.algos.layers import Mlp
-from pbt_rl.algos.models import Body, TwinBody
+from pbt_rl.algos.distributions import DiagonalGaussian
+from pbt_rl.algos.encoders import Mlp, ObsEncoder
+from pbt_rl.algos.models import FREE_LOG_STD_RANGE, Body, TwinBody
 from pbt_rl.algos.normalizers import return_scale
-from pbt_rl.algos.normals import DiagonalGaussian
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.export.net import ExportedPolicy

@@ -17,8 +17,14 @@ from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.games.options import GamesOptions
 from pbt_rl.pbt.objectives import mean, spread
-from pbt_rl.play.evaluate import counted_objectives, evaluation_spec, film_maker, play_episodes
-from pbt_rl.play.policy import Policy, load_pack
+from pbt_rl.play.member import (
+    Policy,
+    counted_objectives,
+    evaluation_spec,
+    film_maker,
+    load_pack,
+    play_episodes,
+)
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.record.saved import SavedPolicy
 

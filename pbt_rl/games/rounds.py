@@ -17,8 +17,7 @@ import numpy as np
 from pbt_rl.config import Config
 from pbt_rl.envs.base import Unit, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import make_unit
-from pbt_rl.play.evaluate import MAX_ROWS, evaluation_spec
-from pbt_rl.play.policy import Player, Policy, load_pack
+from pbt_rl.play.member import MAX_ROWS, Player, Policy, evaluation_spec, load_pack
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.record.saved import SavedPolicy
 

@@ -28,7 +28,6 @@ from pbt_rl.config import Config
 from pbt_rl.display.ranking import known_objective
 from pbt_rl.display.view import Evaluation, FinalGames, MemberView, RunView
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.envs.registry import has_pictures
 from pbt_rl.errors import require
 from pbt_rl.games.beside import Evaluated, EvaluationSetup
 from pbt_rl.games.options import GamesOptions
@@ -37,7 +36,7 @@ from pbt_rl.journals.events import Evaluation as Recorded
 from pbt_rl.journals.events import decode_event
 from pbt_rl.pbt.objectives import mean, spread
 from pbt_rl.plan import Plan
-from pbt_rl.play.evaluate import film_maker
+from pbt_rl.play.member import film_maker
 from pbt_rl.procs.child import Child
 from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import Checkpoint
@@ -73,13 +72,7 @@ def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
         "`pbt-rl eval --against`",
     )
     if options.evaluate_video:
-        film_maker("evaluate-video").check_clips()
-        require(
-            has_pictures(config.env, config.env_options),
-            "evaluate-video",
-            "true",
-            f"{config.env} has no pictures: leave it out",
-        )
+        film_maker("evaluate-video").check_clips(config)
 
 
 def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]:

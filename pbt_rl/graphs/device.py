@@ -10,8 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from pbt_rl.algos.pack import Packing
-from pbt_rl.algos.serving import Streams
-from pbt_rl.algos.steps import Stepping
+from pbt_rl.algos.update import Stepping
+from pbt_rl.algos.weights import Streams
 from pbt_rl.graphs.again import begin_again
 from pbt_rl.graphs.memory import PageLocks, free_unused
 from pbt_rl.graphs.recording import Replays, recorder_of, records

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pbt_rl.algos.own import NetworkError
+from pbt_rl.algos.encoders import NetworkError
 
 Replay = Callable[[], None]
 """Carries a recorded program out."""

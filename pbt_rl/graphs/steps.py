@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pbt_rl.algos.batch import Samples
-from pbt_rl.algos.fields import FIELDS, FieldSpec, poison
-from pbt_rl.algos.rollout import Rollout
-from pbt_rl.algos.steps import Orders, Program, StepLog, Stepping, Steps
-from pbt_rl.algos.streams import for_upload
+from pbt_rl.algos.device import for_upload
+from pbt_rl.algos.rollout import FIELDS, FieldSpec, Rollout, poison
+from pbt_rl.algos.update import Orders, Program, StepLog, Stepping, Steps
 from pbt_rl.graphs.recording import RUNS, NotRecordedError, Recorder, Recording, Replays
 from pbt_rl.learner.shared import AnyRollout
 from pbt_rl.learner.trainer import Trainer

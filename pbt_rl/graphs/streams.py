@@ -13,9 +13,8 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 from torch import Tensor
 
-from pbt_rl.algos.serving import Serving, Streams
-from pbt_rl.algos.streams import Mark
-from pbt_rl.algos.weights import Weights
+from pbt_rl.algos.device import Mark
+from pbt_rl.algos.weights import Serving, Streams, Weights
 
 
 class CudaStreams(Streams):

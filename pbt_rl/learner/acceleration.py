@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pbt_rl.algos.pack import Packing
-from pbt_rl.algos.serving import Streams
-from pbt_rl.algos.steps import Stepping
+from pbt_rl.algos.update import Stepping
+from pbt_rl.algos.weights import Streams
 from pbt_rl.extras import load_object, offered
 from pbt_rl.learner.setup import LearnerSetup
 from pbt_rl.pbt.hypers import Values

@@ -18,19 +18,18 @@ from torch import Tensor
 
 from pbt_rl.algos.algorithm import Algorithm, Replay, UpdateSettings
 from pbt_rl.algos.distributions import Distribution, make_distribution
-from pbt_rl.algos.encoders import CNNS, is_grid, is_image
+from pbt_rl.algos.encoders import CNNS, NetworkError, is_grid, is_image
 from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
 from pbt_rl.algos.observations import ObsLayout
-from pbt_rl.algos.own import NetworkError
 from pbt_rl.algos.pack import Pack, Packing
-from pbt_rl.algos.serving import Streams
+from pbt_rl.algos.weights import Streams
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs.base import LAST, EnvSpec
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.extras import load_object, offered
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.plan import PackPlan
-from pbt_rl.record.net_names import NetNames
+from pbt_rl.record.checkpoints import NetNames
 
 Arrays = Mapping[str, NDArray[Any]]
 """Parts of a member's state in host memory."""

@@ -20,11 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pbt_rl.algos.device import for_upload
 from pbt_rl.algos.distributions import Distribution
-from pbt_rl.algos.fields import OUTCOMES
 from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.rollout import Memory, Rollout, native
-from pbt_rl.algos.streams import for_upload
+from pbt_rl.algos.rollout import OUTCOMES, Memory, Rollout, native
 from pbt_rl.envs.base import EnvSpec, read_stats
 from pbt_rl.learner.build import obs_layouts
 from pbt_rl.learner.shared import SharedState

@@ -28,8 +28,7 @@ from pbt_rl.algos.algorithm import Replay, UpdateSettings
 from pbt_rl.algos.batch import Batch, make_batch
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import Rollout
-from pbt_rl.algos.steps import Stepping
-from pbt_rl.algos.update import Updater
+from pbt_rl.algos.update import Stepping, Updater
 from pbt_rl.learner.gpu import Stopwatch
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.shared import AnyRollout, SharedState

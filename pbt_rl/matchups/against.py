@@ -33,8 +33,7 @@ from pbt_rl.envs.custom import find_factory
 from pbt_rl.envs.registry import make_unit, probe
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.pbt.objectives import mean
-from pbt_rl.play.evaluate import one_thread, shares
-from pbt_rl.play.policy import Player, Policy, load_pack, say
+from pbt_rl.play.member import Player, Policy, load_pack, one_thread, say, shares
 from pbt_rl.record.saved import NO_TRUST, PLAY, Source, Trust, find_saved, read_config
 
 MAX_GAMES = 16

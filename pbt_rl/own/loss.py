@@ -19,10 +19,10 @@ INVALID = 4
 def check_loss(settings: UpdateSettings, values: Mapping[str, float]) -> None:
     """Call the loss of an algorithm and go backward. values: of all hypers. Raises ValueError, whose text is one line.
 
-    A loss of sequences is not tried: it reads the network.
+    One that goes backward itself is not tried: it reads the network.
     """
     algorithm = settings.algorithm
-    if algorithm.sequence_loss is not None:
+    if algorithm.backward is not None:
         return
     unknown = [name for name in algorithm.loss_hypers if name not in values]
     if unknown:

@@ -18,10 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from pbt_rl.algos.cores import Core
-from pbt_rl.algos.encoders import Encoder, ObsShapes, is_image, is_text
-from pbt_rl.algos.layers import channels_last
-from pbt_rl.algos.own import NetworkError
+from pbt_rl.algos.encoders import Encoder, NetworkError, ObsShapes, channels_last, is_image, is_text
+from pbt_rl.algos.models import Core
 from pbt_rl.extras import load_object
 
 _TORCH = Path(torch.__file__).parent
@@ -277,7 +275,7 @@ class UserHead(nn.Module):
 
 
 def make_part(part: str, path: str, *arguments: Any) -> nn.Module:
-    """See `algos.own.own_part`."""
+    """See `algos.encoders.own_part`."""
     if part == "encoder":
         return UserEncoder(path, *arguments)
     return UserCore(path, *arguments) if part == "core" else UserHead(part, path, *arguments)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from pbt_rl.cli.values import spelt, whole
+from pbt_rl.cli.parse import spelt, whole
 from pbt_rl.errors import ConfigError
 from pbt_rl.listing.listing import list_runs
 from pbt_rl.prove.arms import BASELINE, Arm, Task, read_arms

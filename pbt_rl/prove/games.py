@@ -15,8 +15,7 @@ from typing import Any
 
 from pbt_rl.envs.base import default_shaping_source
 from pbt_rl.envs.registry import make_unit
-from pbt_rl.play.evaluate import evaluation_spec, one_thread, play, shares
-from pbt_rl.play.policy import Player, Policy, load_pack
+from pbt_rl.play.member import Player, Policy, evaluation_spec, load_pack, one_thread, play, shares
 from pbt_rl.record.saved import Source, find_saved, read_config
 
 FILE = "judged.json"

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from pbt_rl.algos.pack import Pack
 from pbt_rl.config import ModelConfig
-from pbt_rl.envs.actions import action_decoder, rows_decoder
+from pbt_rl.envs.actions import action_decoder
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_raw, probe
 from pbt_rl.envs.spaces import Leaf, leaves_of, read_rows
 from pbt_rl.errors import ConfigError, environment_code
-from pbt_rl.play import policy as play
-from pbt_rl.play.policy import PolicyState, load_pack, say
+from pbt_rl.play import member as play
+from pbt_rl.play.member import PolicyState, load_pack, say
 from pbt_rl.record.saved import BEST, PLAY, Source, Trust, find_saved, read_config
 
 
@@ -40,10 +40,8 @@ class Interface:
     """How an environment gives observations and takes actions."""
 
     arrays: tuple[_Array, ...]
-    one_action: Callable[[NDArray[Any]], Any]
-    """[A] -> action of one environment."""
     actions: Callable[[NDArray[Any]], Any]
-    """[R, A] -> actions of R environments."""
+    """[A] -> action of one environment; [R, A] -> actions of R environments."""
 
 
 class Policy(play.Policy):
@@ -86,7 +84,7 @@ class Policy(play.Policy):
             begins |= np.asarray(first, np.bool_).reshape(count)
         action_RA, state = self.act(arrays, begins, state)
         if rows is None:
-            return self._interface.one_action(action_RA[0]), state
+            return self._interface.actions(action_RA[0]), state
         return self._interface.actions(action_RA), state
 
     def _read(self, obs: Any) -> tuple[dict[str, NDArray[Any]], int | None]:
@@ -190,7 +188,6 @@ def gymnasium_interface(spec: EnvSpec, options: EnvOptions) -> Interface | None:
                 *unit_interface(replace(spec, obs=added)).arrays,
             ),
             action_decoder(spaces[1]),
-            rows_decoder(spaces[1]),
         )
     finally:
         env.close()
@@ -204,6 +201,5 @@ def unit_interface(spec: EnvSpec) -> Interface:
 
     return Interface(
         tuple(_Array(name, (name,), array.shape, reader(array.dtype)) for name, array in spec.obs.items()),
-        lambda action_A: action_A,
-        lambda action_RA: action_RA,
+        lambda action: action,
     )

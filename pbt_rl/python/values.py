@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from types import UnionType
 from typing import Any, get_args
 
-from pbt_rl.cli.values import number, unknown, whole
+from pbt_rl.cli.parse import number, unknown, whole
 from pbt_rl.config import Config, hypers_of
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import as_type, table

@@ -18,8 +18,8 @@ import shutil
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -27,19 +27,46 @@ from typing import Any
 
 from pbt_rl.errors import CheckpointBroken, RunFailed
 from pbt_rl.record.append import reason
-from pbt_rl.record.checkpoints import PARTIAL, Checkpoint, Checkpoints
-from pbt_rl.record.headers import (
+from pbt_rl.record.checkpoints import (
     FILE,
+    PARTIAL,
     STATE,
+    Checkpoints,
     Manifest,
+    NetNames,
     SavedFile,
     SavedMember,
     header_to_metadata,
     member_file,
+    pack,
+    to_tensors,
 )
 from pbt_rl.record.journal import as_json_types
-from pbt_rl.record.net_names import NetNames, pack, to_tensors
 from pbt_rl.wire.store import MemberSnapshot, SnapshotHeader
+
+NICENESS = 5
+
+
+@dataclass(frozen=True)
+class Written:
+    """A checkpoint is whole and on the disk."""
+
+    path: Path
+    number: int
+    frames: int
+    members: int
+    bytes: int
+    seconds: float
+    """Since it was begun."""
+    kept: bool
+
+
+@dataclass(frozen=True)
+class WriteFailed:
+    """A checkpoint could not be written; those before it are untouched."""
+
+    frames: int
+    reason: str
 
 
 class UnfinishedCheckpoint:
@@ -81,9 +108,9 @@ class UnfinishedCheckpoint:
             )
         )
 
-    def finish(self) -> Checkpoint:
+    def finish(self) -> None:
         """Write the manifest and give the checkpoint its name."""
-        manifest = Manifest(
+        self._manifest = Manifest(
             self._number,
             self._frames,
             time.time(),
@@ -93,11 +120,15 @@ class UnfinishedCheckpoint:
             self._state,
         )
         _sync_folder(self._partial)
-        self._write(FILE, manifest.to_text().encode())
+        self._write(FILE, self._manifest.to_text().encode())
         _sync_folder(self._partial)
         self._partial.rename(self._path)
         _sync_folder(self._folder)
-        return Checkpoint(self._path, manifest)
+
+    def written(self, seconds: float) -> Written:
+        """Return what was written, after `finish`. seconds: since it was begun."""
+        size = sum(saved.bytes for saved in self._manifest.files)
+        return Written(self._path, self._number, self._frames, len(self._members), size, seconds, self._kept)
 
     def discard(self) -> None:
         """Remove what was written, as far as that is possible."""
@@ -161,29 +192,18 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-NICENESS = 5
-
-
 @dataclass(frozen=True)
-class Written:
-    """A checkpoint is whole and on the disk."""
-
-    path: Path
-    number: int
+class _Begun:
     frames: int
-    members: int
-    bytes: int
-    seconds: float
-    """Since it was begun."""
+    state: bytes
+    expected: int
     kept: bool
 
 
 @dataclass(frozen=True)
-class WriteFailed:
-    """A checkpoint could not be written; those before it are untouched."""
-
-    frames: int
-    reason: str
+class _Added:
+    snapshot: MemberSnapshot
+    done: Callable[[], None]
 
 
 class CheckpointWriter:
@@ -195,13 +215,12 @@ class CheckpointWriter:
 
     def __init__(self, folder: Path, names: NetNames, keep: int, warn: Callable[[str], None]) -> None:
         assert keep >= 1, f"keep {keep}: the last checkpoint always stays"
-        self._warn = warn
+        self._folder, self._names, self._keep, self._warn = folder, names, keep, warn
         self._busy = False
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Begun | _Added | str | None] = SimpleQueue()
+        """What to write; a text: give up, for this reason; None: end."""
         self._ended: SimpleQueue[Written | WriteFailed | str] = SimpleQueue()
         self._error = ""
-        self._files = _Files(folder, names, keep, self._ended)
-        """Of the thread."""
         self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
         self._thread.start()
 
@@ -219,7 +238,7 @@ class CheckpointWriter:
         assert expected > 0, "a checkpoint without members"
         text = json.dumps(as_json_types(state), allow_nan=False).encode()
         self._busy = True
-        self._jobs.put(lambda: self._files.begin(frames, text, expected, kept))
+        self._jobs.put(_Begun(frames, text, expected, kept))
 
     def add(self, snapshot: MemberSnapshot, done: Callable[[], None]) -> None:
         """Add one of the expected snapshots; the last of them completes the checkpoint.
@@ -227,14 +246,14 @@ class CheckpointWriter:
         done: called from the thread when the arrays may be reused, also if the checkpoint has failed; must not raise.
         """
         assert self._busy, "no checkpoint is in progress"
-        self._jobs.put(lambda: self._files.add(snapshot, done))
+        self._jobs.put(_Added(snapshot, done))
 
     def abandon(self, reason: str) -> None:
         """Give up the checkpoint in progress, if it is not complete.
 
         What is added until `poll` has returned its end is only released (`done`); nothing of it may be added later.
         """
-        self._jobs.put(lambda: self._files.abandon(reason))
+        self._jobs.put(reason)
 
     def poll(self) -> list[Written | WriteFailed]:
         """Return what has ended since. A checkpoint that fails ends when all its snapshots were added.
@@ -264,103 +283,59 @@ class CheckpointWriter:
         self._thread.join(patience_seconds)
         return not self._thread.is_alive()
 
+    # -- in the thread --------------------------------------------------------------------------------------
+
     def _run(self) -> None:
-        """Work in the thread, until None comes."""
         try:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
             while (job := self._jobs.get()) is not None:
-                job()
-            self._files.abandon("the run ended before every member had been saved")
+                if isinstance(job, _Begun):
+                    self._ended.put(self._write(job))
+                elif isinstance(job, _Added):  # of a checkpoint that was given up
+                    job.done()
         except Exception:  # noqa: BLE001 - `poll` raises it in the thread of the owner
             self._error = traceback.format_exc()
 
-
-class _Files:
-    """What the thread does to the checkpoint in progress. ended: gets what has ended, and what to warn of."""
-
-    def __init__(
-        self, folder: Path, names: NetNames, keep: int, ended: SimpleQueue[Written | WriteFailed | str]
-    ) -> None:
-        self._folder, self._names, self._keep, self._ended = folder, names, keep, ended
-        self._frames: int | None = None
-        """Of the checkpoint in progress; None if there is none."""
-        self._began_at = 0.0
-        self._missing = 0
-        """Snapshots that it still lacks."""
-        self._files: UnfinishedCheckpoint | None = None
-        """None: nothing is in progress, or it has failed."""
-        self._failure = ""
-
-    def begin(self, frames: int, state: bytes, expected: int, kept: bool) -> None:
-        self._frames, self._began_at, self._missing = frames, time.monotonic(), expected
-        self._files = UnfinishedCheckpoint(self._folder, frames, self._names, kept)
-        with self._failures():
-            self._files.begin(state)
-
-    def add(self, snapshot: MemberSnapshot, done: Callable[[], None]) -> None:
-        try:
-            with self._failures():
-                if self._files is not None:
-                    self._files.pack(snapshot)
-        finally:
-            done()
-        with self._failures():
-            if self._files is not None:
-                self._files.write(snapshot.header)
-        if self._frames is not None:
-            self._missing -= 1
-            if self._missing == 0:
-                self._end(self._frames)
-
-    def abandon(self, reason: str) -> None:
-        if self._frames is not None:
-            self._fail(reason)
-            self._end(self._frames)
-
-    def _end(self, frames: int) -> None:
-        with self._failures():
-            if self._files is not None:
-                written = self._written(self._files.finish())
-                self._remove_oldest()
-                self._ended.put(written)
-        if self._files is None:
-            self._ended.put(WriteFailed(frames, self._failure))
-        self._frames = self._files = None
-
-    def _written(self, checkpoint: Checkpoint) -> Written:
-        files = checkpoint.manifest.files
-        return Written(
-            checkpoint.path,
-            checkpoint.number,
-            checkpoint.frames,
-            len(checkpoint.manifest.members),
-            sum(saved.bytes for saved in files),
-            time.monotonic() - self._began_at,
-            checkpoint.kept,
-        )
-
-    def _remove_oldest(self) -> None:
+    def _write(self, begun: _Begun) -> Written | WriteFailed:
+        """Write a checkpoint, as its members come."""
+        began = time.monotonic()
+        files = UnfinishedCheckpoint(self._folder, begun.frames, self._names, begun.kept)
+        failure = _failure(files.begin, begun.state)
+        for _ in range(begun.expected):
+            job = self._jobs.get()
+            if not isinstance(job, _Added):
+                if job is None:
+                    self._jobs.put(None)
+                failure = failure or str(job or "the run ended before every member had been saved")
+                break
+            try:
+                failure = failure or _failure(files.pack, job.snapshot)
+            finally:
+                job.done()
+            failure = failure or _failure(files.write, job.snapshot.header)
+            if failure:
+                files.discard()  # at once: the disk may be full
+        failure = failure or _failure(files.finish)
+        if failure:
+            files.discard()
+            return WriteFailed(begun.frames, failure)
+        written = files.written(time.monotonic() - began)
         try:
             remove_oldest(self._folder, self._keep)
         except (OSError, CheckpointBroken) as error:
             why = reason(error) if isinstance(error, OSError) else error
             self._ended.put(f"an old checkpoint in {self._folder} could not be removed: {why}")
+        return written
 
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Give up the checkpoint in progress for what the machine, not our code, makes impossible."""
-        try:
-            yield
-        except OSError as error:
-            self._fail(error.strerror or str(error))
-        except MemoryError:
-            self._fail("the memory does not suffice to copy a member")
-        except CheckpointBroken as error:
-            self._fail(str(error))
 
-    def _fail(self, reason: str) -> None:
-        """Give up the checkpoint in progress; the first reason counts."""
-        if self._files is not None:
-            self._failure = reason
-            self._files.discard()
-            self._files = None
+def _failure(act: Callable[..., object], *arguments: object) -> str:
+    """Do it; return why the machine, not our code, made that impossible, or nothing."""
+    try:
+        act(*arguments)
+    except OSError as error:
+        return error.strerror or str(error)
+    except MemoryError:
+        return "the memory does not suffice to copy a member"
+    except CheckpointBroken as error:
+        return str(error)
+    return ""

@@ -1,39 +1,325 @@
 """Checkpoints of a run: finding the newest whole one, and reading it. Reading executes nothing.
 
 checkpoints/at_FRAMES/             FRAMES: the population's clock; the second one at the same frames is at_FRAMES_2
-  manifest.json                    written last, see record/headers.py
+  manifest.json                    written last, so a folder where it reads well was finished
   state.json                       everything but the members: what `CheckpointWriter.begin` was given
-  policy_00.safetensors            each member, by the names of record/net_names.py
+  policy_00.safetensors            each member, its arrays as named tensors
   remembered_00_3.safetensors      a state that is remembered: member 0 of generation 3
 checkpoints/at_FRAMES.partial/     being written or deleted; what a killed run leaves goes at its next checkpoint
+
+    in a member's file       in MemberSnapshot.arrays
+    net.NAME                 "param" [N]          NAME: of the network's `state_dict`
+    optim.MOMENT.NAME        MOMENT [N]
+    optim.steps              "optimizer_steps" []
+    optim.lr_factor          "lr_factor" []
+    stats.NORMALISER         NORMALISER
+
+N numbers in the flat vector of a network's parameters.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+import msgspec.json
+import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
 
 from pbt_rl.errors import CheckpointBroken, ConfigError
-from pbt_rl.pbt.records import NOT_JSON
-from pbt_rl.record.headers import (
-    FILE,
-    STATE,
-    Manifest,
-    SavedFile,
-    SavedMember,
-    header_from_metadata,
-    member_file,
-    read_manifest,
-)
-from pbt_rl.record.net_names import NetNames, from_tensors, unpack
+from pbt_rl.pbt.records import MOST, NOT_JSON, Whole, decoder
+from pbt_rl.record.journal import as_json_types
 from pbt_rl.wire.store import MemberSnapshot, SnapshotHeader
+
+METADATA = "__metadata__"
+DTYPES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "|i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
+    "U8": "|u1",
+    "BOOL": "|b1",
+}
+LENGTH_BYTES = 8
+
+
+def pack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
+    """Return the bytes of a file. Raises MemoryError."""
+    contiguous = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
+    data: bytes = save(contiguous, dict(metadata))
+    return data
+
+
+def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Return the arrays of a file, which may be written to, and its metadata.
+
+    Raises ValueError, saying what is wrong, for anything that is not such a file.
+    """
+    try:
+        entries = deserialize(data)  # type: ignore[no-untyped-call]
+        size = int.from_bytes(data[:LENGTH_BYTES], "little")
+        texts: _Texts = _HEADER.decode(data[LENGTH_BYTES : LENGTH_BYTES + size])
+    except (SafetensorError, msgspec.DecodeError) as error:
+        raise ValueError(f"it is no safetensors file: {error}") from error
+    unknown = sorted({entry["dtype"] for _, entry in entries} - DTYPES.keys())
+    if unknown:
+        raise ValueError(f"it holds numbers of the type {unknown[0]}, which cannot be read")
+    arrays = {
+        name: np.frombuffer(entry["data"], DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        for name, entry in entries
+    }
+    return arrays, texts.metadata
+
+
+class _Texts(msgspec.Struct, rename={"metadata": METADATA}):
+    metadata: dict[str, str] = {}
+
+
+_HEADER = msgspec.json.Decoder(_Texts)
+
+
+Arrays = Mapping[str, NDArray[Any]]
+
+PARAM = "param"
+WEIGHTS, OPTIMIZER, NORMALISERS = "net.", "optim.", "stats."
+ALL = (WEIGHTS, OPTIMIZER, NORMALISERS)
+"""Prefixes of the names in a file."""
+OPTIMIZER_SCALARS = {"steps": "optimizer_steps", "lr_factor": "lr_factor"}
+"""Name behind the prefix in a file -> name of the array."""
+MAX_LINES = 20
+
+
+@dataclass(frozen=True)
+class NetNames:
+    """Where each parameter of a network lies in its flat vector.
+
+    parts: (name of the `state_dict`, offset, shape). A shape of four numbers is a convolution's, (out, in, height,
+    width), and lies channels-last in the vector, as algos/weights.py has it.
+    """
+
+    parts: tuple[tuple[str, int, tuple[int, ...]], ...]
+    size: int
+    """N, with the padding between the parts, which is 0."""
+
+    def views(self, flat: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Views of a flat vector [N] by name, in the shapes of the `state_dict`."""
+        assert flat.shape == (self.size,), f"shape {flat.shape}, wanted ({self.size},)"
+        found = {}
+        for name, offset, shape in self.parts:
+            part = flat[offset : offset + math.prod(shape)]
+            if len(shape) == 4:
+                out_channels, in_channels, height, width = shape
+                part = part.reshape(out_channels, height, width, in_channels).transpose(0, 3, 1, 2)
+            else:
+                part = part.reshape(shape)
+            found[name] = part
+        return found
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """One name that a file has and a network does not, or the other way, or in another shape or dtype."""
+
+    name: str
+    has: str
+    wanted: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: has {self.has}, wanted {self.wanted}"
+
+
+def to_tensors(arrays: Arrays, names: NetNames) -> dict[str, NDArray[Any]]:
+    """Return views of a member's arrays by the names of a file. Nothing is copied."""
+    moments = [name for name, array in arrays.items() if name != PARAM and array.shape == (names.size,)]
+    tensors = {f"{WEIGHTS}{name}": view for name, view in names.views(arrays[PARAM]).items()}
+    for moment in moments:
+        assert "." not in moment, f"the moment {moment} has a dot in its name"
+        prefix = f"{OPTIMIZER}{moment}."
+        tensors |= {f"{prefix}{name}": view for name, view in names.views(arrays[moment]).items()}
+    tensors |= {f"{OPTIMIZER}{saved}": arrays[name] for saved, name in OPTIMIZER_SCALARS.items()}
+    others = arrays.keys() - {PARAM, *moments, *OPTIMIZER_SCALARS.values()}
+    return tensors | {f"{NORMALISERS}{name}": arrays[name] for name in sorted(others)}
+
+
+def from_tensors(path: Path, tensors: Arrays, names: NetNames) -> dict[str, NDArray[Any]]:
+    """Return a member's arrays, new ones, from the tensors of its whole state.
+
+    Raises ConfigError with the layers if they are another network's. path: for that message.
+    """
+    # The optimiser and the normalisers are those of the file, so only the network decides what fits.
+    optimizer = [name.removeprefix(OPTIMIZER) for name in tensors if name.startswith(OPTIMIZER)]
+    moments = sorted({name.split(".")[0] for name in optimizer} - OPTIMIZER_SCALARS.keys())
+    arrays: dict[str, NDArray[Any]] = {
+        name.removeprefix(NORMALISERS): np.empty_like(array)
+        for name, array in tensors.items()
+        if name.startswith(NORMALISERS) and array.shape != (names.size,)  # that would be a moment
+    }
+    arrays |= {name: np.zeros(names.size, np.float32) for name in (PARAM, *moments)}
+    arrays |= {"optimizer_steps": np.zeros((), np.float64), "lr_factor": np.zeros((), np.float32)}
+    targets = to_tensors(arrays, names)
+    if found := misfits(tensors, targets, ALL):
+        raise ConfigError(misfit_text(path, found))
+    for name, target in targets.items():
+        np.copyto(target, tensors[name])
+    return arrays
+
+
+def check_finite(path: Path, tensors: Arrays) -> None:
+    """Check arrays of a file. Raises ConfigError for numbers that are not finite."""
+    broken = sorted(name for name, array in tensors.items() if not np.isfinite(array).all())
+    if broken:
+        raise ConfigError(
+            f"{path} holds numbers that are not finite (in {', '.join(broken)[:200]}): the member is broken and cannot "
+            "be used; choose another one"
+        )
+
+
+def misfits(has: Arrays, wanted: Arrays, prefixes: tuple[str, ...]) -> list[Misfit]:
+    """Compare what a file has with what is wanted. One entry stands for a prefix of which the file has nothing."""
+    found = []
+    for prefix in prefixes:
+        present = {name: _described(array) for name, array in has.items() if name.startswith(prefix)}
+        needed = {name: _described(array) for name, array in wanted.items() if name.startswith(prefix)}
+        if needed and not present:
+            found.append(Misfit(f"{prefix}*", "none", f"{len(needed)} arrays"))
+            continue
+        for name in {**needed, **present}:
+            one = Misfit(name, present.get(name, "none"), needed.get(name, "none"))
+            found += [one] if one.has != one.wanted else []
+    return found
+
+
+def _described(array: NDArray[Any]) -> str:
+    return f"{array.shape} {array.dtype.name}"
+
+
+def misfit_text(path: Path, found: Sequence[Misfit]) -> str:
+    """Return the message about a file that does not fit."""
+    lines = [str(misfit) for misfit in found[:MAX_LINES]]
+    more = [f"and {len(found) - MAX_LINES} more"] if len(found) > MAX_LINES else []
+    return "\n  ".join([f"{path} does not fit the network of this run:", *lines, *more])
+
+
+KEY = "pbt_rl.member"
+COUNTS = tuple(field.name for field in fields(SnapshotHeader) if field.name not in ("values", "remembered"))
+"""Whole numbers, at least 0."""
+_DECODER = decoder(SnapshotHeader)
+
+
+def header_to_metadata(header: SnapshotHeader) -> dict[str, str]:
+    """Return the metadata of a member's file."""
+    return {KEY: json.dumps(as_json_types(header), allow_nan=False)}
+
+
+def header_from_metadata(metadata: Mapping[str, str]) -> SnapshotHeader | None:
+    """Return the header of a member's file; None if it has none, as weights alone do.
+
+    Raises ValueError, saying what is wrong.
+    """
+    if KEY not in metadata:
+        return None
+    try:
+        header: SnapshotHeader = _DECODER.decode(metadata[KEY])
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its member's header cannot be read: {error}") from error
+    if not all(0 <= getattr(header, name) < MOST for name in COUNTS):
+        raise ValueError(f"its member's header has a count that none can be: {', '.join(COUNTS)}")
+    return header
+
+
+FORMAT: Literal[1] = 1
+FILE = "manifest.json"
+STATE = "state.json"
+MAX_BYTES = 2**26
+
+
+@dataclass(frozen=True)
+class SavedFile:
+    """One file of a checkpoint."""
+
+    file: str
+    """Name inside the checkpoint's folder."""
+    bytes: Whole
+    sha256: str
+
+
+@dataclass(frozen=True)
+class SavedMember(SavedFile):
+    """The file of a member's state, present or remembered."""
+
+    member: Whole
+    generation: Whole
+    frames: Whole
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What manifest.json holds. number: rises with every checkpoint of a run; frames: the population's clock."""
+
+    number: Whole
+    frames: Whole
+    time: float
+    """Seconds since the epoch."""
+    kept: bool
+    """It is never deleted to make room for newer ones."""
+    members: tuple[SavedMember, ...]
+    remembered: tuple[SavedMember, ...]
+    state: SavedFile
+    format: Literal[1] = FORMAT
+
+    @property
+    def files(self) -> list[SavedFile]:
+        """All files but the manifest."""
+        return [*self.members, *self.remembered, self.state]
+
+    def to_text(self) -> str:
+        """Return the content of the file."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1).decode() + "\n"
+
+
+_MANIFEST_DECODER = msgspec.json.Decoder(Manifest)
+
+
+def member_file(member: int, generation: int | None = None) -> str:
+    """Return the name of a member's file; with a generation, of a state that is remembered."""
+    name = f"policy_{member:02d}" if generation is None else f"remembered_{member:02d}_{generation}"
+    return f"{name}.safetensors"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest. Raises CheckpointBroken."""
+    try:
+        is_one = path.is_file() and path.stat().st_size <= MAX_BYTES
+        manifest: Manifest = _MANIFEST_DECODER.decode(path.read_bytes() if is_one else b"")
+    except OSError as error:
+        raise CheckpointBroken(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise CheckpointBroken(f"{path} is damaged, or of another version: {error}") from error
+    named = [
+        (manifest.state, STATE),
+        *((saved, member_file(saved.member)) for saved in manifest.members),
+        *((saved, member_file(saved.member, saved.generation)) for saved in manifest.remembered),
+    ]
+    for saved, name in named:
+        if saved.file != name:  # a manifest never leads out of its folder
+            raise CheckpointBroken(f"{path} is damaged: its entry of {name} is {saved.file!r:.60}")
+    return manifest
+
 
 FOLDER = re.compile(r"at_(\d+)(_\d+)?")
 PARTIAL = re.compile(r"at_\d+(_\d+)?\.partial")

@@ -17,33 +17,25 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 import stat
-import subprocess
 import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from importlib import metadata
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
-import pbt_rl
 from pbt_rl.errors import ConfigError
+from pbt_rl.extras import offered
 from pbt_rl.pbt.decisions import Decision, PopulationReport, decision_to_dict
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.records import NOT_JSON
 from pbt_rl.record.append import AppendFile, Outage, reason
 from pbt_rl.record.folder import RunFolder
-
-PACKAGES = ("torch", "numpy", "numba", "gymnasium", "ale-py", "safetensors")
-"""Packages whose versions affect a result."""
-
 
 MAX_WAITING_BYTES = 64 << 20
 AUDITED = frozenset({"start", "initial", "round", "resume"})
@@ -101,10 +93,12 @@ class Journal:
         self._file.sync()
 
     def start(self, config: Any, seed: int, spec: Any) -> None:
-        """Write the first event. config, spec: dataclasses or JSON types. Raises OSError."""
-        self.write_now(
-            "start", 0, config=config, seed=seed, versions=versions(), git=git_version(), spec=spec
-        )
+        """Write the first event, with what extras add to it (`IN_START`). Raises OSError.
+
+        config, spec: dataclasses or JSON types.
+        """
+        more = {name: value for noted in offered("pbt_rl", "IN_START") for name, value in noted().items()}
+        self.write_now("start", 0, config=config, seed=seed, **more, spec=spec)
 
     def initial(self, values: list[Values]) -> None:
         """Write the members' values at the start. Raises OSError."""
@@ -181,14 +175,6 @@ class Journal:
                     kept.append((event, line))
             self._waiting = kept
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
     """Return the events as JSON types, in order. Raises as `each_line`."""
@@ -235,30 +221,6 @@ def cut_journal(path: Path, position: int) -> None:
             )
         file.truncate(position)
         os.fsync(file.fileno())
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of this package, of Python and of the installed packages that affect a result."""
-    found = {"pbt_rl": pbt_rl.__version__, "python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def git_version() -> str | None:
-    """Return the commit of this source tree, with "-dirty" if files differ from it; None outside of one."""
-    root = Path(pbt_rl.__file__).resolve().parent.parent
-    if not (root / ".git").exists():  # an installed package must not report a repository around it
-        return None
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip()
 
 
 def as_json_types(value: Any) -> Any:

@@ -26,10 +26,8 @@ from pbt_rl.population.population import Population
 from pbt_rl.population.store import Elsewhere, Key
 from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoint_writer import CheckpointWriter, WriteFailed, Written
-from pbt_rl.record.checkpoints import Checkpoint
+from pbt_rl.record.checkpoints import FILE, Checkpoint, NetNames, read_manifest
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.headers import FILE, read_manifest
-from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.fleet import Fleet, log_folder
 from pbt_rl.run.games import games_of

@@ -16,7 +16,7 @@ from pbt_rl.learner.setup import LearnerSetup
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.plan import Plan
 from pbt_rl.population.store import Store
-from pbt_rl.record.net_names import NetNames
+from pbt_rl.record.checkpoints import NetNames
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.actor import ActorSetup
 from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS, Mailbox

@@ -18,11 +18,9 @@ from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.records import Whole, converted
 from pbt_rl.plan import Plan
 from pbt_rl.population.dispatch import Read
-from pbt_rl.record.checkpoints import PARTIAL, Checkpoint, Checkpoints
+from pbt_rl.record.checkpoints import PARTIAL, STATE, Checkpoint, Checkpoints, NetNames
 from pbt_rl.record.folder import RunFolder, config_from_json, to_json
-from pbt_rl.record.headers import STATE
 from pbt_rl.record.journal import was_saved
-from pbt_rl.record.net_names import NetNames
 from pbt_rl.record.saved import read_config
 from pbt_rl.run.memory import Start
 from pbt_rl.run.resolved import ResolvedRun

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pbt_rl.algos.batch import Batch
-from pbt_rl.algos.fields import FIELDS, poisoned
+from pbt_rl.algos.device import Mark
 from pbt_rl.algos.observations import ObsLayout
-from pbt_rl.algos.streams import Mark
+from pbt_rl.algos.rollout import FIELDS, poisoned
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -10,9 +10,8 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from pbt_rl.cli.parse import values_of
+from pbt_rl.cli.parse import spelt, values_of, whole
 from pbt_rl.cli.train import parse_train
-from pbt_rl.cli.values import spelt, whole
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.listing.command import table

@@ -9,6 +9,6 @@ FIELDS = TrackersOption
 SINKS = "pbt_rl.trackers.outlets"
 """See `display.view`."""
 OTHER_NAMES = (("track", "csv, wandb, mlflow or your own", "with-wandb wandb use-wandb"),)
-"""See `cli.values`."""
+"""See `cli.parse`."""
 ASKED = ("train --env toy/identity --track csv --show",)
 """Command lines that ask for it."""

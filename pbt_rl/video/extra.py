@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+NEEDS = ("pbt_rl.envs.films",)
 FILMS = "pbt_rl.video.film"
-"""See `play.evaluate.FilmMaker`."""
+"""See `play.member.film_maker`."""
 ASKED = ("eval runs/x --video x.mp4",)
 """Command lines that ask for it."""

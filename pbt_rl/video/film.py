@@ -1,4 +1,4 @@
-"""Films of what is played: whole ones as .mp4 or .gif, and short clips. `pbt_rl.play.evaluate` uses them."""
+"""Films of what is played: whole ones as .mp4 or .gif, and short clips. `pbt_rl.play.member` uses them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import errno
 import math
 import os
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,10 +15,13 @@ from typing import IO, Any
 
 from numpy.typing import NDArray
 
-from pbt_rl.envs.base import StepArrays
-from pbt_rl.envs.film import Camera, Picture
-from pbt_rl.errors import ConfigError
-from pbt_rl.play.evaluate import BeginRecord
+from pbt_rl.config import Config
+from pbt_rl.envs.base import EnvSpec, StepArrays, Unit, default_shaping_source
+from pbt_rl.envs.films.camera import Camera, Picture
+from pbt_rl.envs.films.filming import film, has_pictures
+from pbt_rl.envs.registry import EnvOptions
+from pbt_rl.errors import ConfigError, require
+from pbt_rl.play.member import Filmed
 
 LEAST_HEIGHT = 320
 """Smaller pictures are enlarged by a whole factor."""
@@ -140,7 +145,7 @@ class Recording:
         self._over = False
 
     def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
-        """See `play.evaluate.Records`."""
+        """See `play.member.Records`."""
         if self._over:
             return
         self._film.add(self._camera.shoot(step, None if action_RA is None else action_RA[0]))
@@ -161,7 +166,7 @@ class BestFilm:
         self._film: Film | None = Film(path, camera.frames_per_second)
 
     def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
-        """See `play.evaluate.Records`."""
+        """See `play.member.Records`."""
         if self._film is None:
             self._path = self._kept.with_name(f".{self._kept.stem}.part{self._kept.suffix}")
             self._film = Film(self._path, self._camera.frames_per_second)
@@ -186,21 +191,40 @@ class BestFilm:
                 self._path.unlink()
 
 
-def best_film(path: Path) -> BeginRecord:
-    """See `play.evaluate.FilmMaker`."""
+def best_film(path: Path) -> Filmed:
+    """Film the best episode. Raises ConfigError if a film could not be written there."""
     check_film(path)
-    return partial(BestFilm, path.absolute())
+    return partial(_filmed, partial(BestFilm, path.absolute()))
 
 
-def first_clip(file: IO[bytes]) -> BeginRecord:
-    """See `play.evaluate.FilmMaker`."""
-    return lambda camera: Recording(camera, Clip(file, camera.frames_per_second))
+def first_clip(file: IO[bytes]) -> Filmed:
+    """Film the first episode: half a minute, small enough for TensorBoard."""
+    return partial(_filmed, lambda camera: Recording(camera, Clip(file, camera.frames_per_second)))
 
 
-def check_clips() -> None:
-    """Raise ConfigError if clips could not be made, before anything starts."""
+@contextmanager
+def _filmed(
+    begin: Callable[[Camera], Recording | BestFilm], spec: EnvSpec, rows: int, seed: int, options: EnvOptions
+) -> Iterator[tuple[Unit, Recording | BestFilm]]:
+    """See `play.member.Filmed`. begin: begins to record the row that a camera sees."""
+    made = film(spec.env_id, rows, seed, options, default_shaping_source(spec))
+    if made is None:
+        raise ConfigError(f"--video: {spec.env_id} has no pictures: leave --video out")
+    unit, camera = made
+    with closing(camera), closing(begin(camera)) as recording, closing(unit):
+        yield unit, recording
+
+
+def check_clips(config: Config) -> None:
+    """Raise ConfigError if clips of a run could not be made, before anything starts."""
     if find_spec("PIL") is None:
         raise ConfigError("--evaluate-video needs the package pillow: pip install 'pbt-rl[video]'")
+    require(
+        has_pictures(config.env, config.env_options),
+        "evaluate-video",
+        "true",
+        f"{config.env} has no pictures: leave it out",
+    )
 
 
 def check_film(path: Path) -> None:

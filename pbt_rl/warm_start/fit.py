@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.errors import CheckpointBroken, ConfigError
-from pbt_rl.record.headers import header_from_metadata
-from pbt_rl.record.net_names import (
+from pbt_rl.record.checkpoints import (
     NORMALISERS,
     OPTIMIZER,
     WEIGHTS,
     Arrays,
     NetNames,
     check_finite,
+    header_from_metadata,
     misfit_text,
     misfits,
     to_tensors,

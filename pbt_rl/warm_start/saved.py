@@ -17,7 +17,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_pack, net_names
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.population.dispatch import Read
-from pbt_rl.record.net_names import WEIGHTS, Arrays, NetNames
+from pbt_rl.record.checkpoints import WEIGHTS, Arrays, NetNames
 from pbt_rl.record.saved import Source, find_saved
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.warm_start.fit import Fitted, Saved, fit, read_saved

@@ -108,7 +108,7 @@ class EpisodeSource:
         self.lets_grow, self.begins_empty = lets_grow, begins_empty
         self._tell = tell
         self.pulse = pulse
-        """See `envs/pulse.py`."""
+        """See `envs/episodes.py`."""
         self.uncounted = False
         """Episodes that begin now are played at random."""
 

@@ -25,14 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.envs.base import ArraySpec, EnvSpec, StepArrays, step_array_specs, step_arrays
-from pbt_rl.envs.pulse import AT_ONCE, ROW, SECONDS_PER_ROW
+from pbt_rl.envs.episodes import AT_ONCE, ROW, SECONDS_PER_ROW
 from pbt_rl.wire.store import anonymous_memory, poison
 
 ALIGN = 64
 
 OBSERVATIONS, ACTIONS, HEARTBEAT_NS, BUSY_NS, STEPS = range(5)
 PULSE = 8
-"""First of the cells of the unit's pulse (`envs/pulse.py`), on a cache line of their own."""
+"""First of the cells of the unit's pulse (`envs/episodes.py`), on a cache line of their own."""
 HEADER = ArraySpec((16,), "int64")
 
 
@@ -98,7 +98,7 @@ class Mailbox:
 
     @property
     def pulse(self) -> memoryview:
-        """Actor: the unit's pulse, see `envs/pulse.py`."""
+        """Actor: the unit's pulse, see `envs/episodes.py`."""
         return memoryview(self.memory)[8 * PULSE : 8 * (PULSE + 2)].cast("q")
 
     def begin_life(self) -> None:

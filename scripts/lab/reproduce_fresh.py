@@ -17,8 +17,7 @@ from statistics import fmean
 
 from pbt_rl.envs.base import default_shaping_source
 from pbt_rl.envs.registry import evaluation_options, make_unit, probe
-from pbt_rl.play.evaluate import play, shares
-from pbt_rl.play.policy import Player, Policy, load_pack
+from pbt_rl.play.member import Player, Policy, load_pack, play, shares
 from pbt_rl.record.saved import Source, find_saved, read_config
 
 GAMES, ROWS, SEED = 100, 25, 123_456

@@ -38,7 +38,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 from pbt_rl.algos.rollout import Rollout
-from pbt_rl.algos.serving import Streams
+from pbt_rl.algos.weights import Streams
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec, default_shaping_source

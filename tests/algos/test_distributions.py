@@ -3,9 +3,13 @@ import pytest
 import torch
 from torch import distributions as reference
 
-from pbt_rl.algos import normals
-from pbt_rl.algos.distributions import Categorical, Distribution, make_distribution
-from pbt_rl.algos.normals import DiagonalGaussian
+from pbt_rl.algos.distributions import (
+    Categorical,
+    DiagonalGaussian,
+    Distribution,
+    constant,
+    make_distribution,
+)
 
 CASES = [Categorical((5,)), Categorical((3, 2, 4)), DiagonalGaussian(3)]
 PLAIN = list(CASES)
@@ -239,8 +243,8 @@ def test_make_distribution_and_sizes():
 
 def test_constants_that_a_recording_may_read_are_never_let_go():
     like = torch.zeros(1)
-    kept = [normals.constant((float(n), 0.5), like) for n in range(100)]
-    assert all(normals.constant((float(n), 0.5), like) is one for n, one in enumerate(kept))
+    kept = [constant((float(n), 0.5), like) for n in range(100)]
+    assert all(constant((float(n), 0.5), like) is one for n, one in enumerate(kept))
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from pbt_rl.algos.encoders import LAST
-from pbt_rl.algos.layers import WordEncoder
+from pbt_rl.algos.distributions import DiagonalGaussian
+from pbt_rl.algos.encoders import LAST, WordEncoder
 from pbt_rl.algos.models import PolicyNet, make_model
-from pbt_rl.algos.normals import DiagonalGaussian
 
 IMAGE = {"obs": ((4, 84, 84), "uint8")}
 SMALL = {"obs": ((3, 36, 40), "uint8")}

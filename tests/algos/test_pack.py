@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from pbt_rl.algos.layers import Conv
+from pbt_rl.algos.encoders import Conv
 from pbt_rl.algos.normalizers import PIXEL_VARIANCE_MIN, RETURN_STATS_RATE, Normalizers
 from tests.helpers.packs import (
     DISCRETE,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pbt_rl.algos.layers import Conv, ImageLinear, ImpalaCnn, NatureCnn, compute_by_products
+from pbt_rl.algos.encoders import Conv, ImageLinear, ImpalaCnn, NatureCnn, compute_by_products
 from pbt_rl.algos.models import make_model
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.registry import load

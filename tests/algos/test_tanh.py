@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pbt_rl.algos.layers import Mlp, tanh
+from pbt_rl.algos.encoders import Mlp, tanh
 
 RANGE = torch.linspace(-20, 20, 100_001)
 

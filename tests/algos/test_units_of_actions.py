@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pbt_rl.algos.distributions import make_distribution
-from pbt_rl.algos.normals import DiagonalGaussian
+from pbt_rl.algos.distributions import DiagonalGaussian, make_distribution
 
 LOW, HIGH = (5.0, -1.0), (35.0, 1.0)
 UNITS = ((20.0, 0.0), (15.0, 1.0))

@@ -8,9 +8,8 @@ import pytest
 import tyro
 
 from pbt_rl.cli.evaluate import EvalCommand
-from pbt_rl.cli.parse import parse, typed
+from pbt_rl.cli.parse import ELSEWHERE, number, parse, typed, whole
 from pbt_rl.cli.train import TrainCommand, parse_train
-from pbt_rl.cli.values import ELSEWHERE, number, whole
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import option, table
 

@@ -3,8 +3,7 @@
 import pytest
 
 from pbt_rl.display.ranking import footer_lines
-from pbt_rl.display.scalars import population_scalars
-from pbt_rl.display.summary import summary
+from pbt_rl.display.scalars import population_scalars, summary
 from pbt_rl.run.views import _of_all
 from pbt_rl.wire.messages import Replayed
 from tests.helpers.views import member, view

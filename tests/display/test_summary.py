@@ -2,7 +2,7 @@
 
 import math
 
-from pbt_rl.display.summary import summary
+from pbt_rl.display.scalars import summary
 from tests.helpers.views import member, view
 
 

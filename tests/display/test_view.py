@@ -1,16 +1,15 @@
 """Views: which statistics they hold, and that a new one is shown everywhere without a list of names."""
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 
 from pbt_rl.display.ranking import footer_lines
-from pbt_rl.display.scalars import member_scalars
-from pbt_rl.display.summary import summary
+from pbt_rl.display.scalars import member_scalars, summary
 from pbt_rl.display.tensorboard import TensorBoard
-from pbt_rl.display.view import RunView, Statistic, run_statistics
+from pbt_rl.display.view import RunView, run_statistics, shown
 from pbt_rl.record.folder import RunFolder
 from tests.helpers.views import STATS, member, view
 
@@ -21,12 +20,10 @@ of_charts = pytest.mark.extra("pbt_rl/charts")
 class WithOneMore(RunView):
     """A view with one more statistic: the line that a new one takes."""
 
-    stale_edits: int = field(
-        metadata=Statistic(
-            tag="throughput/stale_edits",
-            key="edits.stale",
-            text=lambda view: f"stale edits {view.stale_edits}",
-        ).metadata
+    stale_edits: int = shown(
+        tag="throughput/stale_edits",
+        key="edits.stale",
+        text=lambda view: f"stale edits {view.stale_edits}",
     )
 
 
@@ -44,8 +41,8 @@ def write(folder, *views):
     display = TensorBoard(
         RunFolder(folder), len(views[0].members), config_json="{}", warn=print, figures=False
     )
-    for shown in views:
-        display.update(shown)
+    for one in views:
+        display.update(one)
     display.close()
 
 

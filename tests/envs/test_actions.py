@@ -7,7 +7,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from pbt_rl.envs import toy
-from pbt_rl.envs.actions import action_decoder, action_spec, actions_decoder, rows_decoder
+from pbt_rl.envs.actions import action_decoder, action_spec, actions_decoder
 from pbt_rl.envs.base import (
     ActionSpec,
     ArraySpec,
@@ -15,7 +15,8 @@ from pbt_rl.envs.base import (
     EnvSpec,
     private_step_arrays,
     random_actions,
-    untrained_actions,
+    random_within,
+    untrained_within,
 )
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.spaces import obs_leaves, read_leaf, with_mask
@@ -50,7 +51,7 @@ def test_bits_are_choices_between_two():
     action = action_decoder(space)(np.array([1, 0, 0, 1], np.int32))
     assert action.tolist() == [[1, 0], [0, 1]]
     assert space.contains(action)
-    assert rows_decoder(space)(np.array([[1, 0, 0, 1]] * 3, np.int32)).shape == (3, 2, 2)
+    assert action_decoder(space)(np.array([[1, 0, 0, 1]] * 3, np.int32)).shape == (3, 2, 2)
     both = spaces.Dict({"aim": spaces.Box(-1, 1, (1,)), "keys": spaces.MultiBinary(3)})
     assert both.contains(action_decoder(both)(np.array([1, 0, 1, 0.5], np.float32)))
 
@@ -90,7 +91,7 @@ def test_a_box_of_few_whole_numbers_has_a_choice_for_each():
     action = action_decoder(space)(np.array([0, 255], np.int32))
     assert (action.tolist(), action.dtype) == ([-2, 255], np.int64)
     assert space.contains(action)
-    assert rows_decoder(space)(np.array([[4, 0], [0, 7]], np.int32)).tolist() == [[2, 0], [-2, 7]]
+    assert action_decoder(space)(np.array([[4, 0], [0, 7]], np.int32)).tolist() == [[2, 0], [-2, 7]]
 
 
 def test_nested_actions_have_their_discrete_columns_first():
@@ -114,7 +115,7 @@ def test_a_nested_action_is_put_together_again():
 
 def test_a_vector_environment_gets_the_parts_with_a_leading_axis():
     rows = np.array([[2, 1, 3, 0.5, 5, 7.5], [0, 0, 1, -1, 0, 0]], np.float32)
-    batched = rows_decoder(NESTED)(rows)
+    batched = action_decoder(NESTED)(rows)
     ones = list(gymnasium.vector.utils.iterate(gymnasium.vector.utils.batch_space(NESTED, 2), batched))
     for one, expected in zip(ones, actions_decoder(NESTED)(rows), strict=True):
         assert np.array_equal(spaces.flatten(NESTED, one), spaces.flatten(NESTED, expected))
@@ -132,15 +133,15 @@ def test_random_actions_of_both_kinds_fill_their_ranges_and_obey_a_mask():
     assert [set(drawn[:, i].tolist()) for i in (0, 1)] == [{1.0, 2.0}, {0.0}]
 
 
-@pytest.mark.parametrize("draw", [random_actions, untrained_actions])
-def test_actions_drawn_without_bounds_are_of_the_size_of_a_policys(draw):
+@pytest.mark.parametrize("numbers", [random_within, untrained_within])
+def test_actions_drawn_without_bounds_are_of_the_size_of_a_policys(numbers):
     inf = np.inf
     spec = EnvSpec(
         "x",
         {"obs": ArraySpec((1,), "float32")},
         ActionSpec((), (-2.0, -inf, -inf, 3.0), (4.0, inf, -5.0, inf)),
     )
-    drawn = draw(spec, private_step_arrays(spec, 2000), np.random.default_rng(0))
+    drawn = random_actions(spec, private_step_arrays(spec, 2000), np.random.default_rng(0), numbers)
     assert (drawn.shape, drawn.dtype) == ((2000, 4), np.float32)
     assert np.isfinite(drawn).all()
     assert ((drawn >= [-2, -inf, -inf, 3]) & (drawn <= [4, inf, -5, inf])).all()

@@ -6,7 +6,7 @@ from gymnasium import spaces
 
 from pbt_rl.algos.encoders import ObsEncoder
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec
-from pbt_rl.envs.gym_recipes import recipe
+from pbt_rl.envs.gym import recipe
 from pbt_rl.envs.spaces import obs_leaves, read_leaf, read_rows
 
 LARGE = (64, 48)

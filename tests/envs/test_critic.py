@@ -87,7 +87,7 @@ def test_an_action_mask_is_the_policys():
     from dataclasses import replace
 
     from pbt_rl.envs.base import ArraySpec
-    from pbt_rl.envs.critic import with_critic
+    from pbt_rl.envs.shaping import with_critic
 
     spec = replace(
         spec_of(()), obs={"obs": ArraySpec((2,), "float32"), "action_mask": ArraySpec((2,), "uint8")}

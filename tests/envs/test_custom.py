@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from pbt_rl.envs import custom, registry
+from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, keywords, make_unit, probe, recipe
 from pbt_rl.envs.shaping import frames_per_step
@@ -128,10 +128,9 @@ def test_options_reach_gym_and_are_refused_elsewhere():
 
 
 def test_an_installed_entry_point_is_found_by_name_and_takes_a_level(monkeypatch):
-    point = EntryPoint("mine", "custom_of_a_test:make_level", custom.GROUP)
-    monkeypatch.setattr(custom, "entry_points", lambda group: [point] if group == custom.GROUP else [])
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == custom.GROUP else [])
-    assert registry.plugins() == ("mine",)
+    point = EntryPoint("mine", "custom_of_a_test:make_level", "pbt_rl.envs")
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == point.group else [])
+    assert registry.plugins() == {"mine": point}
     assert probe("mine", EnvOptions()).frame_skip == 1
     assert probe("mine/fast", options("size=5")) == probe("mine/fast", options("size=5"))
     spec = probe("mine/fast", options("size=5"))
@@ -214,7 +213,9 @@ def test_frames_per_step_must_be_a_whole_number(frames):
 @pytest.mark.extra("envs/films", "envs/vectors")
 @pytest.mark.parametrize(("factory", "per_second"), [("Drawn", 12), ("AlwaysDrawn", 30), ("drawn_vec", 12)])
 def test_what_renders_can_be_filmed(factory, per_second):
-    unit, camera = registry.film(f"custom_of_a_test:{factory}", 3, 0, options(), lambda _row: (0, {}))
+    from pbt_rl.envs.films.filming import film
+
+    unit, camera = film(f"custom_of_a_test:{factory}", 3, 0, options(), lambda _row: (0, {}))
     try:
         assert (unit.rows, camera.frames_per_second) == (3, per_second)
         step = private_step_arrays(unit.spec, 3)
@@ -230,7 +231,9 @@ def test_what_renders_can_be_filmed(factory, per_second):
     ("factory", "message"), [("told_nothing", "returned NoneType"), ("make_env", "cannot be drawn")]
 )
 def test_what_does_not_render_is_one_clear_error(factory, message):
-    unit, camera = registry.film(f"custom_of_a_test:{factory}", 1, 0, options(), lambda _row: (0, {}))
+    from pbt_rl.envs.films.filming import film
+
+    unit, camera = film(f"custom_of_a_test:{factory}", 1, 0, options(), lambda _row: (0, {}))
     with pytest.raises(EnvSetupError, match=f"^--video: .*{message}.*a parameter render_mode"):
         camera.shoot(private_step_arrays(unit.spec, 1), None)
     unit.close()

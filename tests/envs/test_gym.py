@@ -8,8 +8,7 @@ from gymnasium import spaces
 from pbt_rl.envs import gym as gymnasium_env
 from pbt_rl.envs.base import ArraySpec, EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.family import EnvOptions
-from pbt_rl.envs.gym import GymUnit, describe
-from pbt_rl.envs.gym_recipes import recipe
+from pbt_rl.envs.gym import GymUnit, describe, recipe
 from pbt_rl.envs.spaces import obs_leaves, read_leaf
 from pbt_rl.envs.toy import Shaped
 
@@ -209,6 +208,7 @@ def test_a_reset_that_breaks_the_contract_is_named():
         unit_of(env)
 
 
+@pytest.mark.extra("envs/remarks")
 @pytest.mark.parametrize(
     ("reset", "wrapped", "refused"),
     [

@@ -10,9 +10,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, read_stats, untrained_actions
+from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, random_actions, read_stats
 from pbt_rl.envs.custom import make
-from pbt_rl.envs.film import RenderCamera
 from pbt_rl.envs.gym import GymUnit, describe
 from pbt_rl.envs.registry import keywords
 from pbt_rl.envs.shaping import default_shaping, find_interface, frames_per_step
@@ -105,8 +104,11 @@ def test_attributes_that_are_none_cyclic_or_made_up_are_as_if_they_were_not_ther
     assert played(kind)
 
 
+@pytest.mark.extra("envs/films")
 @pytest.mark.parametrize("fps", [None, "fast", 0, float("nan")])
 def test_a_film_has_the_usual_pace_if_the_environment_names_none(fps):
+    from pbt_rl.envs.films.camera import RenderCamera
+
     assert RenderCamera(env_of(metadata={"render_fps": fps})()).frames_per_second == 30
 
 
@@ -139,6 +141,7 @@ def setter(self, reward_shaping, agent_idx):
     pass
 
 
+@pytest.mark.extra("envs/remarks")
 @pytest.mark.parametrize(
     ("methods", "said"),
     [
@@ -163,6 +166,7 @@ def test_half_an_interface_is_refused(methods, said):
 SHAPED = {"get_default_reward_shaping": getter, "set_reward_shaping": setter}
 
 
+@pytest.mark.extra("envs/remarks")
 @pytest.mark.parametrize(
     ("info", "said"),
     [
@@ -178,6 +182,7 @@ def test_shaping_without_a_true_objective_is_remarked_once(info, said):
     assert not said or said in source.told[0]
 
 
+@pytest.mark.extra("envs/remarks")
 def test_a_true_objective_that_is_misspelt_is_remarked_without_shaping_too():
     source = Source()
     played(env_of(info={"true_objectve": 1.0}), source=source)
@@ -185,6 +190,7 @@ def test_a_true_objective_that_is_misspelt_is_remarked_without_shaping_too():
     assert "members are compared by the return: did you mean true_objective by true_objectve?" in told
 
 
+@pytest.mark.extra("envs/remarks")
 def test_a_mask_that_nothing_reads_is_remarked():
     source = Source()
     played(env_of(info={"action_mask": np.ones(2, np.int8)}), source=source)
@@ -192,6 +198,7 @@ def test_a_mask_that_nothing_reads_is_remarked():
     assert "given but not used" in source.told[0]
 
 
+@pytest.mark.extra("envs/remarks")
 def test_shaping_of_zero_is_a_note():
     zero = env_of(get_default_reward_shaping=lambda self: {"cost": 0, "gain": 2}, set_reward_shaping=setter)
     (note,) = describe("m:f", zero()).notes
@@ -213,6 +220,11 @@ def test_the_return_that_was_recorded_before_rewards_were_changed_is_the_objecti
     assert played(outside)[0][0] == pytest.approx(0.3)
     given = env_of(info={"true_objective": 7.0})
     assert played(given, wrap=inside)[0][0] == 7.0
+
+
+@pytest.mark.extra("envs/remarks")
+def test_a_wrapper_that_normalises_rewards_is_a_note_unless_the_return_is_recorded_inside():
+    wrappers = gymnasium.wrappers
     plain = describe("m:f", wrappers.NormalizeReward(Plain()))
     assert len(plain.notes) == 1
     assert "NormalizeReward" in plain.notes[0]
@@ -220,6 +232,7 @@ def test_the_return_that_was_recorded_before_rewards_were_changed_is_the_objecti
     assert describe("m:f", recorded).notes == ()
 
 
+@pytest.mark.extra("envs/remarks")
 def test_a_wrapper_that_normalises_rewards_is_seen_inside_of_others_and_as_a_base():
     wrappers = gymnasium.wrappers
     own = type("Own", (wrappers.NormalizeReward,), {})(Plain())
@@ -255,6 +268,7 @@ def test_what_informs_may_be_nested_or_no_number_in_a_vector_too():
     assert len(source.told) == 1
 
 
+@pytest.mark.extra("envs/remarks")
 def test_an_observation_of_another_dtype_than_its_space_is_remarked_once():
     source = Source()
     played(env_of(observation_space=spaces.Box(0, 1, (2,), np.float64)), source=source)
@@ -339,7 +353,7 @@ def test_an_action_is_what_a_sample_of_its_space_is(space):
     unit = GymUnit("m:f", Taking, 2, 0, Source())
     out = private_step_arrays(unit.spec, 2)
     unit.reset(out)
-    unit.step(untrained_actions(unit.spec, out, np.random.default_rng(0)), out)
+    unit.step(random_actions(unit.spec, out, np.random.default_rng(0)), out)
 
     def kinds(value):
         if isinstance(value, dict):

@@ -13,7 +13,7 @@ from pbt_rl.envs import registry
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.family import Family
-from pbt_rl.envs.registry import EnvOptions, families, make_unit, probe, recipe
+from pbt_rl.envs.registry import EnvOptions, make_unit, probe, recipe
 
 OPTIONS = EnvOptions()
 IDS = [
@@ -84,13 +84,11 @@ def test_a_missing_package_is_reported_with_its_install_hint(monkeypatch):
     monkeypatch.setitem(registry.FAMILIES, "atari", absent)
     with pytest.raises(EnvSetupError, match="not_installed_at_all: pip install ale-py"):
         probe("atari/pong", OPTIONS)
-    row = families()[0]
-    assert (row.available, row.missing, row.names) == (False, ("not_installed_at_all",), ())
+    assert (absent.missing, absent.names()) == (("not_installed_at_all",), ())
 
 
 def test_families_list_their_environments():
-    rows = {row.name: row for row in families()}
-    assert set(rows) == {
+    assert set(registry.FAMILIES) == {
         "atari",
         "dmlab",
         "dmlab2d",
@@ -105,20 +103,22 @@ def test_families_list_their_environments():
         "vizdoom",
     }
     assert all(
-        row.available or row.name in ("envpool", "dmlab", "gymnax", "isaaclab", "mjlab")
-        for row in rows.values()
+        not family.missing or name in ("envpool", "dmlab", "gymnax", "isaaclab", "mjlab")
+        for name, family in registry.FAMILIES.items()
     )
-    assert all(row.install_hint for row in rows.values())
-    if not rows["dmlab"].available:  # it is on no registry
-        assert (rows["dmlab"].missing, rows["dmlab"].names) == (("deepmind_lab",), ())
-    for row in rows.values():
-        if not row.available:
+    assert all(family.install_hint for family in registry.FAMILIES.values())
+    dmlab = registry.FAMILIES["dmlab"]
+    if dmlab.missing:  # it is on no registry
+        assert (dmlab.missing, dmlab.names()) == (("deepmind_lab",), ())
+    for family in registry.FAMILIES.values():
+        if family.missing:
             continue
-        family, _, name = row.example.partition("/")
-        assert family == row.name
-        assert name in row.names
-    assert "Pendulum-v1" in rows["gym"].names
-    assert not any(name.startswith("ALE/") or "GymV" in name for name in rows["gym"].names)
+        key, _, name = family.example.partition("/")
+        assert key == family.name
+        assert name in family.names()
+    gym = registry.FAMILIES["gym"].names()
+    assert "Pendulum-v1" in gym
+    assert not any(name.startswith("ALE/") or "GymV" in name for name in gym)
 
 
 @pytest.mark.parametrize("env_id", IDS)
@@ -149,7 +149,7 @@ def test_the_registry_imports_families_when_they_are_used_and_never_torch():
         "make('toy/identity')\n"
         "assert 'ale_py' not in sys.modules\n"
         "make('atari/pong')\n"
-        "r.families()\n"
+        "[family.names() for family in r.FAMILIES.values()]\n"
         "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -161,7 +161,6 @@ FAMILY = """
 from dataclasses import replace
 
 from pbt_rl.envs.family import Backend
-from pbt_rl.envs.film import filmed_as_seen
 from pbt_rl.envs.gym import GymUnit, probe_with
 from pbt_rl.envs.toy import Identity
 
@@ -175,7 +174,7 @@ BACKEND = Backend(
     probe=lambda name, options: probe_with(f"mine/{name}", lambda: Identity(int(name))),
     make_unit=make_unit,
     for_evaluation=lambda options: replace(options, keywords={"judged": True}),
-    film=lambda *arguments: filmed_as_seen(make_unit(*arguments), 30.0),
+    film=lambda *arguments: (make_unit(*arguments), 30.0),
 )
 """
 
@@ -198,14 +197,20 @@ def test_a_family_is_one_module_and_one_line(mine):
     assert unit.spec == spec
     assert recipe("mine/5") == {}, "a recipe is optional"
     assert registry.make_raw("mine/5", OPTIONS) is None
-    assert next(row.names for row in families() if row.name == "mine") == ("4", "5")
+    assert mine.names() == ("4", "5")
 
 
-def test_evaluations_and_films_use_the_familys_hooks(mine):
+def test_evaluations_use_the_familys_hook(mine):
     assert registry.evaluation_options("mine/4", OPTIONS).keywords == {"judged": True}
-    filmed = registry.film("mine/4", 1, 0, OPTIONS, lambda _row: (0, {}))
+
+
+@pytest.mark.extra("envs/films")
+def test_films_use_the_familys_hook(mine):
+    from pbt_rl.envs.films.filming import film
+
+    filmed = film("mine/4", 1, 0, OPTIONS, lambda _row: (0, {}))
     assert filmed[1].frames_per_second == 30.0
-    assert registry.film("toy/identity", 1, 0, OPTIONS, lambda _row: (0, {})) is None
+    assert film("toy/identity", 1, 0, OPTIONS, lambda _row: (0, {})) is None
 
 
 @pytest.mark.parametrize("env_id", ["atari/pong", "envpool/Pong-v5"])

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from pbt_rl.envs import time_limit as limits
+from pbt_rl.envs import first_trial as limits
 from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.envs.time_limit import Patience, time_limit
+from pbt_rl.envs.first_trial import Patience, time_limit
 
 BUSY = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
 

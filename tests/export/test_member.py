@@ -176,7 +176,7 @@ def test_the_card_has_the_score_of_an_evaluation(tmp_path, capsys):
     assert capsys.readouterr().out.split() == [
         str(tmp_path / "there" / n) for n in ("policy.pt", "README.md")
     ]
-    from pbt_rl.play.evaluate import evaluate
+    from pbt_rl.play.member import evaluate
 
     evaluate(Source(run), 3, None, 5, greedy=False)
     mean = capsys.readouterr().out.split("mean ")[1].split(",")[0]

@@ -13,7 +13,7 @@ import pbt_rl
 from pbt_rl.audit import command as audit
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.display.ranking import best_member, ranked, table_lines
-from pbt_rl.display.summary import summary
+from pbt_rl.display.scalars import summary
 from pbt_rl.display.view import FinalGames
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.games import run as games

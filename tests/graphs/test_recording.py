@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pbt_rl.algos.own import NetworkError
+from pbt_rl.algos.encoders import NetworkError
 from pbt_rl.graphs import recording
 from tests.helpers.pretend import DEVICE, pretend_device
 

@@ -6,8 +6,8 @@ from unittest import mock
 import pytest
 import torch
 
-from pbt_rl.algos import streams
-from pbt_rl.algos.serving import Streams
+from pbt_rl.algos import device as streams
+from pbt_rl.algos.weights import Streams
 from tests.helpers.driven import FRAMES, GAUSSIAN, DrivenLearner
 from tests.helpers.order import PretendStreams, watch
 from tests.helpers.pretend import DEVICE, pretend_device

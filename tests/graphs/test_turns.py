@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pbt_rl.algos.own import NetworkError
+from pbt_rl.algos.encoders import NetworkError
 from pbt_rl.graphs import recording
 from tests.helpers.driven import FRAMES, GAUSSIAN, DrivenLearner
 from tests.helpers.pretend import PretendRecorder, pretend_device

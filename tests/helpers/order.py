@@ -19,7 +19,7 @@ from unittest import mock
 
 from torch import Tensor
 
-from pbt_rl.algos.serving import Streams
+from pbt_rl.algos.weights import Streams
 from pbt_rl.graphs import streams
 from tests.helpers.pretend import DEVICE, Call, Device
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pbt_rl.record.net_names import NetNames
+from pbt_rl.record.checkpoints import NetNames
 from pbt_rl.wire.store import MemberSnapshot, SnapshotHeader
 
 NAMES = NetNames(

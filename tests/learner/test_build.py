@@ -10,9 +10,8 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from pbt_rl.algos.distributions import Categorical
+from pbt_rl.algos.distributions import Categorical, DiagonalGaussian
 from pbt_rl.algos.normalizers import Normalizers
-from pbt_rl.algos.normals import DiagonalGaussian
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.envs.spaces import obs_leaves

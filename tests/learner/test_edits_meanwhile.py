@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from pbt_rl.algos import steps, update
+from pbt_rl.algos import update
 from tests.helpers.driven import DrivenLearner
 
 CHANGED = {"gamma": 0.9, "entropy_coef": 0.2, "clip_ratio": 0.3, "learning_rate": 1e-3}
@@ -93,7 +93,7 @@ def test_a_step_that_ended_before_its_member_was_replaced_is_not_the_copys(monke
         driven.batches(1)
         driven.fill()
         learner, found = driven.learner, []
-        learning, write = learner.shared.learning, steps.StepLog.write
+        learning, write = learner.shared.learning, update.StepLog.write
         learning.take_broken(1)
         if broken:
             learner.pack.state["param"][1] = torch.nan
@@ -107,7 +107,7 @@ def test_a_step_that_ended_before_its_member_was_replaced_is_not_the_copys(monke
                 thread.start()
                 thread.join(20)
 
-        monkeypatch.setattr(steps.StepLog, "write", written_then_edited)
+        monkeypatch.setattr(update.StepLog, "write", written_then_edited)
         learner.trainer.learn()
         assert found
         assert learning.take_broken(1) is None

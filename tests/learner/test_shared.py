@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.algos.batch import Batch, Samples
-from pbt_rl.algos.fields import FIELDS, OUTCOMES
+from pbt_rl.algos.rollout import FIELDS, OUTCOMES
 from pbt_rl.envs.base import StepArrays
 from pbt_rl.learner.shared import LearningCounts, SharedState
 from tests.helpers.fake_actor import Bench

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -56,7 +57,7 @@ def write(out, name, *, ended=None, summary=None, checkpoint=False, changed=NOW,
     claim.started()
     claim.release(failed=False)
     folder = claim.folder
-    with Journal(folder.journal) as journal:
+    with closing(Journal(folder.journal)) as journal:
         journal.start({}, 0, {})
         journal.write("progress", 10, members=members(1.0, 2.5))
         for event, content in events:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from pbt_rl.algos.own import NetworkError
+from pbt_rl.algos.encoders import NetworkError
 from tests.algos.test_models import IMAGE, MIXED, SMALL, VECTOR, B, T, first_flags, make, observations
 from tests.helpers import packs
 

@@ -1,18 +1,18 @@
 """Tests for objectives over tasks: rounds, the cap, equal windows for all members, and the displays."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbt_rl.display.scalars import member_scalars
-from pbt_rl.display.summary import summary
-from pbt_rl.display.view import RunView
+from pbt_rl.display.scalars import member_scalars, summary
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
 from pbt_rl.pbt.objectives import ObjectiveWindow, mean, spread
 from pbt_rl.population.population import Population
 from pbt_rl.wire.messages import Episode, LearnerReport
+from tests.helpers import views
 
 TASKS = ("near", "far")
 
@@ -98,7 +98,7 @@ def test_no_objective_before_every_task_has_an_episode():
 
 
 def view(p):
-    return RunView("e", "n", 1.0, 0, 0, 0.0, None, p.views(), 0, 0, 1, 0, 0, 0.0, 0, 0, {})
+    return replace(views.view(), members=p.views())
 
 
 @pytest.mark.extra("pbt_rl/charts")

@@ -20,9 +20,8 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_net, build_pack
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import PackPlan
-from pbt_rl.play import evaluate as module
-from pbt_rl.play.evaluate import Progress, evaluate, play, shares
-from pbt_rl.play.policy import Player, Policy, load_pack
+from pbt_rl.play import member as module
+from pbt_rl.play.member import Player, Policy, Progress, evaluate, load_pack, play, shares
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import SavedPolicy, Source, find_saved, read_config
@@ -104,8 +103,8 @@ def test_it_computes_with_one_thread_and_leaves_the_caller_its_own(run, monkeypa
     ],
 )
 def test_progress_is_one_line_of_a_terminal_or_lines_of_a_log(terminal, shown, monkeypatch):
-    monkeypatch.setattr("pbt_rl.play.evaluate.EVERY_SECONDS", 0.0)
-    monkeypatch.setattr("pbt_rl.play.evaluate.EVERY_SECONDS_IN_A_LOG", 0.0)
+    monkeypatch.setattr("pbt_rl.play.member.EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("pbt_rl.play.member.EVERY_SECONDS_IN_A_LOG", 0.0)
     stream = io.StringIO()
     stream.isatty = lambda: terminal
     progress = Progress(stream)
@@ -116,7 +115,7 @@ def test_progress_is_one_line_of_a_terminal_or_lines_of_a_log(terminal, shown, m
 
 
 def test_before_the_first_episode_has_ended_it_is_said_what_is_waited_for(monkeypatch):
-    monkeypatch.setattr("pbt_rl.play.evaluate.EVERY_SECONDS_IN_A_LOG", 0.0)
+    monkeypatch.setattr("pbt_rl.play.member.EVERY_SECONDS_IN_A_LOG", 0.0)
     stream = io.StringIO()
     progress = Progress(stream, "maps compile")
     progress.show(0, 30)

@@ -9,9 +9,7 @@ from random import Random
 import pytest
 
 from pbt_rl.errors import CheckpointBroken, ConfigError
-from pbt_rl.record.checkpoints import Checkpoint, Checkpoints
-from pbt_rl.record.headers import read_manifest
-from pbt_rl.record.net_names import NetNames
+from pbt_rl.record.checkpoints import Checkpoint, Checkpoints, NetNames, read_manifest
 from tests.helpers.checkpoints import write_all
 from tests.helpers.snapshots import NAMES, assert_same, snapshot
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.headers import header_to_metadata
-from pbt_rl.record.net_names import NetNames, from_tensors, pack, to_tensors
+from pbt_rl.record.checkpoints import NetNames, from_tensors, header_to_metadata, pack, to_tensors
 from tests.helpers.packs import FRAMES, HYPERS, make_pack
 from tests.helpers.snapshots import NAMES, assert_same, snapshot
 

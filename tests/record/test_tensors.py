@@ -9,7 +9,7 @@ import pytest
 import safetensors
 from safetensors.numpy import load_file, save
 
-from pbt_rl.record.net_names import DTYPES, pack, unpack
+from pbt_rl.record.checkpoints import DTYPES, pack, unpack
 
 ARRAYS = {
     "small": np.array(3, np.uint8),

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from pbt_rl.cli.train import parse_train
-from pbt_rl.envs.pulse import AT_ONCE, ROW
+from pbt_rl.envs.episodes import AT_ONCE, ROW
 from pbt_rl.plan import Machine
 from pbt_rl.procs.child import Child
 from pbt_rl.run import fleet as module

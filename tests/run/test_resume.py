@@ -17,9 +17,8 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config
 from pbt_rl.envs.toy import Identity
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.checkpoints import Checkpoints
+from pbt_rl.record.checkpoints import Checkpoints, SavedFile, read_manifest
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.headers import SavedFile, read_manifest
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.ending import RunEnd
 from pbt_rl.run.supervisor import Supervisor

@@ -17,8 +17,8 @@ from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.learner.build import shrunk_arrays
 from pbt_rl.plan import Machine
 from pbt_rl.population.store import Store
+from pbt_rl.record.checkpoints import NetNames
 from pbt_rl.record.claim import claim_run_folder
-from pbt_rl.record.net_names import NetNames
 from pbt_rl.run import supervisor as module
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, Received
 from pbt_rl.run.resolved import ResolvedRun

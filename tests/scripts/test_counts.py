@@ -28,7 +28,7 @@ TREE = {
     "envs/lab/extra.py": "",
     "envs/lab/row.py": "PR_SET_PDEATHSIG = 1\n",
     "pbt_rl/wire/messages.py": MESSAGES,
-    "pbt_rl/record/headers.py": "import json\ndef read():\n    return json.loads('')\n",
+    "pbt_rl/record/checkpoints.py": "import json\ndef read():\n    return json.loads('')\n",
     "pbt_rl/record/events.py": "def event_from_dict(record): ...\n",
     "pbt_rl/record/typed.py": "def read(msgspec, data):\n    return msgspec.json.decode(data)\n",
     "pbt_rl/options.py": "def walk(options):\n    return fields(options)\n",
@@ -58,7 +58,10 @@ def test_what_is_counted(found):
     assert names("messages to a learner") == ["Load", "Stop"]
     assert names("messages from a learner") == ["Saved"]
     assert names("ways to move a state") == ["from slot to slot on a device", "under a key in the store"]
-    assert names("files that read JSON by hand") == ["pbt_rl/record/events.py", "pbt_rl/record/headers.py"]
+    assert names("files that read JSON by hand") == [
+        "pbt_rl/record/events.py",
+        "pbt_rl/record/checkpoints.py",
+    ]
     assert names("files that read JSON by a schema") == ["pbt_rl/record/typed.py"]
     assert names("functions that reflect over a dataclass") == [
         "pbt_rl/options.py:walk",

@@ -77,7 +77,7 @@ def test_an_answer_for_another_row_is_found(monkeypatch):
 
 
 def test_a_device_that_computes_something_else_is_found(monkeypatch):
-    from pbt_rl.algos.serving import Serving
+    from pbt_rl.algos.weights import Serving
 
     publish, devices = Serving.publish, []
 

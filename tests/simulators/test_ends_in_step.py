@@ -11,8 +11,8 @@ from pbt_rl.algos.a3c import n_step_targets
 from pbt_rl.algos.algorithm import Present
 from pbt_rl.algos.appo import gae_of_acting_time, vtrace_targets
 from pbt_rl.algos.batch import Batch, Samples
-from pbt_rl.algos.fields import FIELDS
 from pbt_rl.algos.registry import load
+from pbt_rl.algos.rollout import FIELDS
 from pbt_rl.simulators.in_place import batch_in_place
 from tests.helpers.packs import (
     DISCRETE,

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from pbt_rl.errors import CheckpointBroken, ConfigError
-from pbt_rl.record.net_names import NetNames, pack, to_tensors
+from pbt_rl.record.checkpoints import NetNames, pack, to_tensors
 from pbt_rl.warm_start.fit import fit, read_saved
 from tests.helpers.snapshots import NAMES, assert_same, snapshot
 from tests.record.test_net_names import write

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
-from pbt_rl.envs.pulse import AT_ONCE, ROW, all_at_once
+from pbt_rl.envs.episodes import AT_ONCE, ROW, all_at_once
 from pbt_rl.wire.mailbox import ACTIONS, ALIGN, HEARTBEAT_NS, OBSERVATIONS, Mailbox
 from pbt_rl.wire.store import POISON_BYTE, anonymous_memory
 from pbt_rl.wire.tables import ShapingTable

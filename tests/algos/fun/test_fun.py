@@ -6,9 +6,8 @@ from torch.nn.functional import cosine_similarity, normalize
 
 from pbt_rl.algos.a3c import RATE_FACTOR
 from pbt_rl.algos.algorithm import Algorithm
-from pbt_rl.algos.batch import Sequences
 from pbt_rl.algos.fun.core import EXPLORATION, HORIZON, NUMBERS, DilatedLstm, FunBody, fingerprint, scrambled
-from pbt_rl.algos.fun.fun import EMBEDDING, FUN, fun_loss, intrinsic_reward, reached
+from pbt_rl.algos.fun.fun import EMBEDDING, FUN, Sequences, fun_loss, intrinsic_reward, reached
 from pbt_rl.algos.models import NetInputs, make_model
 from tests.helpers.packs import FRAMES as STACKED
 from tests.helpers.packs import HYPERS, batch_of, learn, make_pack, make_rollouts, settings

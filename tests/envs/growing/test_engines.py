@@ -6,9 +6,9 @@ import pytest
 from pbt_rl.envs.ale import AtariUnit
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import private_step_arrays
+from pbt_rl.envs.episodes import AT_ONCE
 from pbt_rl.envs.growing.growth import Grows
 from pbt_rl.envs.growing.unit import ENGINE_ROWS, WHOLE_ROWS, dealt, may_grow, unit_that_grows
-from pbt_rl.envs.pulse import AT_ONCE
 
 ROWS = 70
 

@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from pbt_rl.envs import first_trial, time_limit
+from pbt_rl.envs import first_trial
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.first_trial import tried
 from pbt_rl.envs.registry import EnvOptions, probe, recipe
@@ -130,7 +130,7 @@ def test_what_it_raises_and_prints_is_shown_as_before(capfd):
 
 @pytest.mark.parametrize("name", ["hang", "spam"])
 def test_a_hang_is_bounded_also_where_no_signal_arrives(monkeypatch, name):
-    monkeypatch.setattr(time_limit, "PROBE_SECONDS", 0.3)
+    monkeypatch.setattr(first_trial, "PROBE_SECONDS", 0.3)
     monkeypatch.setattr(first_trial, "GRACE_SECONDS", 0.2)
     with pytest.raises(EnvSetupError, match=r"trial_of_a_test:Env hangs: making it took more than 0.3 s"):
         probe("trial_of_a_test:Env", fault(name))
@@ -142,8 +142,8 @@ def test_a_hang_is_bounded_also_where_no_signal_arrives(monkeypatch, name):
 def test_a_simulator_on_a_device_has_a_longer_limit(folder, monkeypatch, seconds):
     (folder / "trial_of_a_simulator.py").write_text(SIMULATOR)
     monkeypatch.delitem(sys.modules, "trial_of_a_simulator", raising=False)
-    monkeypatch.setattr(time_limit, "PROBE_SECONDS", 1.0)
-    monkeypatch.setattr(time_limit, "LONG_SECONDS", 2.0 if seconds > 10 else 60.0)
+    monkeypatch.setattr(first_trial, "PROBE_SECONDS", 1.0)
+    monkeypatch.setattr(first_trial, "LONG_SECONDS", 2.0 if seconds > 10 else 60.0)
     monkeypatch.setattr(first_trial, "GRACE_SECONDS", 0.2)
     options = EnvOptions(keywords={"seconds": seconds})
     if seconds > 10:
@@ -156,7 +156,7 @@ def test_a_simulator_on_a_device_has_a_longer_limit(folder, monkeypatch, seconds
 
 @pytest.mark.parametrize("name", ["server", "server, detached", "server, detached, hang"])
 def test_the_copy_leaves_no_process_behind(folder, monkeypatch, name):
-    monkeypatch.setattr(time_limit, "PROBE_SECONDS", 1.0)
+    monkeypatch.setattr(first_trial, "PROBE_SECONDS", 1.0)
     monkeypatch.setattr(first_trial, "GRACE_SECONDS", 0.2)
     if "hang" in name:
         with pytest.raises(EnvSetupError, match="hangs"):

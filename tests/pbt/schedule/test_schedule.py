@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import closing
 
 import pytest
 
@@ -36,7 +37,7 @@ def rate(x):
 
 def write_run(folder, rounds, initial=(0.1, 0.2)):
     """rounds: [(report, decisions)]"""
-    with Journal(folder / "journal.jsonl") as journal:
+    with closing(Journal(folder / "journal.jsonl")) as journal:
         journal.initial([rate(x) for x in initial])
         for seen, decisions in rounds:
             journal.round(seen, decisions)
@@ -123,7 +124,7 @@ def test_a_replay_of_a_replay_has_the_same_schedule(tmp_path):
         first = controller.initial(members)
         controller.initial = lambda _: first
         sim = simulate(controller, members, members, chunk_frames=10, limit_frames=400, **options)
-        with Journal(folder / "journal.jsonl") as journal:
+        with closing(Journal(folder / "journal.jsonl")) as journal:
             journal.initial(first)
             for _, seen, decisions in sim.rounds:
                 journal.round(seen, list(decisions))
@@ -186,7 +187,7 @@ def test_runs_that_cannot_be_used(tmp_path):
     with pytest.raises(ConfigError, match="no objective yet"):
         follow(write_run(tmp_path, []))
     (tmp_path / "other").mkdir()
-    with Journal(tmp_path / "other" / "journal.jsonl") as journal:
+    with closing(Journal(tmp_path / "other" / "journal.jsonl")) as journal:
         journal.initial([{"speed": 1.0}])
     with pytest.raises(ConfigError, match="values that this run does not have"):
         follow(tmp_path / "other", member="0")
@@ -195,7 +196,7 @@ def test_runs_that_cannot_be_used(tmp_path):
 def test_hypers_that_are_not_read_here_are_left_out_if_they_never_change(tmp_path):
     for name, alpha in (("constant", 0.99), ("tuned", 0.9)):
         (tmp_path / name).mkdir()
-        with Journal(tmp_path / name / "journal.jsonl") as journal:
+        with closing(Journal(tmp_path / name / "journal.jsonl")) as journal:
             journal.initial([{"rate": 0.1, "rmsprop_alpha": 0.99}])
             later = Mutate(0, {"rate": 0.2, "rmsprop_alpha": alpha}, "")
             journal.round(report(100, [member(0, (1.0,), frames=100)]), [later])

@@ -1,7 +1,6 @@
-"""Films of an environment: a camera takes pictures of row 0 of a unit, without changing how it is played.
+"""Cameras, which take pictures of row 0 of a unit, without changing how it is played.
 
-A unit has no pictures of its own, because learners need none. A family that can be filmed gives a unit with a camera
-(`Backend.film`), or an extra does: `FILMED` in its `extra.py`, family -> module with `film`.
+A unit has no pictures of its own, because learners need none.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import EnvSetupError, StepArrays, Unit
-from .values import metadata_of
+from ..base import EnvSetupError, StepArrays
+from ..values import metadata_of
 
 Picture = NDArray[np.uint8]
 """[H, W, 3]"""
@@ -44,11 +43,6 @@ class SeenPictures:
 
     def close(self) -> None:
         """Hold nothing."""
-
-
-def filmed_as_seen(unit: Unit, frames_per_second: float) -> tuple[Unit, Camera]:
-    """Film what the policy sees. frames_per_second: frames of the engine, of which a step takes `frame_skip`."""
-    return unit, SeenPictures(frames_per_second / unit.spec.frame_skip)
 
 
 USUAL_FPS, MOST_FPS = 30.0, 1000

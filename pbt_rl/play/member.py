@@ -1,8 +1,12 @@
-"""`pbt-rl eval RUN`: a trained member plays whole episodes, scored by the true objective.
+"""A trained member that acts, and plays whole episodes, scored by the true objective (`pbt-rl eval RUN`).
+
+A member acts as it did in training: it is put into a pack of one policy, frames are stacked by the same code, and its
+own normalisers and recurrent core are used. Evaluation, games against others and Python users share this path. Of what
+a run has saved only numbers are read; no code is run.
 
 Of an evaluation that takes long it is shown how far it is. Its best episode can be filmed, by an extra.
 
-Axes: R rows of the unit (one environment each), A action components.
+Axes: R rows of the unit (one environment each), A action components; the pack has one policy, P = 1.
 """
 
 from __future__ import annotations
@@ -10,27 +14,195 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from math import prod
 from pathlib import Path
-from typing import IO, Any, Protocol, TextIO, cast
+from typing import Any, Protocol, TextIO
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from pbt_rl.config import Config
+from pbt_rl.algos.observations import ObsLayout, push_frames
+from pbt_rl.algos.pack import Pack
+from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec, StepArrays, Unit, default_shaping_source, private_step_arrays
-from pbt_rl.envs.film import Camera
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe, shown_name
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.extras import offered
+from pbt_rl.learner.build import (
+    build_distribution,
+    build_net,
+    build_pack,
+    net_names,
+    network_errors,
+    obs_layouts,
+)
+from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.objectives import mean, spread
-from pbt_rl.play.policy import Player, Policy, load_pack, say
-from pbt_rl.record.saved import NO_TRUST, PLAY, Source, Trust, find_saved, read_config
+from pbt_rl.plan import PackPlan
+from pbt_rl.record.checkpoints import (
+    NORMALISERS,
+    WEIGHTS,
+    Arrays,
+    check_finite,
+    from_tensors,
+    misfit_text,
+    misfits,
+    to_tensors,
+)
+from pbt_rl.record.saved import NO_TRUST, PLAY, SavedPolicy, Source, Trust, find_saved, read_config
+
+
+def say(text: str) -> None:
+    """Say what is not an error, such as a checkpoint that is passed over."""
+    print(f"pbt-rl: {text}", file=sys.stderr)
+
+
+def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> Pack:
+    """Put saved weights and normalisers into a pack of one policy on the CPU.
+
+    Raises ConfigError for weights that are not those of the run's config.json, or not finite; CheckpointBroken.
+    """
+    plan = PackPlan(
+        "cpu", (0,), actors=1, units_per_actor=1, envs_per_policy=1, units_per_batch=1, threads=1, slots=1
+    )
+    checkpoint, member = policy.checkpoint, policy.member
+    path, (tensors, _) = checkpoint.file(member), checkpoint.tensors(member)
+    _check_size(config, spec, path, tensors)
+    values = {
+        name: hyper.default for name, hyper in hyper_table(config.with_declared_hypers().hypers).items()
+    }
+    pack = build_pack(config, spec, plan, [values], seed)
+    fresh, names = {name: tensor.numpy() for name, tensor in pack.export_member(0).items()}, net_names(pack)
+    if found := misfits(tensors, to_tensors(fresh, names), (WEIGHTS, NORMALISERS)):
+        raise ConfigError(misfit_text(path, found))
+    check_finite(path, {n: array for n, array in tensors.items() if n.startswith((WEIGHTS, NORMALISERS))})
+    saved = from_tensors(path, tensors, names)
+    arrays = {name: saved.get(name, array) for name, array in fresh.items()}
+    pack.import_member(0, {name: torch.from_numpy(array) for name, array in arrays.items()})
+    return pack
+
+
+def _check_size(config: Config, spec: EnvSpec, path: Path, tensors: Arrays) -> None:
+    """Check that a config describes the saved network before it is built: a config may ask for any size.
+
+    Raises ConfigError. A network of the user's own is as large as its author made it.
+    """
+    saved = {
+        name.removeprefix(WEIGHTS): array.shape for name, array in tensors.items() if name.startswith(WEIGHTS)
+    }
+    model = config.model
+    built_in = [model.core_size] if model.core in ("gru", "lstm") else []
+    fits = model.core_layers <= len(saved) or not built_in
+    if ":" not in model.encoder:
+        fits = fits and model.layers <= len(saved)
+        built_in.append(model.hidden)
+    fits = fits and max(built_in, default=0) <= sum(map(prod, saved.values()))
+    if fits and not model.own_parts:
+        with torch.device("meta"):  # shapes without memory
+            net = build_net(spec, model, config.algorithm)
+        fits = {name: tuple(t.shape) for name, t in net.state_dict().items()} == saved
+    if not fits:
+        raise ConfigError(f"{path} does not fit the network of the run's config.json")
+
+
+@dataclass(frozen=True)
+class PolicyState:
+    """The memory of R running episodes: recurrent state and stacked frames. It is never changed, only replaced."""
+
+    recurrent_PRS: Tensor
+    frames: Mapping[str, Tensor]
+    """Name -> stack [R, H, W], one 32-bit number per pixel."""
+
+
+class Policy:
+    """One trained policy, which acts for the rows of a unit.
+
+    model: the network's options, of the run. seed: of the sampled actions. greedy: take the most probable action
+    instead.
+    """
+
+    def __init__(
+        self,
+        pack: Pack,
+        spec: EnvSpec,
+        model: ModelConfig,
+        seed: int,
+        *,
+        greedy: bool,
+    ) -> None:
+        assert pack.num_policies == 1
+        self.spec = spec
+        self._pack, self._greedy = pack, greedy
+        layouts = obs_layouts(spec)
+        self._layouts = {name: layout for name, layout in layouts.items() if name not in spec.critic}
+        self._unseen = {name: layouts[name] for name in spec.critic}
+        """Observations of the critic alone, which nobody reads here: zeros stand for them."""
+        self._distribution = build_distribution(spec, model)
+        self._generator = torch.Generator(pack.device).manual_seed(seed)
+
+    def act(
+        self, obs: Mapping[str, NDArray[Any]], first_R: NDArray[np.bool_], state: PolicyState | None
+    ) -> tuple[NDArray[Any], PolicyState]:
+        """Return actions [R, A] and the next state. obs: arrays of a unit, name -> [R, ...]."""
+        device, rows = self._pack.device, len(first_R)
+        before = self._blank(rows) if state is None else state
+        seen: dict[str, Tensor] = {}
+        frames: dict[str, Tensor] = {}
+        for name, layout in self._layouts.items():
+            if layout.stack > 1:
+                stored = before.frames[name].clone()
+                frame = torch.from_numpy(np.array(obs[name])).to(device)
+                push_frames(stored, frame, first_R)
+                frames[name] = stored
+            else:
+                stored = torch.from_numpy(np.array(obs[name])).to(device)
+            seen[name] = layout.as_seen(stored.unsqueeze(0))
+        for name, layout in self._unseen.items():
+            dtype, shape = layout.stored
+            seen[name] = layout.as_seen(torch.zeros((1, rows, *shape), dtype=dtype, device=device))
+        first_PR = torch.from_numpy(first_R.copy()).to(device).unsqueeze(0)
+        with network_errors():
+            params_PRD, _, recurrent_PRS = self._pack.act(seen, before.recurrent_PRS, first_PR)
+        actions: NDArray[Any]
+        if self._greedy:
+            actions = self._distribution.greedy(params_PRD[0]).cpu().numpy()
+        else:
+            drawn_RA = self._distribution.sample(params_PRD, self._generator)[0][0]
+            actions = self._distribution.delivered(drawn_RA.cpu().numpy())
+        return actions, PolicyState(recurrent_PRS, frames)
+
+    def _blank(self, rows: int) -> PolicyState:
+        device = self._pack.device
+
+        def stack(layout: ObsLayout) -> Tensor:
+            dtype, shape = layout.stored
+            return torch.zeros((rows, *shape), dtype=dtype, device=device)
+
+        return PolicyState(
+            torch.zeros((1, rows, self._pack.state_size), device=device),
+            {name: stack(layout) for name, layout in self._layouts.items() if layout.stack > 1},
+        )
+
+
+class Player:
+    """A policy that answers the steps of one unit, and keeps its state."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._state: PolicyState | None = None
+
+    def act(self, step: StepArrays) -> NDArray[Any]:
+        """Answer a step with actions [R, A]."""
+        actions, self._state = self._policy.act(step.obs, step.first, self._state)
+        return actions
+
 
 EVERY_SECONDS, EVERY_SECONDS_IN_A_LOG = 1.0, 30.0
 
@@ -89,40 +261,21 @@ class Records(Protocol):
     def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
         """Take the step that this action caused; None after the first reset."""
 
-    def close(self) -> None:
-        """Finish what was recorded."""
+
+Filmed = Callable[[EnvSpec, int, int, EnvOptions], AbstractContextManager[tuple[Unit, Records]]]
+"""(spec, rows, seed, options) -> unit, and what records its first row. Raises ConfigError if it has no pictures."""
 
 
-BeginRecord = Callable[[Camera], Records]
-"""Begins to record the row that a camera sees."""
+def film_maker(option: str) -> Any:
+    """Return the module that makes films: an extra names it as `FILMS`.
 
-
-class FilmMaker(Protocol):
-    """A module that makes films. An extra names it as `FILMS` in its `extra.py`."""
-
-    def best_film(self, path: Path) -> BeginRecord:
-        """Return what films the best episode. Raises ConfigError if a film could not be written there."""
-
-    def first_clip(self, file: IO[bytes]) -> BeginRecord:
-        """Return what films the first episode: half a minute, small enough for TensorBoard."""
-
-    def check_clips(self) -> None:
-        """Raise ConfigError if clips could not be made, before anything starts."""
-
-
-def film_maker(option: str) -> FilmMaker:
-    """Return what makes films. Raises ConfigError, which names the option, if this copy has nothing that does."""
+    Its `best_film(path)` films the best episode, `first_clip(file)` the first one, and `check_clips(config)` raises
+    ConfigError if clips could not be made. The first two return `Filmed`. Raises ConfigError, which names the option,
+    if this copy has nothing that makes films.
+    """
     for module in offered("pbt_rl", "FILMS"):
-        return cast("FilmMaker", import_module(module))
+        return import_module(module)
     raise ConfigError(f"--{option} cannot be used: no extra of this copy of pbt_rl makes films")
-
-
-def filmed_unit(spec: EnvSpec, rows: int, seed: int, options: EnvOptions) -> tuple[Unit, Camera]:
-    """Make a unit with a camera on its row 0. Raises ConfigError for environments without pictures."""
-    filmed = registry.film(spec.env_id, rows, seed, options, default_shaping_source(spec))
-    if filmed is None:
-        raise ConfigError(f"--video: {spec.env_id} has no pictures: leave --video out")
-    return filmed
 
 
 MAX_ROWS = 8
@@ -160,7 +313,7 @@ def evaluate(
         raise ConfigError(f"--episodes {episodes} cannot be used: give 1 or more")
     if seed < 0:
         raise ConfigError(f"--seed {seed} cannot be used: give 0 or more")
-    begin = None if video is None else film_maker("video").best_film(video)
+    filmed = None if video is None else film_maker("video").best_film(video)
     run = source.run
     config = read_config(run)
     trust.check_given(config, run)
@@ -175,9 +328,9 @@ def evaluate(
     policy = Policy(pack, spec, config.model, seed, greedy=greedy)
     with one_thread():
         # A camera sees one row. Those of many tasks would take too long one after another.
-        alone = begin is not None and not spec.tasks
+        alone = filmed is not None and not spec.tasks
         progress = Progress(sys.stderr, registry.begins(config.env, options))
-        played = play_episodes(policy, options, episodes, seed, begin, progress, one_by_one=alone)
+        played = play_episodes(policy, options, episodes, seed, filmed, progress, one_by_one=alone)
     if spec.tasks:
         _print_tasks(spec, played)
     else:
@@ -198,12 +351,12 @@ def play_episodes(
     options: EnvOptions,
     episodes: int,
     seed: int,
-    begin_record: BeginRecord | None = None,
+    filmed: Filmed | None = None,
     progress: Progress | None = None,
     *,
     one_by_one: bool = False,
 ) -> list[PlayedEpisode]:
-    """Play whole episodes, in an environment with tasks this many of each. begin_record: of the first row."""
+    """Play whole episodes, in an environment with tasks this many of each. filmed: makes the environments."""
     spec = policy.spec
     # A row of tensors costs little, and plays one whole episode.
     most = 1 if one_by_one else episodes if spec.resident else MAX_ROWS
@@ -213,14 +366,12 @@ def play_episodes(
         if progress is not None:
             end.callback(progress.end)
         unit: Unit
-        recording = None
-        if begin_record is None:
+        recording: Records | None = None
+        if filmed is None:
             unit = make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))
+            end.enter_context(closing(unit))
         else:
-            unit, camera = filmed_unit(spec, rows, seed, options)
-            end.callback(camera.close)
-            recording = end.enter_context(closing(begin_record(camera)))
-        end.enter_context(closing(unit))
+            unit, recording = end.enter_context(filmed(spec, rows, seed, options))
         return play(unit, Player(policy), share_R, recording, progress)
 
 

@@ -1,0 +1,1 @@
+"""With what a run was made: the versions of packages, and the commit of this source tree."""
