@@ -70,8 +70,8 @@ class Ratings:
     def restored(self) -> None:
         """Check that everything is there for every member. Raises ValueError."""
         tables = (self._won, self._played)
-        each = (self.elo, self.games, self._scores, *tables, *(row for t in tables for row in t))
-        sizes = set(map(len, each))
+        sizes = {len(self.elo), len(self.games), len(self._scores), *map(len, tables)}
+        sizes |= {len(row) for table in tables for row in table}
         if sizes != {self.members}:
             raise ValueError(f"the saved ratings are not those of {self.members} members")
 
