@@ -82,7 +82,7 @@ def _pushed(out_N: NDArray[np.uint32], before_N: NDArray[np.uint32], frame_N: ND
 
 
 @kernel
-def _begin(out_N: NDArray[np.uint32], frame_N: NDArray[np.uint8]) -> None:
+def _fill_stack(out_N: NDArray[np.uint32], frame_N: NDArray[np.uint8]) -> None:
     """Begin a stack: its frames are copies of the newest."""
     for i in range(out_N.shape[0]):
         out_N[i] = np.uint32(frame_N[i]) * np.uint32(0x01010101)
@@ -94,7 +94,7 @@ def _push_frames(
 ) -> None:
     for r in range(stack_RN.shape[0]):
         if first_R[r]:
-            _begin(stack_RN[r], frame_RN[r])
+            _fill_stack(stack_RN[r], frame_RN[r])
         else:
             _push(stack_RN[r], frame_RN[r])
 
@@ -113,7 +113,7 @@ def _restack(
             for b in range(envs):
                 r, out_N = row + g * envs + b, out_TGBN[t, g, column + b]
                 if t > 0 and first_TR[t, r]:
-                    _begin(out_N, frame_SRN[t + 3, r])
+                    _fill_stack(out_N, frame_SRN[t + 3, r])
                 elif t > 0:
                     _pushed(out_N, out_TGBN[t - 1, g, column + b], frame_SRN[t + 3, r])
                 else:

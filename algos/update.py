@@ -70,7 +70,7 @@ class StepLog:
 class Steps(Protocol):
     """The optimiser steps of one group."""
 
-    def begin(self, samples: Samples, orders: Orders) -> None:
+    def load_batch(self, samples: Samples, orders: Orders) -> None:
         """Take up a batch."""
 
     def run(self, step: int) -> None:
@@ -88,7 +88,7 @@ class PlainSteps:
         self._samples: Samples | None = None
         self._orders: Orders = ()
 
-    def begin(self, samples: Samples, orders: Orders) -> None:
+    def load_batch(self, samples: Samples, orders: Orders) -> None:
         """See `Steps`."""
         self._samples, self._orders = samples, orders
 
@@ -131,7 +131,7 @@ class CurrentSlots:
         if device.type != "cpu":
             self.tensor = self.tensor.to(device)
 
-    def begin(self, usable_P: NDArray[np.bool_]) -> None:
+    def begin_batch(self, usable_P: NDArray[np.bool_]) -> None:
         """Take up a batch."""
         self.host[:] = usable_P
         if self.tensor.device.type != "cpu":
@@ -190,7 +190,7 @@ class Updater:
             parts = _minibatches(samples.valid.shape[2], self._settings.minibatches, generator)
             orders = [*{None if order is None else len(order): order for order in parts}.values()]
             for _ in range(times):
-                steps.begin(samples, orders)
+                steps.load_batch(samples, orders)
                 for number in range(len(orders)):
                     steps.run(number)
             steps.end()
@@ -224,7 +224,7 @@ class Updater:
             for _ in range(settings.epochs)
             for order in _minibatches(columns, settings.minibatches, generator)
         ]
-        steps.begin(samples, orders)
+        steps.load_batch(samples, orders)
         done = 0
         while done < len(orders) and self.current.host[span].any():
             steps.run(done)

@@ -391,5 +391,5 @@ class Streams:
         """Bring a tensor of the present stream to the host, and wait until it is there."""
         into.copy_(source)
 
-    def begin(self) -> None:
+    def wait_for_work(self) -> None:
         """Wait for all that was asked for before the streams are used: it was given to none of them."""

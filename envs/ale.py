@@ -187,7 +187,7 @@ class AtariUnit:
         self._engine = None
 
     def _begin_game(self, row: int) -> None:
-        self._scoring.begin(row, self._book.begin(row))
+        self._scoring.begin_episode(row, self._book.open_episode(row))
         self._starts_R[row] = self._scoring.presses_fire
 
 

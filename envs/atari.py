@@ -121,7 +121,7 @@ class AtariScoring:
         self._score_scale_R = np.ones(rows)
         self._life_loss_penalty_R = np.zeros(rows)
 
-    def begin(self, row: int, shaping: Mapping[str, float]) -> None:
+    def begin_episode(self, row: int, shaping: Mapping[str, float]) -> None:
         """Use these shaping values from now on. Games without lives have no penalty for losing one."""
         self._score_scale_R[row] = shaping[SCORE_SCALE]
         self._life_loss_penalty_R[row] = shaping.get(LIFE_LOSS_PENALTY, 0.0)

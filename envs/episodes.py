@@ -1,7 +1,7 @@
 """What every unit keeps alike: the accounts of running episodes (returns, lengths, shaping versions), and its pulse.
 
-A unit calls `begin` when an episode starts on a row, `add` for every step of a row, and `write` before a step in which
-an episode ends is read.
+A unit calls `open_episode` when an episode starts on a row, `add` for every step of a row, and `write` before a step in
+which an episode ends is read.
 
 The pulse shows that the unit gets on while it makes, resets or steps its rows one after the other. It is two cells of
 memory that the supervisor watches, so that slow environments are not taken for hung ones. A unit finds it at its source
@@ -72,7 +72,7 @@ class EpisodeBook:
         self.shaping_version_R = np.zeros(rows, np.int64)
         self._shaping = shaping
 
-    def begin(self, row: int) -> Mapping[str, float]:
+    def open_episode(self, row: int) -> Mapping[str, float]:
         """Start an episode on a row; return the values of its shaping."""
         self.shaping_version_R[row], values = self._shaping(row)
         self.raw_R[row] = self.shaped_R[row] = self.length_R[row] = 0

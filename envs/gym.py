@@ -228,7 +228,7 @@ class GymUnit:
         """See `Unit.reset`."""
         with np.errstate(over="ignore"):
             for row in beating(self._pulse, range(self.rows)):
-                self._begin(row, None if self._seeds is None else self._seeds[row], out)
+                self._begin_episode(row, None if self._seeds is None else self._seeds[row], out)
         self._seeds = None
         self._write(out)
 
@@ -238,7 +238,7 @@ class GymUnit:
         with np.errstate(over="ignore"):
             for row, one in enumerate(self._decode(action)):
                 if self._ended[row]:
-                    self._begin(row, None, out)
+                    self._begin_episode(row, None, out)
                 else:
                     self._advance(row, one, out)
                 pulse[ROW] = row
@@ -270,8 +270,8 @@ class GymUnit:
             while self._envs:
                 closing.callback(self._envs.pop().close)
 
-    def _begin(self, row: int, seed: int | None, out: StepArrays) -> None:
-        values = self._book.begin(row)
+    def _begin_episode(self, row: int, seed: int | None, out: StepArrays) -> None:
+        values = self._book.open_episode(row)
         shaper = self._shapers[row]
         if shaper is not None:
             shaper.set_reward_shaping(unflatten(values), 0)

@@ -92,7 +92,7 @@ class Stand:
         if "steps" not in self.learner.acceleration.replayed():
             return
         updater = self.trainer.updater
-        updater.current.begin(np.zeros(self.pack.num_policies, np.bool_))
+        updater.current.begin_batch(np.zeros(self.pack.num_policies, np.bool_))
         with self.pack.streams.learning():
             for steps in updater._steps:  # noqa: SLF001 - a run has no use for this
                 steps._step_1.zero_()  # type: ignore[attr-defined] # noqa: SLF001

@@ -81,7 +81,7 @@ class Lab2dTable:
             seats=self._seats,
         )
 
-    def begin(self, seed: int | None) -> Scene:
+    def reset(self, seed: int | None) -> Scene:
         """See Table."""
         if seed is not None:  # the episodes' own seeds are drawn from a generator that is seeded here only
             self._engine = dmlab2d.Environment(self._world, [*self._seen, *self._rewards], seed)

@@ -69,14 +69,14 @@ class Table(Protocol):
     def describe(self) -> EnvSpec:
         """Return the spec of a row. Raises EnvSetupError for spaces that are unusable or differ between seats."""
 
-    def begin(self, seed: int | None) -> Scene:
+    def reset(self, seed: int | None) -> Scene:
         """Reset. seed: None goes on with the present generator."""
 
     def advance(self, action: NDArray[Any]) -> Scene:
         """Take one step. action: [S, A] of the spec's dtype; those of inactive seats are ignored."""
 
     def shape(self, seat: int, values: Mapping[str, Any]) -> None:
-        """Use these (nested) shaping values for a seat, from the next `begin` on."""
+        """Use these (nested) shaping values for a seat, from the next `reset` on."""
 
     def close(self) -> None:
         """Release the environment."""
@@ -148,7 +148,7 @@ class MultiAgentUnit:
         """See `Unit.reset`."""
         self._take_seats(out)
         for e in beating(self._pulse, range(len(self._tables))):
-            self._begin(e, None if self._seeds is None else self._seeds[e], out)
+            self._begin_episode(e, None if self._seeds is None else self._seeds[e], out)
         self._seeds = None
         self._write_episodes(out)
 
@@ -160,7 +160,7 @@ class MultiAgentUnit:
             changed = False
         for e in range(len(self._tables)):
             if self._over_E[e]:
-                self._begin(e, None, out)
+                self._begin_episode(e, None, out)
             else:
                 self._advance(e, action[self._row_ES[e]], out)
             self._pulse[ROW] = e
@@ -185,13 +185,13 @@ class MultiAgentUnit:
         out.truncated[running_R] = ~out.first[running_R]
         self._over_E[:] = True
 
-    def _begin(self, e: int, seed: int | None, out: StepArrays) -> None:
+    def _begin_episode(self, e: int, seed: int | None, out: StepArrays) -> None:
         for seat, row in enumerate(self._row_ES[e].tolist()):
-            values = self._book.begin(row)
+            values = self._book.open_episode(row)
             self._stats_R.pop(row, None)  # of an episode that was cut
             if self.spec.shaping:
                 self._tables[e].shape(seat, unflatten(values))
-        scene = self._tables[e].begin(seed)
+        scene = self._tables[e].reset(seed)
         if scene.unread_mask:
             self._remark.unread_mask()
         if not scene.active.any():

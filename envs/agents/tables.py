@@ -42,7 +42,7 @@ class ParallelTable:
         """See Table."""
         return self._agents.spec(self._env)
 
-    def begin(self, seed: int | None) -> Scene:
+    def reset(self, seed: int | None) -> Scene:
         """See Table."""
         answer = self._env.reset(seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[0], Mapping):
@@ -121,7 +121,7 @@ class TurnTable:
         """See Table."""
         return self._agents.spec(self._env)
 
-    def begin(self, seed: int | None) -> Scene:
+    def reset(self, seed: int | None) -> Scene:
         """See Table."""
         self._env.reset(seed=seed)
         nobody = np.zeros(len(self._agents.names), np.bool_)

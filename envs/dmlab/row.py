@@ -140,7 +140,7 @@ class Game:
         """Whether an episode of this level takes one Lab too many."""
         return script != self._script and self.made >= MOST_LABS
 
-    def begin(self, script: str, seed: int) -> None:
+    def begin_episode(self, script: str, seed: int) -> None:
         """Begin an episode and write its first observation."""
         if script != self._script:
             self._open(script)
@@ -164,7 +164,7 @@ class Game:
         """Begin an episode and play this many random steps; return (maps found in the cache, maps built)."""
         assert self._cache is not None, "filling takes a cache"
         hits, misses = self._cache.hits, self._cache.misses
-        self.begin(script, seed)
+        self.begin_episode(script, seed)
         rng = np.random.default_rng(seed)
         for _ in range(steps):
             if self.step(int(rng.integers(len(self._actions))))[1]:
@@ -247,7 +247,7 @@ def _do(game: Game, kind: str, content: list[Any]) -> tuple[Any, ...] | None:
     if kind == "fill":
         return game.fill(*content)
     if kind == "begin":
-        game.begin(*content)
+        game.begin_episode(*content)
     else:
         assert kind == "try", kind
         game.try_levels(*content)

@@ -233,7 +233,7 @@ class LabUnit:
             out.obs[LAST][:, -1] = np.clip(reward_R, -1, 1)
         self._book.add(reward_R, out.reward, played_R)
         for row in np.flatnonzero(self._over_R).tolist():
-            self._begin(row)
+            self._begin_episode(row)
         self._write_episode(out)
         self._take_begun()
         # Ends are noted last: an episode that is over begins anew with the next step, not with this one.
@@ -250,13 +250,13 @@ class LabUnit:
             cost = 1 if self._options.test else int(self._book.length_R[row])  # a test counts episodes
             self._schedulers[row].spend(int(self._level_R[row]), cost)
 
-    def _begin(self, row: int) -> None:
+    def _begin_episode(self, row: int) -> None:
         """Have a row begin its next episode."""
         level, rng = self._schedulers[row].next(), self._rngs[row]
         path = self._scripts[level]
         pool = self._options.level_seeds
         seed = pool_seed(path, int(rng.integers(pool))) if pool else int(rng.integers(MAX_SEED))
-        values = self._book.begin(row)
+        values = self._book.open_episode(row)
         self._scale_R2[row] = values[GAIN], values[LOSS]
         self._level_R[row] = level
         self._labs.rows[row].ask("begin", path, seed)

@@ -48,10 +48,10 @@ class DuelTable:
         """See Table."""
         self._coefficients_SE[seat] = [values[name] for name in self._senses.events]
 
-    def begin(self, seed: int | None) -> Scene:
+    def reset(self, seed: int | None) -> Scene:
         """See Table."""
         del seed
-        self.pair.begin()
+        self.pair.begin_episode()
         self._tics = 0
         self._values_SV = self._start_SV = self._read()
         return self._scene(np.zeros(self._spec.seats), over=False)

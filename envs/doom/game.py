@@ -65,7 +65,7 @@ class Games:
         finally:
             shutil.rmtree(scratch)
 
-    def begin(self, row: int) -> Any:
+    def begin_episode(self, row: int) -> Any:
         """Begin an episode of a game; return the game."""
         game = self.running[row]
         game.new_episode()

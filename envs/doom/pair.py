@@ -8,7 +8,7 @@ vizdoom 1.3.2. This order of play is safe, and equal seeds give equal games:
     guest plays tic k     it finds the host's command for k, and so sends its own for k + 1 ahead
 
 A guest begins to send one command ahead once it has found the host's waiting, and goes on as long as it does (ZDoom
-keeps guests that far ahead). So `begin` lets both play a few idle tics, the host first, until the host can play
+keeps guests that far ahead). So `begin_episode` lets both play a few idle tics, the host first, until the host can play
 alone. The guest's buttons take effect one tic later; the host's are delayed by as much.
 
     begin   a thread for each engine: both wait for each other
@@ -133,7 +133,7 @@ class Pair:
                 self._claim.close()
                 shutil.rmtree(self._scratch)
 
-    def begin(self) -> None:
+    def begin_episode(self) -> None:
         """Begin an episode in which both players are alive and no one was killed."""
         self.found()
         for _ in range(_MOST_BEGINNINGS):

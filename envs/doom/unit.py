@@ -120,7 +120,7 @@ class DoomUnit:
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
         for row in beating(self._pulse, range(self.rows)):
-            self._begin(row, out)
+            self._begin_episode(row, out)
         self._over_R[:] = False
         write_reset(out)
         self._write_measurements(out)
@@ -134,7 +134,7 @@ class DoomUnit:
         ended_R = np.zeros(self.rows, np.bool_)
         for row in range(self.rows):
             if starts_R[row]:
-                self._begin(row, out)
+                self._begin_episode(row, out)
             else:
                 scripted_R[row], ended_R[row] = self._advance(row, action[row], out)
             self._pulse[ROW] = row
@@ -163,11 +163,11 @@ class DoomUnit:
         """See `base.cpu_clock`: this process and the games."""
         return time.process_time_ns() + self._games.cpu_ns()
 
-    def _begin(self, row: int, out: StepArrays) -> None:
-        values = self._book.begin(row)
+    def _begin_episode(self, row: int, out: StepArrays) -> None:
+        values = self._book.open_episode(row)
         self._reward_factor_R[row] = values.get(OWN_REWARD, 0.0)
         self._coefficients_RE[row] = [values[name] for name in self._senses.events]
-        game = self._games.begin(row)
+        game = self._games.begin_episode(row)
         self._read(row)
         shrink(game.get_state().screen_buffer, out.obs["obs"][row])
 

@@ -93,7 +93,7 @@ class EnvPoolUnit:
         with all_at_once(self._pulse, self.rows):
             obs, info = self._engine.reset()
         self._ended_R[:] = False
-        self._begin(range(self.rows))
+        self._begin_episodes(range(self.rows))
         if self._scoring is not None:
             self._scoring.reset(info["lives"])
         self._write_obs(obs, info, out)
@@ -109,7 +109,7 @@ class EnvPoolUnit:
             action[fire_R] = self._task.fire
         obs, score, over, cut, info = self._engine.step(self._task.decode(action))
         if starts_R.any():
-            self._begin(np.flatnonzero(starts_R).tolist())
+            self._begin_episodes(np.flatnonzero(starts_R).tolist())
         goes_R = played_R = ~starts_R
         if self._scoring is not None:
             played_R = self._scoring.played(goes_R, fire_R)
@@ -137,11 +137,11 @@ class EnvPoolUnit:
         """Release the engine: its thread is joined when the last reference goes."""
         self._engine = None
 
-    def _begin(self, rows: Iterable[int]) -> None:
+    def _begin_episodes(self, rows: Iterable[int]) -> None:
         for row in rows:
-            values = self._book.begin(row)
+            values = self._book.open_episode(row)
             if self._scoring is not None:
-                self._scoring.begin(row, values)
+                self._scoring.begin_episode(row, values)
 
     def _write_obs(self, obs: Any, info: Mapping[str, Any], out: StepArrays) -> None:
         for leaf, bare in self._leaves:

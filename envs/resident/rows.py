@@ -190,7 +190,7 @@ class ResidentUnit:
     def reset(self, out: StepArrays) -> None:
         """See Unit."""
         for row in range(self.rows):
-            self._begin(row)
+            self._begin_episode(row)
         self._env.attach(self._weights)
         obs = self._env.reset()
         self._checks.obs(obs)
@@ -233,10 +233,10 @@ class ResidentUnit:
             )
         for row in np.flatnonzero(terminated | truncated).tolist():
             self._sums[row] = 0
-            self._begin(row)
+            self._begin_episode(row)
         self._ended = ended
 
-    def _begin(self, row: int) -> None:
+    def _begin_episode(self, row: int) -> None:
         version, values = self._shaping(row)
         self._versions[row] = version
         if self.spec.shaping:

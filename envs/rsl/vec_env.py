@@ -51,7 +51,7 @@ class Terms:
         """Take the weights, [P, K]."""
         self._weights_PK = weights_PK
 
-    def begin(self) -> None:
+    def read_weights(self) -> None:
         """Read the weights of this step."""
         for name, config in self._configs.items():
             if config.weight != 1.0:
@@ -128,7 +128,7 @@ class VecEnvRows:
     def step(self, action: Tensor) -> ResidentStep:
         """See `ResidentEnv`."""
         if self._terms is not None:
-            self._terms.begin()
+            self._terms.read_weights()
         obs, reward, dones, extras = self._env.step(action)
         ended, cut = dones.bool(), extras.get("time_outs")
         cut = torch.zeros_like(ended) if cut is None else cut.bool() & ended

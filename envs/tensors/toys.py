@@ -31,11 +31,11 @@ class _Rows(ABC):
         return self._weights.repeat_interleave(self.rows // len(self._weights), 0)
 
     def reset(self) -> Mapping[str, Tensor]:
-        self._state = self._begin()
+        self._state = self._first_states()
         return {"obs": self._see()}
 
     @abstractmethod
-    def _begin(self) -> Tensor:
+    def _first_states(self) -> Tensor:
         """Draw a first state for each row, [R, S]."""
 
     @abstractmethod
@@ -46,7 +46,7 @@ class _Rows(ABC):
         self._steps += 1
         truncated = (self._steps >= self.limit) & ~terminated
         ended, final = terminated | truncated, {"obs": self._see()}
-        self._state = torch.where(ended[:, None], self._begin(), self._state)
+        self._state = torch.where(ended[:, None], self._first_states(), self._state)
         self._steps.masked_fill_(ended, 0)
         return ResidentStep({"obs": self._see()}, reward, terminated, truncated, final, objective)
 
@@ -66,7 +66,7 @@ class Pendulum(_Rows):
         super().__init__(spec, rows, device, seed, limit)
         self._usual = torch.tensor([*spec.shaping.values()], device=self.device)
 
-    def _begin(self) -> Tensor:
+    def _first_states(self) -> Tensor:
         return self._uniform(math.pi, 1.0)
 
     def _see(self) -> Tensor:
@@ -91,7 +91,7 @@ class CartPole(_Rows):
     def __init__(self, spec: EnvSpec, rows: int, device: str, seed: int, limit: int = 500) -> None:
         super().__init__(spec, rows, device, seed, limit)
 
-    def _begin(self) -> Tensor:
+    def _first_states(self) -> Tensor:
         return self._uniform(0.05, 0.05, 0.05, 0.05)
 
     def _see(self) -> Tensor:

@@ -94,7 +94,7 @@ class VectorUnit:
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
         assert self._env is not None, "the unit is closed"
-        self._begin(range(self.rows))
+        self._begin_episodes(range(self.rows))
         with all_at_once(pulse_of(self._shaping), self.rows):
             answer: Any = self._env.reset(seed=self._seed)
         if not isinstance(answer, tuple) or len(answer) != 2:
@@ -113,7 +113,7 @@ class VectorUnit:
         starts_R = self._ended_R
         in_step = self._mode is AutoresetMode.NEXT_STEP
         if in_step and starts_R.any():
-            self._begin(np.flatnonzero(starts_R).tolist())
+            self._begin_episodes(np.flatnonzero(starts_R).tolist())
         answer: Any = self._env.step(self._decode(action))
         if not isinstance(answer, tuple) or len(answer) != 5:
             raise self._breach(
@@ -151,7 +151,7 @@ class VectorUnit:
     ) -> None:
         """Begin the next episode of rows that are over, and deliver the final observation of those done."""
         assert self._env is not None
-        self._begin(np.flatnonzero(over_R).tolist())
+        self._begin_episodes(np.flatnonzero(over_R).tolist())
         if self._mode is AutoresetMode.SAME_STEP:
             for row in np.flatnonzero(done_R).tolist():
                 final = None if "final_obs" not in info else _of_row(info["final_obs"], row)
@@ -173,10 +173,10 @@ class VectorUnit:
                 fresh = read_rows(leaf, info if leaf.in_info else obs, self.rows, self.spec.env_id)
                 out.obs[leaf.name][shown_R] = fresh[shown_R]
 
-    def _begin(self, rows: Iterable[int]) -> None:
+    def _begin_episodes(self, rows: Iterable[int]) -> None:
         """Begin episodes on these rows: open their accounts and pass their shaping on."""
         for row in rows:
-            values = self._book.begin(row)
+            values = self._book.open_episode(row)
             if self._shapers:
                 shaper, index = self._shapers[row]
                 shaper.set_reward_shaping(unflatten(values), index)

@@ -65,7 +65,7 @@ class Recorded:
         """Read the head of a run's journal. Raises ConfigError if `run` is no run, or cannot be decided again."""
         events = journal_events(run)
         head = _head(events)
-        start, config = _begin(run, head)
+        start, config = _first_event(run, head)
         trust.check_given(config, run)
         trust.check(config, AUDIT, run)
         config = _declared(config, trust, run)
@@ -135,7 +135,7 @@ def _head(events: Iterator[Event]) -> list[Event]:
     return head
 
 
-def _begin(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
+def _first_event(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
     """Return the first event, and the config that the run was started with (a resumed run may have another by now).
 
     events: up to the values at the start. Raises ConfigError if it cannot be decided again.

@@ -65,7 +65,7 @@ class Drawing:
         """Return images that have become ready; begin the next drawing if one is due."""
         ready = self._collect()
         if self._requested and self.child is None and time.monotonic() >= self._next:
-            self._begin(priority=LOWEST)
+            self._start_process(priority=LOWEST)
         return ready
 
     def finish(self, patient: Callable[[], bool] = lambda: True) -> dict[str, bytes]:
@@ -82,7 +82,7 @@ class Drawing:
                 self._release()
                 self._requested = True
             if self._requested and self.child is None:
-                self._begin(priority=0)  # nothing trains any more
+                self._start_process(priority=0)  # nothing trains any more
             time.sleep(0.02)
         if self.child is not None:
             self.child.end(0.0)
@@ -91,7 +91,7 @@ class Drawing:
                 self._warn(f"the last figures for TensorBoard were not drawn within {PATIENCE_SECONDS:.0f} s")
         return ready
 
-    def _begin(self, priority: int) -> None:
+    def _start_process(self, priority: int) -> None:
         self._requested = False
         self._began = time.monotonic()
         try:

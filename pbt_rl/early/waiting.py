@@ -53,7 +53,7 @@ class Waiting(Child[SendT, ReceiveT]):
     def __init__(self, module: str) -> None:
         super().__init__(module, module, Later(), ())
 
-    def begin(self, label: str, setup: object, fds: Sequence[int], log: Path | None) -> None:
+    def set_up(self, label: str, setup: object, fds: Sequence[int], log: Path | None) -> None:
         """Tell it what a `Child` is told at its start. The setup has descriptors in fields `..._fd` and `..._fds`."""
         self.label, self._log = label, log
         with contextlib.suppress(OSError):  # it has ended already: the sentinel shows it

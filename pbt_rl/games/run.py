@@ -139,7 +139,7 @@ class Evaluations(NoGames):
             self._taken_frames = frames
         return is_due
 
-    def begin(self, checkpoint: Checkpoint, member: int | None, all_frames: int) -> None:
+    def begin_games(self, checkpoint: Checkpoint, member: int | None, all_frames: int) -> None:
         """Let a member of a checkpoint play; nobody if no member has an objective yet.
 
         all_frames: of the whole population at the checkpoint.

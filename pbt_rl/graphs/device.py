@@ -62,7 +62,7 @@ class CudaAcceleration(Acceleration):
             print(f"{error}: the learner begins again without it")
             begin_again(replace(setup, without=(*setup.without, error.packing)), connection.fileno())
 
-    def begin(self, device: torch.device, memories: Iterable[mmap]) -> None:
+    def prepare(self, device: torch.device, memories: Iterable[mmap]) -> None:
         """See `Acceleration`."""
         self._device = device
         self._locks = PageLocks(memories, device)
@@ -86,7 +86,7 @@ class CudaAcceleration(Acceleration):
         Another thread's first calls would break a recording. Afterwards nothing is recorded any more, so how much
         memory there is to be, and what is refused, is known before an actor runs.
         """
-        trainer.pack.streams.begin()
+        trainer.pack.streams.wait_for_work()
         if isinstance(sampler, RecordsTurns) and sampler.replays is not None:
             sampler.record_turns()
             self._replays = {"turns": sampler.replays, **self._replays}

@@ -63,7 +63,7 @@ class Replays:
         self.runs += 1
         self.replayed += replayed
 
-    def begin(self) -> None:
+    def restart(self) -> None:
         """Count from 0."""
         self.runs = self.replayed = 0
 

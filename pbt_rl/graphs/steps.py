@@ -80,7 +80,7 @@ class RecordedSteps:
         self._sizes: list[int] = []
         self._recordings: dict[int, Recording] = {}
 
-    def begin(self, samples: Samples, orders: Orders) -> None:
+    def load_batch(self, samples: Samples, orders: Orders) -> None:
         """See `Steps`."""
         device = self._staging.take(samples).valid.device
         columns = samples.valid.shape[2]
@@ -132,16 +132,16 @@ def record_steps(trainer: Trainer, rollouts: list[AnyRollout], replays: Replays)
     with trainer.pack.streams.learning():
         for rollout in rollouts:
             _clear(rollout)
-        current.begin(np.zeros_like(before))
+        current.begin_batch(np.zeros_like(before))
         batch = trainer.batch_of(rollouts, np.zeros((len(before), len(rollouts)), np.bool_))
         if trainer.replay is not None:
             batch = replace(batch, replayed=trainer.replay.draw(batch, trainer.generator))
         trainer.updater.rehearse(batch, trainer.generator, RUNS)
-        current.begin(before)
+        current.begin_batch(before)
         for rollout in rollouts:
             _poison(rollout)
     trainer.generator.set_state(chance)
-    replays.begin()
+    replays.restart()
 
 
 def _clear(rollout: AnyRollout) -> None:

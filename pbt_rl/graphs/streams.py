@@ -56,7 +56,7 @@ class CudaStreams(Streams):
         event.record(torch.cuda.current_stream(self._device))
         event.synchronize()
 
-    def begin(self) -> None:
+    def wait_for_work(self) -> None:
         """See `Streams`."""
         torch.cuda.synchronize(self._device)
 

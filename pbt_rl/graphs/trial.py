@@ -63,7 +63,7 @@ def fastest_packing(
             continue
         streams = streams_of(torch.device(plan.device), threads=config.mode == "async")
         pack = build_pack(config, spec, plan, values, config.seed, packing=packing, net=net, streams=streams)
-        pack.streams.begin()
+        pack.streams.wait_for_work()
         try:
             with pack.streams.learning():
                 taken[packing] = _seconds_of_batch(pack, config, spec, plan)

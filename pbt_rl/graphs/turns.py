@@ -143,7 +143,7 @@ class RecordedTurns:
                 )  # what is uploaded next is the same
         self._pack.idle[:] = idle
         self._generator.set_state(chance)
-        self.replays.begin()
+        self.replays.restart()
 
     def _turn(self, places: Sequence[Place], units: int) -> _Bucket:
         if units not in self._buckets:

@@ -40,7 +40,7 @@ class Acceleration:
         """
         return None, ""
 
-    def begin(self, device: torch.device, memories: Iterable[mmap]) -> None:
+    def prepare(self, device: torch.device, memories: Iterable[mmap]) -> None:
         """Prepare the memory of mailboxes for copies to a device."""
 
     def sampler(self, plain: type[Sampler], *, on_policy: bool) -> type[Sampler]:

@@ -74,7 +74,7 @@ class Stopwatch:
         if device.type == "cuda":
             self._began, self._ended = (torch.cuda.Event(enable_timing=True, blocking=True) for _ in range(2))
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Note the first point."""
         if self._began is not None:
             self._began.record()

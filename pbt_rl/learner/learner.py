@@ -93,7 +93,7 @@ class Learner:
             (Mailbox(spec, plan.rows, fd), wake)
             for fd, wake in zip(setup.mailbox_fds, setup.wake_fds, strict=True)
         ]
-        self.acceleration.begin(self.pack.device, [box.memory for box, _ in boxes])
+        self.acceleration.prepare(self.pack.device, [box.memory for box, _ in boxes])
         settings = update_settings(config, spec)
         table = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
         generations = {load.member: load.generation for load in loads if load.member is not None}
@@ -107,7 +107,7 @@ class Learner:
             config.seed,
             spec.frame_skip,
         )
-        members.begin(loads)
+        members.place_first(loads)
         self.trainer = Trainer(
             self.pack,
             self.shared,
@@ -136,7 +136,7 @@ class Learner:
         self._limits: dict[int, int] = {}
         """Index of a member -> steps with which it waits for a decision: that is reported at once."""
         self.stopped = self.paused = False
-        self.pack.streams.begin()
+        self.pack.streams.wait_for_work()
         self._heartbeat.beat_main()
         self._send(LearnerReady("; ".join(filter(None, about))))
 

@@ -44,7 +44,7 @@ class PackMembers:
         self.fresh_steps = np.zeros(len(shared.members) + 1, np.int64)
         """Steps of each member (by index) when its weights were last drawn."""
 
-    def begin(self, loads: Iterable[Load]) -> None:
+    def place_first(self, loads: Iterable[Load]) -> None:
         """Begin with these members, which hold the slots already and have not acted yet."""
         for load in loads:
             assert load.member is not None

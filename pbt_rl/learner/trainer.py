@@ -132,10 +132,10 @@ class Trainer:
         shared, updater = self._shared, self.updater
         rollouts = [shared.full.popleft() for _ in range(self.units_per_batch)]
         began = time.thread_time()
-        self._stopwatch.begin()
+        self._stopwatch.start()
         with updater.changing:
             usable_PK = self._usable(rollouts)
-            updater.current.begin(np.any(usable_PK, axis=1))
+            updater.current.begin_batch(np.any(usable_PK, axis=1))
             weights_epoch = shared.pack.weights_epoch.copy()
         for rollout in rollouts:
             self.pack.streams.after(rollout.ready)

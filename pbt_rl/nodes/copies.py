@@ -82,13 +82,15 @@ class CopyingCheckpoints(Checkpointing):
     def _in_progress(self) -> bool:
         return self._copies is not None or super()._in_progress
 
-    def begin(self, fleet: Fleet, packs: Collection[int], make_state: Callable[[], dict[str, Any]]) -> None:
+    def begin_checkpoint(
+        self, fleet: Fleet, packs: Collection[int], make_state: Callable[[], dict[str, Any]]
+    ) -> None:
         """Begin to save the run, or to copy its members if no checkpoint is due."""
         on_disk, self._copy_asked = super().due, False
         if self._copy_seconds:
             self._next_copies = time.monotonic() + self._period
         if on_disk:
-            super().begin(fleet, packs, make_state)
+            super().begin_checkpoint(fleet, packs, make_state)
             return
         self.begun += 1
         wanted = self._dispatch.begin_checkpoint(packs, to_disk=False)

@@ -112,7 +112,7 @@ class NodeFleet:
         )
         if free:
             place = free[0]
-            station.begin(self._engine, place, self._setup(station))
+            station.start_host(self._engine, place, self._setup(station))
             self._notices.append(Notice(f"learner {station.number} starts on {self._nodes[place.node].name}"))
 
     def _setup(self, station: Station) -> HostSetup:

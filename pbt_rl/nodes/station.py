@@ -72,7 +72,7 @@ class Station:
         """CPU-seconds of its environments, of all incarnations."""
         return self._seconds_before + self._seconds
 
-    def begin(self, engine: Engine, place: Place, setup: HostSetup) -> None:
+    def start_host(self, engine: Engine, place: Place, setup: HostSetup) -> None:
         """Start a host in a place."""
         assert self.host is None, f"pack {self.number} has a host"
         self.place, self.host = place, engine.start(place)

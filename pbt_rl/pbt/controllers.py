@@ -144,10 +144,10 @@ class PbtController:
     def __post_init__(self) -> None:
         self._rng = Random(self.seed)
         made = offered("pbt_rl.pbt", "REPAIRS")
-        self._broken = made[0](self._begin) if made else None
+        self._broken = made[0](self._first_values) if made else None
         save_state(self)  # raises now, and not when a run is to be saved
 
-    def _begin(self, rng: Random) -> Values:
+    def _first_values(self, rng: Random) -> Values:
         return self.explore.initial(defaults(self.table), rng)
 
     def initial(self, num_members: int) -> list[Values]:

@@ -70,7 +70,7 @@ class Dispatch:
     replacements: int = field(default=0, init=False)
     mutations: int = field(default=0, init=False)
     store: Store = field(init=False, metadata=SHARED)
-    """Known from `begin` on."""
+    """Known from `open_store` on."""
     _origins: Origins = field(init=False, metadata=SHARED)
     _kept: dict[StateKey, Key] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     """The remembered states in the store."""
@@ -102,7 +102,7 @@ class Dispatch:
 
     # -- the start of a run -------------------------------------------------------------------------------------
 
-    def begin(self, store: Store, sources: Iterable[tuple[int, Read]]) -> None:
+    def open_store(self, store: Store, sources: Iterable[tuple[int, Read]]) -> None:
         """Begin with a store. sources: (member, what reads its state or a remembered one); others are drawn.
 
         Raises as reading does.

@@ -58,7 +58,7 @@ class EqualShares:
         self._needed = min(self._needed, self.rounds)
         self._over = self._over or self._counted >= self._needed
 
-    def begin(self, frames: int, episodes: int | None = None) -> None:
+    def restart(self, frames: int, episodes: int | None = None) -> None:
         """Forget everything: a generation begins, or an evaluation, with this many frames of the member.
 
         episodes: at least so many count in equal shares; None: a whole window.
@@ -172,7 +172,7 @@ class Member(MemberRecord):
         """Take over a change. `broken` is about a generation: any new one begins unbroken, until its first report."""
         super().apply(change)
         if change.values is not None or change.evaluates:
-            self.shares.begin(self.frames, change.evaluates * (len(self.tasks) or 1) or None)
+            self.shares.restart(self.frames, change.evaluates * (len(self.tasks) or 1) or None)
         if change.values is not None:
             self.recent.clear()
             self.ended.clear()

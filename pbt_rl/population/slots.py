@@ -46,9 +46,9 @@ class Slots:
 
     def __post_init__(self) -> None:
         self.pack_of = {member: number for number, pack in enumerate(self.packs) for member in pack.members}
-        self.begin()
+        self.choose_holders()
 
-    def begin(self) -> None:
+    def choose_holders(self) -> None:
         """Choose the holders from the members as they are."""
 
     @property

@@ -71,7 +71,7 @@ class BoundedLog:
         self._retry_at = 0.0
         self.tail = b""
 
-    def begin(self, path: str, label: str) -> None:
+    def write_to(self, path: str, label: str) -> None:
         """Write to a file from now on, and to it the end of what was taken before."""
         self._path, self._label = path, label
         self._append(self.tail)
@@ -157,7 +157,7 @@ class Keeper:
             said = b""
         if said:
             label, _, path = os.fsdecode(said).partition("\n")
-            self._log.begin(path, f"{label}, process {self._child}")
+            self._log.write_to(path, f"{label}, process {self._child}")
         return bool(said)
 
     def _read(self) -> int:

@@ -72,7 +72,7 @@ class WriteFailed:
 class UnfinishedCheckpoint:
     """Files of one checkpoint in the order in which they come. Every method but `discard` raises OSError.
 
-    Use: `begin`, then `pack` and `write` for each member, then `finish`; or `discard` at any time.
+    Use: `make_folder`, then `pack` and `write` for each member, then `finish`; or `discard` at any time.
     """
 
     def __init__(self, folder: Path, frames: int, names: NetNames, kept: bool) -> None:
@@ -82,7 +82,7 @@ class UnfinishedCheckpoint:
         self._members: list[SavedMember] = []
         self._remembered: list[SavedMember] = []
 
-    def begin(self, state: bytes) -> None:
+    def make_folder(self, state: bytes) -> None:
         """Make the folder and write the state, JSON."""
         _make_folder(self._folder)
         _remove_partial(self._folder)
@@ -229,7 +229,7 @@ class CheckpointWriter:
         """Whether a checkpoint was begun whose end `poll` has not returned."""
         return self._busy
 
-    def begin(self, frames: int, state: Mapping[str, Any], expected: int, kept: bool) -> None:
+    def begin_checkpoint(self, frames: int, state: Mapping[str, Any], expected: int, kept: bool) -> None:
         """Begin a checkpoint of `expected` snapshots, remembered ones included.
 
         state: turned into JSON here, so it may change afterwards. Raises TypeError for what JSON cannot represent.
@@ -300,7 +300,7 @@ class CheckpointWriter:
         """Write a checkpoint, as its members come."""
         began = time.monotonic()
         files = UnfinishedCheckpoint(self._folder, begun.frames, self._names, begun.kept)
-        failure = _failure(files.begin, begun.state)
+        failure = _failure(files.make_folder, begun.state)
         for _ in range(begun.expected):
             job = self._jobs.get()
             if not isinstance(job, _Added):

@@ -2,7 +2,7 @@
 
 checkpoints/at_FRAMES/             FRAMES: the population's clock; the second one at the same frames is at_FRAMES_2
   manifest.json                    written last, so a folder where it reads well was finished
-  state.json                       everything but the members: what `CheckpointWriter.begin` was given
+  state.json                       everything but the members: what `CheckpointWriter.begin_checkpoint` was given
   policy_00.safetensors            each member, its arrays as named tensors
   remembered_00_3.safetensors      a state that is remembered: member 0 of generation 3
 checkpoints/at_FRAMES.partial/     being written or deleted; what a killed run leaves goes at its next checkpoint

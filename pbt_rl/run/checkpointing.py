@@ -164,7 +164,9 @@ class Checkpointing:
 
     # -- how ------------------------------------------------------------------------------------------------
 
-    def begin(self, fleet: Fleet, packs: Collection[int], make_state: Callable[[], dict[str, Any]]) -> None:
+    def begin_checkpoint(
+        self, fleet: Fleet, packs: Collection[int], make_state: Callable[[], dict[str, Any]]
+    ) -> None:
         """Begin to save the run.
 
         packs: those that have a learner. make_state: returns all that a checkpoint holds besides the learners', as JSON
@@ -217,7 +219,7 @@ class Checkpointing:
             )
         learners = [current.learners.get(pack, {}) for pack in range(self._packs)]
         state = current.state | {"learners": learners}
-        self._writer.begin(current.frames, state, len(current.wanted), current.kept)
+        self._writer.begin_checkpoint(current.frames, state, len(current.wanted), current.kept)
         for key, header in current.wanted:
             if header is not None:
                 self._add(current, -1, key, header)
@@ -295,7 +297,7 @@ class Checkpointing:
         self._recorder.checkpoint(result)
         self._failed, self.failure = False, ""
         if current.evaluates:
-            self.games.begin(self.newest, current.state["best_member"], current.all_frames)
+            self.games.begin_games(self.newest, current.state["best_member"], current.all_frames)
 
     def _note_failure(self, result: WriteFailed) -> None:
         self.failure = result.reason

@@ -132,7 +132,7 @@ class Comparisons:
             self._record_matchup(pack, 1, row_UES)
         return matchups
 
-    def begin(self, fleet: Fleet) -> None:
+    def send_to(self, fleet: Fleet) -> None:
         """Send decisions to this fleet from now on."""
         self._fleet = fleet
 

@@ -195,13 +195,13 @@ class ProcessFleet(LocalFleet):
             raise
 
     def _start_learner(self, pack: int) -> LearnerChild:
-        self.memory.heartbeats[pack].begin()
+        self.memory.heartbeats[pack].note_start()
         setup = self.memory.learners[pack]
         label = f"learner {pack} ({setup.plan.device})"
         log = self._log(f"learner_{pack}")
         spare, self._spare = self._spare, None
         if spare is not None and spare.exit_code() is None:
-            spare.begin(label, setup, setup.fds, log)
+            spare.set_up(label, setup, setup.fds, log)
             begun: LearnerChild = spare
             return begun
         return Child(LEARNER, label, setup, setup.fds, log)

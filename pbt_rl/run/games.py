@@ -26,7 +26,7 @@ class NoGames:
         """Return whether games are due; then the next ones are due later."""
         return self.due(frames)
 
-    def begin(self, checkpoint: Checkpoint, member: int | None, all_frames: int) -> None:
+    def begin_games(self, checkpoint: Checkpoint, member: int | None, all_frames: int) -> None:
         """Let a member of a checkpoint play. all_frames: of the whole population at the checkpoint."""
 
     def step(self) -> None:

@@ -59,7 +59,7 @@ class LostLearners:
         self._trained: set[int] = set()
         """Packs whose learner has learned."""
 
-    def begin(self, start: Start, *, continued: bool) -> None:
+    def note_start(self, start: Start, *, continued: bool) -> None:
         """Note where the processes of the run begin. continued: from a checkpoint."""
         self._start, self._continued = start, continued
 

@@ -11,7 +11,7 @@ from pbt_rl.extras import offered
 
 LEARNER = "pbt_rl.learner.learner"
 SpareLearner = Any
-"""A `Child` that waits. `begin(label, setup, fds, log)`: what a child is told at its start; `discard()`: end it."""
+"""A `Child` that waits. `set_up(label, setup, fds, log)`: what a child is told at its start; `discard()`: end it."""
 
 
 def spare_learner() -> SpareLearner | None:

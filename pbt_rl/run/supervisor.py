@@ -174,10 +174,10 @@ class Supervisor:
             self._comparisons.note_first_slots()
             start, pool = self._start()
             end_pool.callback(pool.close)
-            self._lost.begin(start, continued=self._continued is not None)
+            self._lost.note_start(start, continued=self._continued is not None)
             matchups = self._comparisons.first_matchups()
             fleet = self._starts_fleet(self._resolved, start, matchups, pool)
-            self._comparisons.begin(fleet)
+            self._comparisons.send_to(fleet)
             ended = self._loop(fleet)
             unsaved = self._save_at_end(fleet)
             if unsaved and self._end.signal is None:
@@ -246,7 +246,7 @@ class Supervisor:
         elif self._first is not None:
             sources = self._first.sources(values, names)
         dispatch, plan = self._comparisons.dispatch, self._resolved.plan
-        dispatch.begin(store, sources)
+        dispatch.open_store(store, sources)
         slots = [dispatch.first_loads(pack) for pack in range(len(plan.packs))]
         if self._continued is None:
             return Start(slots, values[0]), pool
@@ -278,7 +278,7 @@ class Supervisor:
         return self._all_serve
 
     def _begin_checkpoint(self, fleet: Fleet) -> None:
-        self._checkpoints.begin(fleet, self._ready, partial(self._state, fleet))
+        self._checkpoints.begin_checkpoint(fleet, self._ready, partial(self._state, fleet))
 
     # -- events -----------------------------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ class Rounds:
         means."""
         self._entries = torch.arange(APART, device=device)[:, None, None]
 
-    def begin(self, slot: int) -> None:
+    def open_rounds(self, slot: int) -> None:
         """Open new rounds in a slot: what runs there counts no more."""
         self._stage[slot] = self._fresh[slot]  # PLAYS or WAITS
         self._done[slot] = 0

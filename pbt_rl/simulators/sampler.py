@@ -154,7 +154,7 @@ class ResidentSampler:
 
     def _reopen(self, slot: int) -> None:
         if self._turns.rounds is not None:
-            self._turns.rounds.begin(slot)
+            self._turns.rounds.open_rounds(slot)
 
     def serve(self) -> bool:
         """Fill a rollout, unless no member holds a slot; return whether it was filled."""
@@ -187,7 +187,7 @@ class ResidentSampler:
             first[:, 0] = True
         else:
             first[:, 0] = first[:, -1]
-        turns.begin()
+        turns.begin_rollout()
         for _ in range(self._steps):
             self._beat()
             step = self._step(turns.act(self._obs))

@@ -56,7 +56,7 @@ class Turns:
         self._action: Tensor | None = None
         self._acting, self._taking = Recording(self._act, (generator,)), Recording(self._take)
 
-    def begin(self) -> None:
+    def begin_rollout(self) -> None:
         """Begin a rollout."""
         self._rollout.fields["state"].copy_(self.state)
         self._t = 0

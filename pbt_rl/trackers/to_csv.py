@@ -30,14 +30,14 @@ class Table:
         self._columns: list[str] = []
         self._file: AppendFile | None = None
         rows = [] if path.is_symlink() or not path.exists() else self._read()
-        self._begin([row for row in rows if _time(row) <= until_seconds])
+        self._write_anew([row for row in rows if _time(row) <= until_seconds])
 
     def add(self, rows: Sequence[Row]) -> None:
         """Append rows. Raises OSError; then none of them is in the file."""
         assert self._file is not None
         names = dict.fromkeys(name for row in rows for name in row)
         if not names.keys() <= set(self._columns):
-            self._begin([*self._read(), *rows])
+            self._write_anew([*self._read(), *rows])
         else:
             self._file.append(self._text(rows))
 
@@ -50,7 +50,7 @@ class Table:
         with self._path.open(newline="", encoding="utf-8") as file:
             return list(csv.DictReader(file))
 
-    def _begin(self, rows: Sequence[Row]) -> None:
+    def _write_anew(self, rows: Sequence[Row]) -> None:
         """Write the file anew, with all columns that the rows have."""
         columns = list(dict.fromkeys([*self._columns, *(name for row in rows for name in row)]))
         draft = self._path.with_suffix(".draft")

@@ -35,7 +35,7 @@ class MlflowTracker:
         self._run, self._id = run, run_id(run)
         self._client: Any = MlflowClient()
         self._experiment = self._experiment_id(os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT))
-        self._population = self._begin("population", _flat(run.config), {})
+        self._population = self._begin_run("population", _flat(run.config), {})
         self._members: list[str] = []
 
     def show(self, view: RunView) -> None:
@@ -44,7 +44,7 @@ class MlflowTracker:
             parent = {"mlflow.parentRunId": self._population}
             for m in view.members:
                 start = {value_tag(name): value for name, value in m.initial.items()}
-                self._members.append(self._begin(f"policy_{m.member:02d}", start, parent))
+                self._members.append(self._begin_run(f"policy_{m.member:02d}", start, parent))
         self._log(self._population, tracked_scalars(view), view.frames)
         for member, shown in zip(view.members, self._members, strict=True):
             self._log(shown, member_scalars(member), member.frames)
@@ -61,7 +61,7 @@ class MlflowTracker:
         known: str = self._client.create_experiment(name) if found is None else found.experiment_id
         return known
 
-    def _begin(self, part: str, parameters: Mapping[str, object], tags: Mapping[str, str]) -> str:
+    def _begin_run(self, part: str, parameters: Mapping[str, object], tags: Mapping[str, str]) -> str:
         mine = f"{self._id}-{part}"
         before = self._client.search_runs([self._experiment], f"tags.`{ID_TAG}` = '{mine}'", max_results=1)
         if before:

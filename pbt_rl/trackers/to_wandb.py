@@ -31,8 +31,8 @@ class WandbTracker:
     def show(self, view: RunView) -> None:
         """Log the population and every member."""
         if self._population is None:
-            self._population = self._begin("population", dict(self._run.config))
-            self._members = [self._begin(f"policy_{m.member:02d}", _start(m)) for m in view.members]
+            self._population = self._begin_run("population", dict(self._run.config))
+            self._members = [self._begin_run(f"policy_{m.member:02d}", _start(m)) for m in view.members]
         self._population.log({FRAMES: view.frames, "seconds": view.seconds, **tracked_scalars(view)})
         for member, shown in zip(view.members, self._members, strict=True):
             shown.log({FRAMES: member.frames, "seconds": view.seconds, **member_scalars(member)})
@@ -44,7 +44,7 @@ class WandbTracker:
                 shown.summary["ended"] = ended
                 shown.finish(exit_code=1 if ended == "failed" else 0)
 
-    def _begin(self, part: str, config: dict[str, Any]) -> Any:
+    def _begin_run(self, part: str, config: dict[str, Any]) -> Any:
         begun = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             group=self._run.name,

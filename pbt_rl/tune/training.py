@@ -81,7 +81,7 @@ class Training:
 
     def run(self) -> Result:
         """Train to the end."""
-        self._begin()
+        self._begin_run()
         self._observe()
         return self._go_on()
 
@@ -235,12 +235,12 @@ class Training:
 
     # -- the record -----------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _begin_run(self) -> None:
         if self._journal is not None:
             self._journal.initial([m.values for m in self._members])
         for slot, holder in enumerate(self._slots.holders):
             self._write("slot", pack=0, slot=slot, leaves=None, enters=holder)
-        self._lineage.begin([dict(m.values) for m in self._members])
+        self._lineage.add_first_members([dict(m.values) for m in self._members])
         self._carry_out([Make(m.id, m.id) for m in self._members])
         if self._given:
             saved = self._carry_out([Save(m.id) for m in self._members])

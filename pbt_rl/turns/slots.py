@@ -134,7 +134,7 @@ class TurnSlots(Slots):
     _idle_reports: list[int] = field(default_factory=list, init=False, metadata=TRANSIENT)
     """Reports of each pack's learner since a member could train."""
 
-    def begin(self) -> None:
+    def choose_holders(self) -> None:
         """See Slots."""
         self._assigners = tuple(map(self._assigner, range(len(self.packs))))
         self._idle_reports = [0] * len(self.packs)

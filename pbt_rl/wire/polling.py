@@ -84,7 +84,7 @@ class Heartbeat:
     def __init__(self, fd: int) -> None:
         self._cells: NDArray[np.int64] = np.ndarray((3,), np.int64, buffer=mmap.mmap(fd, self.SIZE))
 
-    def begin(self) -> None:
+    def note_start(self) -> None:
         """Supervisor: a learner starts, which has given no sign yet."""
         self._cells[:] = (time.monotonic_ns(), 0, 0)
 

@@ -44,7 +44,7 @@ def test_a_child_that_waits_is_told_late_what_it_is(tmp_path, monkeypatch):
     log = tmp_path / "logs" / "late.log"
     try:
         setup = importlib.import_module("late_child_of_the_test").Setup(tuple(w for _, w in pipes))
-        waiting.begin("the late one", setup, setup.fds, log)
+        waiting.set_up("the late one", setup, setup.fds, log)
         assert received(waiting, 1) == [[False] * len(pipes)]
         assert [os.read(r, 10) for r, _ in pipes] == [b"%d" % i for i in range(len(pipes))]
         os.kill(waiting.pid, STACKS_SIGNAL)

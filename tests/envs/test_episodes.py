@@ -19,7 +19,7 @@ def written(book, objective_R=None):
 def test_sums_are_of_the_running_episode_only():
     versions = iter([(3, {"a": 1.0}), (4, {"a": 1.0}), (9, {"a": 2.0})])
     book = EpisodeBook(2, lambda _row: next(versions))
-    assert [book.begin(0), book.begin(1)] == [{"a": 1.0}, {"a": 1.0}]
+    assert [book.open_episode(0), book.open_episode(1)] == [{"a": 1.0}, {"a": 1.0}]
     for _ in range(3):
         book.add(np.array([1.0, 2.0]), np.array([0.5, 0.25], np.float32), np.array([True, False]))
     assert written(book) == {
@@ -29,7 +29,7 @@ def test_sums_are_of_the_running_episode_only():
         "length": [3, 0],
         "shaping_version": [3, 4],
     }
-    assert book.begin(1) == {"a": 2.0}
+    assert book.open_episode(1) == {"a": 2.0}
     assert written(book) == {
         "objective": [3, 0],
         "raw_return": [3, 0],

@@ -77,9 +77,9 @@ def test_environments_of_several_agents_give_a_sign_after_each():
             super().__init__([])
             source.look()
 
-        def begin(self, seed):
+        def reset(self, seed):
             source.look()
-            return super().begin(seed)
+            return super().reset(seed)
 
         def advance(self, action):
             source.look()

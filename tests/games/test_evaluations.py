@@ -160,7 +160,7 @@ def test_a_process_that_dies_costs_a_point_of_the_curve_and_no_more(run):
     one, seen = made()
     checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
     for _ in range(2):
-        one.begin(checkpoint, 1, 1000)
+        one.begin_games(checkpoint, 1, 1000)
         assert not one.due(10**6), "one at a time"
         os.kill(one._playing.child.pid, signal.SIGKILL)
         wait(one)
@@ -175,7 +175,7 @@ def test_nobody_plays_without_an_objective_or_weights(run):
     one, _ = made()
     checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
     for nobody in (None, 5):
-        one.begin(checkpoint, nobody, 1000)
+        one.begin_games(checkpoint, nobody, 1000)
         assert one._playing is None
 
 
@@ -183,7 +183,7 @@ def test_nobody_plays_without_an_objective_or_weights(run):
 def test_the_end_of_a_run_waits_only_while_it_may(run):
     one, seen = made()
     checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
-    one.begin(checkpoint, 0, 1000)
+    one.begin_games(checkpoint, 0, 1000)
     process = one._playing.child.pid
     one.finish(lambda: False)
     assert f"at {checkpoint.frames:,} frames had not ended with the run" in seen.notes[0]

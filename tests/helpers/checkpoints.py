@@ -22,7 +22,7 @@ def ended(writer):
 
 def write_one(writer, frames, members=2, remembered=(), kept=False, state=STATE):
     """Write a checkpoint of members 0.. of generation 1; remembered: (member, generation)."""
-    writer.begin(frames, state, members + len(remembered), kept)
+    writer.begin_checkpoint(frames, state, members + len(remembered), kept)
     for member in range(members):
         writer.add(snapshot(member, 1, frames), lambda: None)
     for member, generation in remembered:

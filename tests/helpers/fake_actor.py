@@ -186,7 +186,7 @@ class Stand:
         members = PackMembers(bench.pack, bench.shared, self.shaping, self.pool, 0)
         values = VALUES | {"shaping.bait": 0.5}
         held = bench.members[:policies]
-        members.begin(Load(slot, m, 0, values, drawn=(m, 0)) for slot, m in enumerate(held))
+        members.place_first(Load(slot, m, 0, values, drawn=(m, 0)) for slot, m in enumerate(held))
         defaults = {
             "algorithm": load("appo"),
             "epochs": 1,

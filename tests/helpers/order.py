@@ -124,7 +124,7 @@ class PretendStreams(Streams):
     def after(self, mark) -> None:
         self._order.after(mark)
 
-    def begin(self) -> None:
+    def wait_for_work(self) -> None:
         self._order.wait_for_all()
 
 

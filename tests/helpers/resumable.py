@@ -246,13 +246,13 @@ class Run:
         self.initial = [dict(m.initial) for m in self.population.members]
         self.comparisons.note_first_slots()
         dispatch = self.comparisons.dispatch
-        dispatch.begin(Store(pool, FakeDraws()), self._sources())
+        dispatch.open_store(Store(pool, FakeDraws()), self._sources())
         for pack, learner in enumerate(self.fleet.learners):
             loads = [load for load in dispatch.first_loads(pack) if load is not None]
             learner.holders = {load.slot: load for load in loads}
             dispatch.started(pack)
         self.matchups = [rows.tolist() for rows in self.comparisons.first_matchups()]
-        self.comparisons.begin(self.fleet)
+        self.comparisons.send_to(self.fleet)
         if state is None:
             self.comparisons.observe()
             self._answer()

@@ -25,7 +25,7 @@ def write_run(folder, config):
 def save(run, pack, members, best=None, frames=1000, **state):
     """Write one checkpoint. members: id -> slot of the pack. Return its folder."""
     writer = CheckpointWriter(RunFolder(run).checkpoints, net_names(pack), KEEP, warn=print)
-    writer.begin(frames, {"best_member": best, **state}, len(members), kept=False)
+    writer.begin_checkpoint(frames, {"best_member": best, **state}, len(members), kept=False)
     for member, slot in members.items():
         arrays = {name: tensor.numpy() for name, tensor in pack.export_member(slot).items()}
         header = SnapshotHeader(member, 0, {"gamma": 0.5}, frames, 200, 10, 0)

@@ -40,7 +40,7 @@ def test_a_pack_goes_on_from_saved_states_in_other_slots(stand):
             again.pool.write(slot, stand.pool.read(entries[member]), counts)
             values = VALUES | {"shaping.bait": 0.5}
             loads.append(Load(slot, member, 2 if member == 9 else 0, values, slot, counts=counts))
-        again.trainer.members.begin(loads)
+        again.trainer.members.place_first(loads)
         for member in (4, 9):
             assert all(
                 np.array_equal(again.arrays(member)[name], kept[member][name]) for name in kept[member]

@@ -274,8 +274,8 @@ def test_the_end_of_a_batch_is_waited_for_by_a_sleep_before_anything_is_fetched(
     did = []
 
     class Stopwatch:
-        def begin(self):
-            did.append("begin")
+        def start(self):
+            did.append("start")
 
         def end(self):
             did.append("end")
@@ -290,7 +290,7 @@ def test_the_end_of_a_batch_is_waited_for_by_a_sleep_before_anything_is_fetched(
     )
     monkeypatch.setattr(stand.trainer, "_stopwatch", Stopwatch())
     stand.learn()
-    assert did == ["begin", "end", "sleep", "fetch"]
+    assert did == ["start", "end", "sleep", "fetch"]
     assert stand.trainer._shared.learning.gpu_seconds == 0.25
 
 

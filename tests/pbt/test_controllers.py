@@ -350,7 +350,7 @@ def test_the_surviving_root_ancestors_never_grow_and_greed_ends_with_one(exploit
     roots = []
     for seen, decisions in simulate(controller, 150, num_members=8):
         if not roots:
-            lineage.begin([m.values for m in seen.members])
+            lineage.add_first_members([m.values for m in seen.members])
         lineage.apply(seen.frames, changes(decisions, lineage.generations))
         roots.append(len(lineage.surviving_roots()))
     assert roots == sorted(roots, reverse=True)

@@ -52,7 +52,7 @@ class Desk:
         self.slots.serving.update(range(packs))
         self.pool = FakePool()
         self.store = Store(self.pool, FakeDraws())
-        self.dispatch.begin(self.store, [])
+        self.dispatch.open_store(self.store, [])
         self.holds: dict[tuple[int, int], tuple[int, float]] = {}
         """(pack, slot) -> (member, its weights)."""
         self.unanswered: list = []

@@ -27,25 +27,25 @@ def test_nothing_counts_before_every_environment_has_ended_an_episode():
     assert objectives(shares.end_episode(1, judged(8.0))) == [8.0], (
         "the window was filled evenly: the newest count"
     )
-    shares.begin(0)
+    shares.restart(0)
     assert shares.end_episode(1, judged(9.0)) == []
 
 
 def test_an_evaluation_takes_as_many_rounds_as_it_has_to_and_no_more():
     shares = EqualShares(2, 5, 10**9)
-    shares.begin(0, 3)
+    shares.restart(0, 3)
     for round_ in (1.0, 2.0):
         assert shares.end_episode(0, judged(round_)) == []
         assert objectives(shares.end_episode(1, judged(-round_))) == [round_, -round_]
     assert objectives(shares.end_episode(0, judged(3.0))) == [3.0], "two rounds are three episodes or more"
-    shares.begin(0)
+    shares.restart(0)
     shares.end_episode(0, judged(1.0)), shares.end_episode(1, judged(1.0))
     assert shares.end_episode(0, judged(9.0)) == [], "else a whole window is shared evenly"
 
 
 def test_nobody_waits_for_an_episode_that_never_ends():
     shares = EqualShares(3, 2, 1000)
-    shares.begin(500)
+    shares.restart(500)
     for e, x in ((2, 1.0), (0, 2.0), (2, 3.0)):
         assert shares.end_episode(e, judged(x)) == []
     assert shares.note_frames(1499) == []

@@ -54,7 +54,7 @@ def test_memory_may_be_reused_when_done_is_called(writer, tmp_path):
         for name, array in snapshot(next(members, 9), 1, 100).arrays.items():
             np.copyto(arrays[name], array)
 
-    writer.begin(100, {}, 3, kept=False)
+    writer.begin_checkpoint(100, {}, 3, kept=False)
     for member in range(3):
         writer.add(type(snapshot())(snapshot(member, 1, 100).header, arrays), reuse)
     assert isinstance(ended(writer), Written)
@@ -65,7 +65,7 @@ def test_memory_may_be_reused_when_done_is_called(writer, tmp_path):
 
 def test_the_state_is_that_of_the_beginning(writer, tmp_path):
     state = {"list": [1]}
-    writer.begin(100, state, 1, kept=False)
+    writer.begin_checkpoint(100, state, 1, kept=False)
     state["list"].append(2)
     writer.add(snapshot(), nothing)
     assert ended(writer).frames == 100
@@ -74,15 +74,15 @@ def test_the_state_is_that_of_the_beginning(writer, tmp_path):
 
 def test_a_state_that_is_no_json_is_refused_and_changes_nothing(writer):
     with pytest.raises(TypeError):
-        writer.begin(100, {"x": object()}, 1, kept=False)
+        writer.begin_checkpoint(100, {"x": object()}, 1, kept=False)
     assert not writer.busy
     assert isinstance(write_one(writer, 100), Written)
 
 
 def test_one_at_a_time(writer):
-    writer.begin(100, {}, 1, kept=False)
+    writer.begin_checkpoint(100, {}, 1, kept=False)
     with pytest.raises(AssertionError, match="in progress"):
-        writer.begin(200, {}, 1, kept=False)
+        writer.begin_checkpoint(200, {}, 1, kept=False)
     writer.add(snapshot(), nothing)
     ended(writer)
     with pytest.raises(AssertionError, match="no checkpoint"):
@@ -197,7 +197,7 @@ def test_a_disk_that_fails_at_any_call_costs_that_checkpoint_only(tmp_path, monk
     calls, failed = disk.calls, 0
     for at in range(1, calls + 3):
         disk.calls, disk.at = 0, at
-        writer.begin(100 * at, {}, 2, kept=False)
+        writer.begin_checkpoint(100 * at, {}, 2, kept=False)
         for member in (0, 1):
             writer.add(snapshot(member, 1, 100 * at), lambda: dones.append(1))
         result = ended(writer)
@@ -259,7 +259,7 @@ def test_a_folder_that_cannot_be_made_is_a_failure_not_an_error(tmp_path):
 
 
 def test_an_abandoned_one_leaves_nothing_and_the_next_is_whole(writer, tmp_path):
-    writer.begin(100, {}, 2, kept=False)
+    writer.begin_checkpoint(100, {}, 2, kept=False)
     writer.add(snapshot(), nothing)
     writer.abandon("learner 0 died")
     late = threading.Event()
@@ -274,13 +274,13 @@ def test_an_abandoned_one_leaves_nothing_and_the_next_is_whole(writer, tmp_path)
 
 def test_closing_finishes_what_is_complete_and_gives_up_the_rest(tmp_path):
     writer = CheckpointWriter(tmp_path, NAMES, 2, warn=lambda text: None)
-    writer.begin(100, {}, 1, kept=False)
+    writer.begin_checkpoint(100, {}, 1, kept=False)
     writer.add(snapshot(), nothing)
     assert writer.close(PATIENCE_SECONDS)
     assert isinstance(ended(writer), Written)
 
     writer = CheckpointWriter(tmp_path, NAMES, 2, warn=lambda text: None)
-    writer.begin(200, {}, 2, kept=False)
+    writer.begin_checkpoint(200, {}, 2, kept=False)
     writer.add(snapshot(), nothing)
     assert writer.close(PATIENCE_SECONDS)
     assert "before every member" in ended(writer).reason
@@ -290,7 +290,7 @@ def test_closing_finishes_what_is_complete_and_gives_up_the_rest(tmp_path):
 def test_closing_does_not_wait_longer_than_it_may(tmp_path, monkeypatch):
     hang = threading.Event()
     writer = CheckpointWriter(tmp_path, NAMES, 2, warn=lambda text: None)
-    writer.begin(100, {}, 1, kept=False)
+    writer.begin_checkpoint(100, {}, 1, kept=False)
     writer.add(snapshot(), hang.wait)
     assert not writer.close(0.01)
     hang.set()
@@ -299,7 +299,7 @@ def test_closing_does_not_wait_longer_than_it_may(tmp_path, monkeypatch):
 
 def test_an_error_of_ours_reaches_the_owner(tmp_path):
     writer = CheckpointWriter(tmp_path, NAMES, 2, warn=lambda text: None)
-    writer.begin(100, {}, 1, kept=False)
+    writer.begin_checkpoint(100, {}, 1, kept=False)
     arrays = {**snapshot().arrays, "param": np.zeros(3, np.float32)}
     writer.add(type(snapshot())(snapshot().header, arrays), nothing)
     assert writer.close(PATIENCE_SECONDS)
@@ -309,7 +309,7 @@ def test_an_error_of_ours_reaches_the_owner(tmp_path):
 
 def test_the_thread_yields_to_training(writer):
     found = []
-    writer.begin(100, {}, 1, kept=False)
+    writer.begin_checkpoint(100, {}, 1, kept=False)
     writer.add(snapshot(), lambda: found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
     ended(writer)
     here = os.getpriority(os.PRIO_PROCESS, 0)

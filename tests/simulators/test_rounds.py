@@ -44,7 +44,7 @@ def test_rounds_are_those_of_a_slow_loop(seed, every):
         reward = rng.normal(size=policies * rows).astype(np.float32)
         ended = rng.random(policies * rows) < 0.2
         if t % 70 == 0 and t:
-            rounds.begin(1)
+            rounds.open_rounds(1)
             for one in slow[1]:
                 one.begin()
         stats = {"depth": torch.arange(policies * rows, dtype=torch.float32)}
@@ -99,7 +99,7 @@ def test_nothing_counts_that_ran_when_a_round_opened():
     rounds = Rounds(2, 2, 1, [], torch.device("cpu"))
     one, never = torch.ones(4), torch.zeros(4, dtype=torch.bool)
     rounds.step(one, one, never)
-    rounds.begin(1)
+    rounds.open_rounds(1)
     rounds.step(one, one, ~never)
     assert rounds.totals[0].sum(0).tolist() == [[1], [0]]
     assert rounds.totals[1].sum(0).tolist() == [[2], [0]]

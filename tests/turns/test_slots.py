@@ -49,7 +49,7 @@ def test_holders_are_chosen_anew_from_the_members_as_they_are():
     table.population.members[4].apply(Change(4, "mutate", 1, values={"gamma": 0.5}))
     table.population.members[1].stopped = True
     assert table.assign(m0=10, m2=20, m3=30) == [(1, 0, 1, 5)]
-    table.slots.begin()
+    table.slots.choose_holders()
     held = {(p, s.slot): (s.leaves, s.enters) for p, s in table.slots.start()}
     assert held == {
         (0, 0): (None, 4),

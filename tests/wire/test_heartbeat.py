@@ -15,7 +15,7 @@ def heart(monkeypatch):
     monkeypatch.setattr(time, "monotonic_ns", lambda: int(clock["now"] * 1e9))
     fd = anonymous_memory(Heartbeat.SIZE, "test")
     supervisor, learner = Heartbeat(fd), Heartbeat(fd)
-    supervisor.begin()
+    supervisor.note_start()
     return supervisor, learner, clock
 
 

@@ -34,12 +34,12 @@ class Evaluation:
         compare: Callable[[PopulationReport], list[Decision]],
     ) -> list[Decision]:
         """See `BeforeComparing`."""
-        begun = self._begin(report, frames_left)
+        begun = self._begin_evaluation(report, frames_left)
         if begun or self._waits(report):
             return begun
         return self._end(report, compare(report))
 
-    def _begin(self, report: PopulationReport, frames_left: int) -> list[Decision]:
+    def _begin_evaluation(self, report: PopulationReport, frames_left: int) -> list[Decision]:
         """Return the decisions that begin an evaluation, if one has to be before the comparison that is due.
 
         frames_left: until a comparison is due.

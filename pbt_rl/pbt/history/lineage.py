@@ -45,7 +45,7 @@ class Node:
 
 
 class Lineage:
-    """The family tree of a run. It grows by `begin`, `measure` and `apply`, or by the events of a journal.
+    """The family tree of a run. It grows by `add_first_members`, `measure` and `apply`, or by the events of a journal.
 
     objectives: the mean objective of each node when it was last measured; may hold NaN and infinities.
     """
@@ -71,7 +71,7 @@ class Lineage:
         match event:
             case Initial(values=values):
                 self._check_initial(values)
-                self.begin(list(values))
+                self.add_first_members(list(values))
             case Round(frames=frames, report=report, decisions=decisions):
                 self._check_round(report, decisions)
                 for m in report.members:
@@ -111,7 +111,7 @@ class Lineage:
     def _has(self, member: int, generation: int | None) -> bool:
         return member in self._present if generation is None else (member, generation) in self._nodes
 
-    def begin(self, values: list[Values]) -> None:
+    def add_first_members(self, values: list[Values]) -> None:
         """Fresh members 0, 1, ... at frame 0."""
         for member, own in enumerate(values):
             self._add(Node(member, 0, 0, own, parent=None, depth=0))

@@ -53,7 +53,7 @@ class Asha(Search):
     def _plan(self, num_members: int) -> None:  # noqa: ARG002 - a hook of the base
         self._promoted = [{} for _ in self.rungs[:-1]]
 
-    def _begin(self, report: PopulationReport) -> list[Decision]:
+    def _first_decisions(self, report: PopulationReport) -> list[Decision]:
         for m in report.members:
             self._progress[m.member].end_frames = self.rungs[0] * self.phase_frames
         first = self._fill(report.members, {}, self.slots)

@@ -100,7 +100,7 @@ class Search(ABC):
         """Judge the members that have ended a phase."""
         if not self._begun:
             self._begun = True
-            return self._begin(report)
+            return self._first_decisions(report)
         decisions: list[Decision] = []
         ended: dict[int, Ended] = {}
         for m in report.members:
@@ -126,7 +126,7 @@ class Search(ABC):
         """Prepare for this many members."""
 
     @abstractmethod
-    def _begin(self, report: PopulationReport) -> list[Decision]:
+    def _first_decisions(self, report: PopulationReport) -> list[Decision]:
         """Decide on every member at the first report."""
 
     @abstractmethod

@@ -54,7 +54,7 @@ class Brackets(Search):
     def _plan(self, num_members: int) -> None:
         self._brackets = self.brackets(num_members)
 
-    def _begin(self, report: PopulationReport) -> list[Decision]:
+    def _first_decisions(self, report: PopulationReport) -> list[Decision]:
         decisions: list[Decision] = []
         members = {m.member: m for m in report.members}
         for bracket in self._brackets:

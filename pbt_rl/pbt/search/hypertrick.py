@@ -80,7 +80,7 @@ class HyperTrick(Search):
     def _plan(self, num_members: int) -> None:  # noqa: ARG002 - a hook of the base
         self._scores = [[] for _ in range(self.phases)]
 
-    def _begin(self, report: PopulationReport) -> list[Decision]:
+    def _first_decisions(self, report: PopulationReport) -> list[Decision]:
         return [self._enter(m, 0) for m in report.members]
 
     def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:  # noqa: ARG002

@@ -18,7 +18,7 @@ class RandomSearch(Search):
     def _plan(self, num_members: int) -> None:
         pass
 
-    def _begin(self, report: PopulationReport) -> list[Decision]:
+    def _first_decisions(self, report: PopulationReport) -> list[Decision]:
         for m in report.members:
             progress = self._progress[m.member]
             progress.end_frames = progress.until_frames = self.phase_frames

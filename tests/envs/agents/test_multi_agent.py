@@ -43,7 +43,7 @@ class Ledger:
     def shape(self, seat, values):
         self.marks[seat] = values["mark"]
 
-    def begin(self, seed):
+    def reset(self, seed):
         self.episode, self.t = self.episode + 1, 0
         nobody = np.zeros(SEATS, bool)
         return Scene(self.see(range(SEATS)), ~nobody, np.zeros(SEATS), nobody, nobody)

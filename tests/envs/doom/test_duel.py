@@ -152,7 +152,7 @@ def test_a_port_that_is_taken_is_left_alone_and_none_at_all_is_an_error(monkeypa
 def test_buttons_of_both_sides_take_effect_in_the_second_tic():
     pair = doom_pair.Pair("multi_duel", ["TURN_LEFT"], 0)
     try:
-        pair.begin()
+        pair.begin_episode()
         for _ in range(50):
             angles = []
             for pressed in (0.0, 1.0, 0.0, 0.0):
@@ -179,7 +179,7 @@ def test_a_player_killed_by_the_others_arrival_starts_again(monkeypatch):
     pair = doom_pair.Pair("multi_duel", ["ATTACK"], 0)
     try:
         for _ in range(10):
-            pair.begin()
+            pair.begin_episode()
             assert deaths[-1] == pair._deaths()
         assert len(deaths) > 10
     finally:

@@ -141,7 +141,7 @@ def grown(seed, count, rounds, *, revivals):
     rng = Random(seed)
     kinds = ["continue", "mutate", "replace", "stop"] + ["restart", "remembered"] * revivals
     lineage = Lineage()
-    lineage.begin([v(i) for i in range(count)])
+    lineage.add_first_members([v(i) for i in range(count)])
     stages = [lineage.surviving_roots()]
     own = dict.fromkeys(range(count), 0)
     for clock in range(rounds):
