@@ -39,6 +39,7 @@ def meant(env_id: str, families: Mapping[str, Family]) -> str:
     order.reverse()
     order.sort(key=lambda item: not item[1].on_device)
     for family, known in order:
+        by_plain |= {_plain(short): short for short in known.short_names}
         for group, name in _names(family, known):
             if name == last and not known.on_device:
                 return f"write {family}/{name}"

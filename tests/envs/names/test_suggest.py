@@ -41,6 +41,20 @@ def test_what_was_meant(typed):
     assert meant(typed, FAMILIES) == MEANT[typed]
 
 
+@pytest.mark.extra("envs/doom")
+@pytest.mark.parametrize(
+    ("typed", "written"), {"doom_basic": "basic", "doom_my_way_home": "my_way_home"}.items()
+)
+def test_a_word_for_the_family_may_be_another(typed, written):
+    pytest.importorskip("vizdoom")
+    assert meant(typed, FAMILIES) == f"did you mean vizdoom/{written}?"
+
+
+@pytest.mark.extra("envs/dmlab")
+def test_an_id_without_a_family_is_found_too():
+    assert meant("dmlab_30", FAMILIES) == "did you mean dmlab30?"
+
+
 @pytest.mark.parametrize(
     ("typed", "written"),
     [
@@ -63,6 +77,12 @@ def test_an_id_that_names_nothing_is_answered_with_the_right_one():
         EnvSetupError, match=r"^'ALE/Pong-v5' names no environment: write atari/pong\. `pbt-rl"
     ):
         family_of("ALE/Pong-v5")
+
+
+@pytest.mark.parametrize(("typed", "hint"), {"atari-pong": "atari/pong", "atari": "atari/NAME"}.items())
+def test_a_family_alone_is_named_where_nothing_nearer_is_found(typed, hint):
+    with pytest.raises(EnvSetupError, match=rf"did you mean {hint}\?"):
+        family_of(typed)
 
 
 def test_an_id_may_begin_with_the_package_that_registers_it():
