@@ -61,12 +61,13 @@ STAT_NAME_BYTES = 32
 class ArraySpec:
     """Shape (of one row, without leading axes) and numpy dtype name of one array of an observation.
 
-    given: what the environment gives instead, in words; empty: the same.
+    given: what the environment gives instead, in words; empty: the same. boolean: it gives nothing but 0 and 1.
     """
 
     shape: tuple[int, ...]
     dtype: str
     given: str = field(default="", compare=False)
+    boolean: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)

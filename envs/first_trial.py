@@ -52,7 +52,7 @@ class Patience:
 
     def next_look(self) -> float:
         """Count the time since the last look; return the seconds until the next one, 0 if none are left."""
-        now, waited = time.monotonic(), _waited_seconds(self._pid)
+        now, waited = time.monotonic(), waited_seconds(self._pid)
         passed = min(now - self._then, self.pause)  # more passes only while it is stopped
         starved = 0.0 if self._waited is None else waited - self._waited
         self.left -= min(passed, max(passed - starved, passed * LEAST_COUNTED))
@@ -60,14 +60,14 @@ class Patience:
         return min(self.left, self.pause) if self.left > self.pause / 100 else 0.0
 
 
-def _waited_seconds(pid: int) -> float:
+def waited_seconds(pid: int) -> float:
     """Return for how long the threads of a process and of its children have waited for a processor."""
     total = 0.0
     with suppress(OSError):  # a process that has just ended
         for task in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError):
                 total += int((task / "schedstat").read_text().split()[1]) / 1e9
-                total += sum(map(_waited_seconds, map(int, (task / "children").read_text().split())))
+                total += sum(map(waited_seconds, map(int, (task / "children").read_text().split())))
     return total
 
 

@@ -68,7 +68,7 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
         found |= _GRIDS
     if any(map(looks_like_a_picture, spec.obs.values())):
         del found["model.encoder"]  # that it be read as numbers has to be asked for
-    elif not spec.action.low and any(len(a.shape) == 3 and a.dtype == "float32" for a in spec.obs.values()):
+    elif not spec.action.low and any(array.boolean and len(array.shape) == 3 for array in spec.obs.values()):
         found |= PLANES
     return found
 
@@ -139,7 +139,7 @@ PLANES: dict[str, object] = {
     "pbt.period_frames": 250_000,
     "pbt.start_frames": 500_000,
 }
-"""What is different with the games of MinAtar: numbers in three axes, a plane for each kind of thing. The values of
+"""What is different with the games of MinAtar: 0 and 1 in three axes, a plane for each kind of thing. The values of
 PureJaxRL for them (its `examples/brax_minatar.ipynb`). With elu and rollouts of 32 steps Breakout ended at 18, with one
 network of 128 tanh, two passes and a rate of 1e-3 at 6 (docs/lab/evidence.md)."""
 

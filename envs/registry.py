@@ -127,7 +127,8 @@ def family_of(env_id: str) -> Family | None:
     close = sorted(difflib.get_close_matches(key, FAMILIES), key=lambda family: FAMILIES[family].on_device)
     near = f"did you mean {close[0]}/{name or 'NAME'}?" if close else ""
     others = names()
-    hint = near or ("" if others is None else others.meant(env_id, FAMILIES))
+    meant = "" if others is None or (near and (slash or key in FAMILIES)) else others.meant(env_id, FAMILIES)
+    hint = meant or near
     if not hint:
         known = ", ".join(f"{family}/NAME" for family in FAMILIES)
         hint = f"write {known} (family/name), or module:factory for your own."

@@ -291,9 +291,9 @@ def _array_leaf(
         raise EnvSetupError(f"{env_id}: observation {name!r} has no numbers, shape {shape}: leave it out")
     if isinstance(what, Numbers):
         given = f"divided by {1 / what.scale:g}" if what.scale != 1 else ""
-        return Leaf(
-            name, path, "float", shape, 0, ArraySpec(shape or (1,), "float32", given), scale=what.scale
-        )
+        boolean = isinstance(space, spaces.MultiBinary) or space.dtype == np.bool_
+        spec = ArraySpec(shape or (1,), "float32", given, boolean)
+        return Leaf(name, path, "float", shape, 0, spec, scale=what.scale)
     given = f"{space.dtype} {'x'.join(map(str, shape))}"
     if what.levels is not None:
         given += f" from {_listed(what.levels[0])} to {_listed(what.levels[1])}, stretched to 0..255"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path, PurePath
 
 from ..family import Family, load_backend
+from .packages import packages, registered, registered_ids
 
 ATARI_ID = re.compile(r"(?:ALE/)?([A-Za-z]+?)(?:-ram)?(?:NoFrameskip|Deterministic)?-v\d+")
 OWN_ID = re.compile(r"[\w:.-]+-v\d+")
@@ -22,23 +24,47 @@ def meant(env_id: str, families: Mapping[str, Family]) -> str:
     game = atari_game(env_id)
     if game:
         return f"write {game}"
+    words = re.findall(r"[A-Za-z0-9]+", re.sub(r"-v\d+$", "", env_id))
+    package = packages().get(words[0].lower()) if words else None
+    if package is not None and find_spec(package.module) is None:
+        return f"{words[0].lower()}/NAME needs the package {package.module}, which is not installed"
+    if package is not None:
+        with suppress(ImportError):  # then it registers nothing
+            registered(f"{words[0]}:{env_id}")
     last = env_id.rpartition("/")[2]
     by_plain: dict[str, str] = {}
+    by_whole: dict[str, str] = {}
     # The newest version of what the first family has stays; a simulator on the device is named where nothing else is.
     order = [*families.items()]
     order.reverse()
     order.sort(key=lambda item: not item[1].on_device)
     for family, known in order:
-        for name in () if known.missing else known.load().names():
+        by_plain |= {_plain(short): short for short in known.short_names}
+        for group, name in _names(family, known):
             if name == last and not known.on_device:
                 return f"write {family}/{name}"
-            by_plain[_plain(name)] = f"{family}/{name}"
-    close = difflib.get_close_matches(_plain(last), by_plain, n=2, cutoff=0.8)
-    if close:
-        return f"did you mean {' or '.join(by_plain[name] for name in close)}?"
-    if OWN_ID.fullmatch(last):
+            by_plain[_plain(name)] = by_whole[_plain(group + name)] = f"{family}/{name}"
+    hint = _like(_plain(last), by_plain)
+    if not hint and OWN_ID.fullmatch(last):
         return f"write gym/{last}, or gym/MODULE:{last} if a module of yours registers it"
-    return _dotted(env_id)
+    hint = hint or _dotted(env_id) or _like(_plain(env_id), by_whole)
+    tails = ["".join(words[begin:]).lower() for begin in range(1, len(words))]
+    found = next((by_plain[tail] for tail in tails if tail in by_plain), "")
+    return hint or (f"did you mean {found}?" if found else "")
+
+
+def _names(family: str, known: Family) -> Iterator[tuple[str, str]]:
+    """Yield the names of a family, each with what people write before it: mujoco_ant is gym/Ant-v5."""
+    if known.missing:
+        return
+    yield from ((family, name) for name in known.load().names())
+    if family == "gym":  # those whose package is missing too: their error names it
+        yield from registered_ids()
+
+
+def _like(plain: str, known: Mapping[str, str]) -> str:
+    close = [plain] if plain in known else difflib.get_close_matches(plain, known, n=2, cutoff=0.8)
+    return f"did you mean {' or '.join(known[name] for name in close)}?" if close else ""
 
 
 def atari_game(env_id: str) -> str:

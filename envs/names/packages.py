@@ -7,7 +7,7 @@ ids, so that `gym/MiniGrid-Empty-5x5-v0` suffices, and because some need more th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -84,6 +84,15 @@ def registered(gym_id: str) -> str:
     if known.register is not None and not any(one.startswith(known.ids) for one in known_ids):
         known.register()
     return _found(name, package, set(known_ids) - before)
+
+
+def registered_ids() -> Iterator[tuple[str, str]]:
+    """Yield what Gymnasium has registered so far, but Atari's games, each with its group, such as mujoco."""
+    for env_id, spec in _gymnasium().registry.items():
+        point = spec.entry_point if isinstance(spec.entry_point, str) else ""
+        if point and not point.startswith("ale_py"):
+            own = re.match(r"gymnasium\.envs\.(\w+)\.", point)
+            yield own[1] if own else "", env_id
 
 
 def _by_beginning(gym_id: str) -> Package | None:

@@ -6,6 +6,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from pbt_rl.envs.first_trial import LEAST_COUNTED, waited_seconds
+
 GAP_SECONDS = 1.0
 """A longer time between two ticks is one in which this process was stopped, or busy with something long."""
 GAPS_KEPT = 1000
@@ -55,6 +57,26 @@ class AwakeClock:
         """Return for how many of the last seconds this process ran."""
         moment = self._clock() - seconds
         return seconds - sum(end - max(begin, moment) for begin, end in self._gaps if end > moment)
+
+
+class Starved:
+    """Takes from the silence of one process the time for which it waited for a processor, from GAP_SECONDS of it on.
+
+    clock: seconds since any moment.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._began, self._waited = clock, float("-inf"), 0.0
+
+    def of_silence(self, seconds: float, counted: float, pid: int) -> float:
+        """Return how many of `counted` seconds count: LEAST_COUNTED of them at least.
+
+        seconds: since the last sign of the process; ask once a second. pid: with it count those that it has started.
+        """
+        began, waited = self._clock() - seconds, waited_seconds(pid)
+        if began > self._began + GAP_SECONDS:  # there was a sign since
+            self._began, self._waited = began, waited
+        return max(counted - (waited - self._waited), counted * LEAST_COUNTED)
 
 
 class Patience:

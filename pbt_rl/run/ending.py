@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,6 +61,25 @@ class RunEnd:
         if self._callbacks is not None and self._callbacks.ended is not None:
             return self._callbacks.ended
         return self._spent()
+
+    @property
+    def remedy(self) -> str:
+        """Say what lets a run go on that has spent a budget."""
+        config, spent = self._config, self._spent()
+        option, asked, reached = {
+            "frames": ("--train-for-frames", config.train_for_frames, f"{self._population.least_frames:,}"),
+            "seconds": (
+                "--train-for-seconds",
+                config.train_for_seconds,
+                f"{math.ceil(self._throughput.training_seconds):,}",
+            ),
+            "objective": ("--stop-at-objective", config.stop_at_objective, "that"),
+        }.get(spent or "", ("", None, ""))
+        if asked is None:
+            return "nothing is left to do"
+        return (
+            f"{option} {asked:.15g} is a total, and {reached} is reached: give more than {reached} to go on"
+        )
 
     def _spent(self) -> str | None:
         """Return which budget is spent, or why no member trains any more."""

@@ -7,6 +7,7 @@ mode the same setups run inline (`run.inline`), turn by turn in the supervisor's
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from pbt_rl.procs.child import Child, StackDumps
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.run.awake import AwakeClock
+from pbt_rl.run.awake import GAP_SECONDS, AwakeClock, Starved
 from pbt_rl.run.memory import Matchups, Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.spare import LEARNER, SpareLearner
@@ -178,6 +179,8 @@ class ProcessFleet(LocalFleet):
         self._timeout = resolved.config.actor_timeout_seconds
         self._learner_timeout = resolved.config.learner_timeout_seconds
         self._awake = AwakeClock()
+        self._starved = defaultdict[str, Starved](Starved)
+        """By the label of a child."""
         self.learners: list[LearnerChild] = []
         """Of each pack."""
         self.actors: list[ActorChild] = []
@@ -253,8 +256,18 @@ class ProcessFleet(LocalFleet):
             self._ready.add(pack)
 
     def silent_seconds(self, pack: int) -> float:
-        """See Fleet. Time in which this process did not run does not count."""
-        return self._awake.of_last(self.memory.heartbeats[pack].silent_seconds)
+        """See Fleet. Time in which this process did not run, or the learner waited for a processor, counts less."""
+        return self._silence(self.learners[pack], self.memory.heartbeats[pack].silent_seconds)
+
+    def _silence(self, child: LearnerChild | ActorChild, seconds: float) -> float:
+        """Return how much of a child's silence counts against it: on a starved machine less than passed."""
+        counted = self._awake.of_last(seconds)
+        if counted < GAP_SECONDS:
+            return counted
+        try:
+            return self._starved[child.label].of_silence(seconds, counted, child.pid)
+        except OSError:  # it never began, and is about to be seen to end
+            return counted
 
     def _hung_learners(self) -> Iterator[LearnerLost]:
         for pack, learner in enumerate(self.learners):
@@ -267,7 +280,7 @@ class ProcessFleet(LocalFleet):
     def _hung_actors(self) -> Iterator[ActorFailed]:
         for index, record in enumerate(self.memory.actors):
             # It serves its units in turn: while one of them shows signs of life, the others wait.
-            seconds = self._awake.of_last(min([box.seconds_silent() for box in record.boxes]))
+            seconds = self._silence(self.actors[index], min([box.seconds_silent() for box in record.boxes]))
             has_work = not all(box.learner_has_turn for box in record.boxes)
             if has_work and seconds > self._timeout:
                 text = f"actor {index} took no step for {seconds:.0f} s"

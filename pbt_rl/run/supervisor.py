@@ -154,6 +154,11 @@ class Supervisor:
         """Why there is nothing left to do, if there is not: a continued run may have spent its budget."""
         return self._end.why
 
+    @property
+    def remedy(self) -> str:
+        """What lets a run go on that has spent a budget."""
+        return self._end.remedy
+
     def run(self) -> int:
         """Train until a budget is spent, a signal comes or something fails; leave nothing behind."""
         signals = handling((*SIGNALS, signal.SIGUSR1), self._note_signal)

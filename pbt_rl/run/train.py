@@ -52,19 +52,6 @@ class Cluster(Protocol):
         """Start its processes."""
 
 
-def _more(config: Config, over: str) -> str:
-    """Say what lets a run go on that has spent a budget."""
-    spent = {
-        "frames": ("--train-for-frames", config.train_for_frames),
-        "seconds": ("--train-for-seconds", config.train_for_seconds),
-        "objective": ("--stop-at-objective", config.stop_at_objective),
-    }
-    if over not in spent:
-        return "nothing is left to do"
-    option, value = spent[over]
-    return f"{option} is a total, of which {value:,} is reached: give more to go on"
-
-
 def train(config: Config, callbacks: Callbacks | None = None, spare: SpareLearner | None = None) -> int:
     """Train a population where its options say; return the exit code. spare: a learner to use. Raises as `train_on`."""
     with _machines(config) as cluster:
@@ -132,9 +119,7 @@ def train_on(
         if supervisor.over is None:
             code = supervisor.run()
         else:
-            print(
-                f"{claim.folder.path} has ended ({supervisor.over}): {_more(claim.config, supervisor.over)}"
-            )
+            print(f"{claim.folder.path} has ended ({supervisor.over}): {supervisor.remedy}")
             code = 0
         failed = False
     except RunFailed:  # after it had begun: what it left explains it

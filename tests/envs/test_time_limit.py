@@ -18,7 +18,7 @@ def lasts(monkeypatch, waited_share, stopped_at=()):
     """Return for how many seconds a limit of 100 s lasts. stopped_at: looks that come 1000 s late."""
     now, patience, looks = 0.0, None, 0
     monkeypatch.setattr(limits.time, "monotonic", lambda: now)
-    monkeypatch.setattr(limits, "_waited_seconds", lambda _pid: now * waited_share)
+    monkeypatch.setattr(limits, "waited_seconds", lambda _pid: now * waited_share)
     patience = Patience(100, 0)
     pause = patience.pause
     while pause:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from pbt_rl.run.awake import AwakeClock, Patience
+from pbt_rl.run import awake
+from pbt_rl.run.awake import AwakeClock, Patience, Starved
 
 
 @pytest.fixture
@@ -71,3 +72,35 @@ def test_patience_does_not_end_while_nobody_runs():
     for _ in range(285):
         clock.now += 0.1
         assert not patience.over()
+
+
+def counted_after(seconds, waited_share, monkeypatch):
+    """Return how much counts of a silence of some seconds that is asked about every second."""
+    clock = Stopwatch()
+    starved, waits = Starved(clock), lambda _pid: clock.now * waited_share
+    monkeypatch.setattr(awake, "waited_seconds", waits)
+    for _ in range(seconds):
+        clock.now += 1.0
+        silence = clock.now - 100.0
+        counted = starved.of_silence(silence, silence, pid=1)
+    return counted
+
+
+@pytest.mark.parametrize(("waited_share", "counted"), [(0, 60), (0.5, 30.5), (0.9, 15), (8, 15)])
+def test_a_silence_in_which_a_processor_was_waited_for_counts_a_quarter_at_least(
+    waited_share, counted, monkeypatch
+):
+    assert counted_after(60, waited_share, monkeypatch) == pytest.approx(counted)
+
+
+def test_what_was_waited_before_the_last_sign_does_not_shorten_a_silence(monkeypatch):
+    clock = Stopwatch()
+    starved = Starved(clock)
+    monkeypatch.setattr(awake, "waited_seconds", lambda _pid: min(clock.now, 160.0))
+    for second in range(1, 61):
+        clock.now = 100.0 + second
+        starved.of_silence(second, second, pid=1)
+    for second in range(1, 61):
+        clock.now = 170.0 + second
+        counted = starved.of_silence(second, second, pid=1)
+    assert counted == pytest.approx(60)
