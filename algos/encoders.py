@@ -48,6 +48,9 @@ def orthogonal(layer: Layer, gain: float) -> Layer:
     return layer
 
 
+_MINUS_1 = torch.tensor(-1.0)
+
+
 def tanh(x: Tensor) -> Tensor:
     """Return torch.tanh(x); of float32 on a CPU within 2e-7 of it, at a third of the cost.
 
@@ -58,14 +61,14 @@ def tanh(x: Tensor) -> Tensor:
     if x.device.type != "cpu" or x.dtype != torch.float32 or exported:
         return torch.tanh(x)
     if not torch.is_grad_enabled():
-        return _by_logistic(x)
+        return _by_logistic(x * 2)
     result: Tensor = _Tanh.apply(x)  # type: ignore[no-untyped-call] # torch's has no annotations
     return result
 
 
-def _by_logistic(x: Tensor) -> Tensor:
-    """tanh(x) = 2 / (1 + exp(-2x)) - 1"""
-    return torch.sigmoid(x * 2).mul_(2).sub_(1)
+def _by_logistic(twice: Tensor) -> Tensor:
+    """tanh(x) = 2 / (1 + exp(-2x)) - 1, by 2x, whose memory is used up."""
+    return torch.add(_MINUS_1, twice.sigmoid_(), alpha=2)
 
 
 class _Tanh(torch.autograd.Function):
@@ -75,7 +78,7 @@ class _Tanh(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
-        return _by_logistic(x)
+        return _by_logistic(x * 2)
 
     @staticmethod
     def setup_context(ctx: Any, _inputs: tuple[Tensor, ...], output: Tensor) -> None:

@@ -33,7 +33,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pbt_rl.algos import optim
-from pbt_rl.algos.encoders import tanh
+from pbt_rl.algos.encoders import ACTIVATIONS, tanh
 from pbt_rl.algos.normalizers import Normalizers
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs import registry
@@ -289,10 +289,10 @@ def _as_on_a_device(stack: ExitStack) -> None:
         "pbt_rl.simulators.rounds.nowhere": lambda _: False,
         "pbt_rl.simulators.finals.nowhere": lambda _: False,
         "pbt_rl.algos.optim._adam_on": lambda _: optim.adam_torch,
-        "pbt_rl.algos.encoders.tanh": torch.tanh,
     }
     for place, stand_in in places.items():
         stack.enter_context(patch(place, stand_in))
+    stack.enter_context(patch.dict(ACTIVATIONS, tanh=torch.tanh))
 
 
 def of_counts(policies: int, packing: str) -> Callable[[int], str]:

@@ -179,13 +179,17 @@ def _drawn(spec: EnvSpec, rows: int, random: torch.Generator) -> Tensor:
 
 
 def _of_ends(played: Played) -> tuple[list[str], list[str]]:
-    lengths, number = set(played.lengths), len(played.lengths)
-    if number >= SAME_LENGTH and len(lengths) == 1 and not played.truncated and max(lengths) > 1:
-        text = (
-            f"no time-outs: all {number} episodes were terminated after exactly {max(lengths)} steps; at a limit "
-            "of time set truncated, not terminated, else values of all states before it are learned too low"
+    number, longest = len(played.lengths), max(played.lengths, default=0)
+    as_long = played.lengths.count(longest)
+    if as_long >= SAME_LENGTH and not played.truncated and longest > 1:
+        remedy = (
+            f"terminated after exactly {longest} steps; at a limit of time set truncated, not terminated, else values "
+            "of all states before it are learned too low"
         )
-        return [text], []
+        if as_long == number:
+            return [f"no time-outs: all {number} episodes were {remedy}"], []
+        if 2 * as_long > number:
+            return [], [f"no time-outs: {as_long} of {number} episodes, the longest, were {remedy}"]
     if played.truncated and not played.final_obs:
         text = "no final_obs: at a limit the value of the observation before the last step stands for what follows"
         return [], [text]

@@ -45,8 +45,8 @@ class Rounds:
         self._by_group = (policies, groups, self.size)
         columns = len(LEADING) + len(self.stats)
         self._stage = torch.full(self._by_group, float(PLAYS), device=device)
-        self._fresh = torch.ones(self._by_group, device=device)
-        """1: the row's next step is the first of an episode."""
+        self._goes_on = torch.zeros(self._by_group, device=device)
+        """0: the row's next step is the first of an episode; else 1."""
         self.sums = torch.zeros((len(LEADING), *self._by_group), device=device)
         """[3, P, G, b / G] of the running episodes, or of those that just ended. One that is not finite stays so."""
         self._spare = torch.zeros((len(LEADING), *self._by_group), device=device)
@@ -62,7 +62,7 @@ class Rounds:
 
     def open_rounds(self, slot: int) -> None:
         """Open new rounds in a slot: what runs there counts no more."""
-        self._stage[slot] = self._fresh[slot]  # PLAYS or WAITS
+        self._stage[slot] = 1 - self._goes_on[slot]  # PLAYS or WAITS
         self._done[slot] = 0
         self._ended[:, slot] = 0
         self.totals[:, :, slot] = 0
@@ -71,13 +71,13 @@ class Rounds:
         self, objective: Tensor, reward: Tensor, ended: Tensor, stats: Mapping[str, Tensor] | None = None
     ) -> None:
         """Count a step of all rows, [R] each."""
-        self._spare[0].copy_(self._fresh)
-        goes_on, ends = self._spare[0].neg_().add_(1), self._fresh.copy_(ended.view(self._by_group))
         for total, x in zip(self.sums[:2], (objective, reward), strict=True):
-            torch.addcmul(x.view(self._by_group), total, goes_on, out=total)
-        self.sums[2].mul_(goes_on).add_(1)
+            torch.addcmul(x.view(self._by_group), total, self._goes_on, out=total)
+        self.sums[2].mul_(self._goes_on).add_(1)
+        torch.logical_not(ended.view(self._by_group), out=self._goes_on)
         if nowhere(ended):
             return
+        ends = torch.sub(1, self._goes_on, out=self._spare[0])
         counts = (
             torch.sub(DONE, self._stage, out=self._spare[1]).mul_(self._stage).mul_(ends)
         )  # 1 where PLAYS

@@ -136,7 +136,7 @@ class Turns:
 
     def _put(self, memory_PT: Tensor, x_PB: Tensor, ahead: int = 0) -> None:
         if self._recorder is None:
-            memory_PT[:, self._t + ahead] = x_PB
+            memory_PT.select(1, self._t + ahead).copy_(x_PB)
         else:
             memory_PT.index_copy_(1, self._t_1 + ahead, x_PB.unsqueeze(1))
 

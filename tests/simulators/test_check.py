@@ -1,5 +1,6 @@
 """Rows of tensors with a mistake each: `pbt-rl envs check` and training name it in one line."""
 
+import re
 import sys
 from dataclasses import replace
 
@@ -141,6 +142,12 @@ class NoTimeOuts(Right):
         return replace(step, terminated=step.truncated, truncated=none)
 
 
+class MostlyNoTimeOuts(Right):
+    def change(self, step):
+        none = torch.zeros_like(step.truncated)
+        return replace(step, terminated=step.terminated | step.truncated, truncated=none)
+
+
 class Waits(Right):
     def change(self, step):
         if step.truncated.any():
@@ -208,6 +215,14 @@ def test_nothing_is_found_wrong_with_a_right_one():
     mistakes, notes = check_rows(f"{HERE}:NoFinalObs", DEFAULTS, spec, 800, 0, "cpu")
     assert not mistakes
     assert notes[0].startswith("no final_obs: at a limit the value of the observation before")
+
+
+def test_limits_that_are_not_said_are_noted_where_other_ends_may_be_right():
+    mistakes, notes = check_rows(f"{HERE}:MostlyNoTimeOuts", DEFAULTS, Right(1, "cpu").spec, 800, 0, "cpu")
+    assert not mistakes
+    assert re.match(
+        r"no time-outs: \d+ of \d+ episodes, the longest, were terminated after exactly 10 ", notes[0]
+    )
 
 
 @pytest.mark.extra("pbt_rl/check")

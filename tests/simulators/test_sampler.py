@@ -490,5 +490,5 @@ def test_the_estimate_of_memory_knows_all_that_a_row_has():
         finals, counted, rollout = sampler._finals, sampler._turns.rounds, sampler.rollout
         tensors = [*rollout.fields.values(), *rollout.obs.values(), rollout.final_value]
         tensors += [*finals.obs.values(), finals._state, finals._at]
-        tensors += [counted._stage, counted._fresh, counted.sums, counted._spare]
+        tensors += [counted._stage, counted._goes_on, counted.sums, counted._spare]
         assert sum(x.nbytes for x in tensors) == pack_bytes(setup.config, setup.spec, setup.plan).rollouts
