@@ -49,7 +49,7 @@ more arms may be added.
   --jobs N                runs at the same time; devices and cores are dealt to them (default: 1, or one per GPU)
   --show                  print the commands of the runs, and start nothing
 
-Members are compared 25 times unless --pbt.period-frames or --pbt.start-frames say otherwise.
+Members are compared 25 times unless --pbt.period-frames says otherwise, first after one period or --pbt.start-frames.
 
   pbt-rl prove --name helps --env gym/CartPole-v1 --mode serial --train-for-frames 20k --seeds 4 --jobs 2
 """

@@ -59,7 +59,9 @@ def test_arms_begin_at_the_same_draws_and_have_the_same_frames():
 def test_periods_that_are_given_win():
     command = Task.read([*TINY, "--pbt.period-frames", "700"]).command(read_arms([])[0], 0)
     assert options_of(command)["pbt.period-frames"] == "700"
-    assert "pbt.start-frames" not in options_of(command)
+    assert options_of(command)["pbt.start-frames"] == "700"  # a recipe's start may lie behind the end
+    late = options_of(Task.read([*TINY, "--pbt.start-frames=900"]).command(read_arms([])[0], 0))
+    assert (late["pbt.start-frames=900"], late["pbt.period-frames"]) == ("", "120")
 
 
 @pytest.mark.parametrize(
