@@ -33,7 +33,7 @@ BUILT_IN: Mapping[str, tuple[str, ...]] = {
     "defaults": ("--pbt.no-enabled",),
 }
 COMPARISONS = 25
-"""Of an arm with periods, unless its options say when."""
+"""Of an arm with periods, unless its options give their length."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,11 @@ class Task:
                 "--seed",
                 str(seed),
             ]
-        if not {"pbt.period-frames", "pbt.start-frames"} & {
-            word.removeprefix("--").partition("=")[0].replace("_", "-") for word in words
-        }:
-            period = max(1, frames // COMPARISONS)
-            words += ["--pbt.start-frames", str(period), "--pbt.period-frames", str(period)]
+        given = {word.removeprefix("--").partition("=")[0].replace("_", "-") for word in words}
+        if "pbt.period-frames" not in given:
+            words += ["--pbt.period-frames", str(max(1, frames // COMPARISONS))]
+        if "pbt.start-frames" not in given:  # that of a recipe may lie behind the end
+            words += ["--pbt.start-frames", str(parse_train(words[1:])[0].pbt.period_frames)]
         config, _ = parse_train(words[1:])
         if config.group(StartOptions).start_values:
             return [*words, "--seed", str(seed)]

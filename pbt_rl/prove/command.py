@@ -19,7 +19,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.listing.listing import list_runs
 from pbt_rl.prove.arms import BASELINE, Arm, Task, read_arms
 from pbt_rl.prove.games import judge, read_judged
-from pbt_rl.prove.held import too_short
+from pbt_rl.prove.held import lucky, too_short
 from pbt_rl.prove.outcome import Outcome, Scores, outcome
 from pbt_rl.sweep.command import GIVEN_BY_THE_SWEEP, shares_of
 from pbt_rl.sweep.jobs import Ended, Point, Share, Sweep, last_line
@@ -49,7 +49,7 @@ more arms may be added.
   --jobs N                runs at the same time; devices and cores are dealt to them (default: 1, or one per GPU)
   --show                  print the commands of the runs, and start nothing
 
-Members are compared 25 times unless --pbt.period-frames or --pbt.start-frames say otherwise.
+Members are compared 25 times unless --pbt.period-frames says otherwise, first after one period or --pbt.start-frames.
 
   pbt-rl prove --name helps --env gym/CartPole-v1 --mode serial --train-for-frames 20k --seeds 4 --jobs 2
 """
@@ -265,8 +265,11 @@ def _print_outcome(words: Words, scores: Scores) -> int:
     from pbt_rl.prove.page import write_outcome
 
     found: Outcome = outcome(scores, BASELINE)
-    short = {arm: too_short(words.folder / f"{arm}.seed{min(runs)}") for arm, runs in scores.items() if runs}
-    notes = [f"{arm}: {line}" for arm, line in short.items() if line]
+    notes = []
+    for arm, seeds in scores.items():
+        runs = [words.folder / f"{arm}.seed{seed}" for seed in sorted(seeds)]
+        lines = [*map(too_short, runs[:1]), lucky(runs)]
+        notes += [f"{arm}: {line}" for line in lines if line]
     paths = write_outcome(words.folder, found, shlex.join(words.common), notes)
     print()
     print("\n".join([*found.lines(), *(f"note: {note}" for note in notes)]))

@@ -10,6 +10,7 @@ NEEDS = (
     "pbt_rl.report",
     "pbt_rl.journals",
     "pbt_rl.tune",
+    "pbt_rl.pbt.history",
     "pbt_rl.pbt.search",
     "pbt_rl.pbt.starts",
 )

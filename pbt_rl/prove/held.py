@@ -1,4 +1,4 @@
-"""Whether the members of a run were compared as often as its periods say; they were not if episodes are longer."""
+"""What weakens an arm: members that were compared more seldom than its periods say, or by scores that are noise."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from pbt_rl.config import Config
 from pbt_rl.journals.events import Round
 from pbt_rl.journals.reading import journal_events
+from pbt_rl.pbt.history.noise import Noise
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.record.saved import read_config
 
@@ -30,6 +31,18 @@ def too_short(run: Path) -> str:
     ):
         return ""
     return said(config, [len(event.decisions) for event in journal_events(run) if isinstance(event, Round)])
+
+
+def lucky(runs: Sequence[Path]) -> str:
+    """Return a line on an arm if most replacements of its runs were within the noise of their windows, else nothing."""
+    from pbt_rl.report.verdict import mostly_luck, said_of_luck  # noqa: PLC0415 - loads matplotlib
+
+    noise = Noise()
+    for run in runs:
+        for event in journal_events(run):
+            if isinstance(event, Round):
+                noise.note(event)
+    return said_of_luck(noise, "--pbt.period-frames", in_python=False) if mostly_luck(noise) else ""
 
 
 def said(config: Config, compared: Sequence[int]) -> str:

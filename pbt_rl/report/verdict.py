@@ -110,25 +110,33 @@ def notes(history: History) -> list[str]:
     unit = "seconds" if history.options.pbt.ready == "timed" else "frames"
     period = "period=" if in_python else f"--pbt.period-{unit}"
     shorter = period if in_python else f"{period}, --pbt.start-{unit}"
-    return [*_luck(noise, period, in_python=in_python), *_periods(noise, period, shorter)]
+    luck = [said_of_luck(noise, period, in_python=in_python)] if noise.replacements else []
+    return [*luck, *_periods(noise, period, shorter)]
 
 
-def _luck(noise: Noise, period: str, *, in_python: bool) -> list[str]:
-    """period: the option. in_python: of a run of `tune.run`, whose options are arguments."""
-    if not noise.replacements:
-        return []
+def mostly_luck(noise: Noise) -> bool:
+    """Return whether most replacements may have been made by luck."""
+    return noise.replacements >= ENOUGH_REPLACEMENTS and 2 * noise.within > noise.replacements
+
+
+def said_of_luck(noise: Noise, period: str, *, in_python: bool) -> str:
+    """Return how many replacements luck may have made, and what makes fewer of these if they are most.
+
+    period: the option. in_python: of a run of `tune.run`, whose options are arguments.
+    """
     said = (
         f"{noise.within} of {counted(noise.replacements, 'replacement')} were within the noise of their windows "
         f"(Welch's test, p >= {LEVEL:g})"
     )
-    if noise.replacements >= ENOUGH_REPLACEMENTS and 2 * noise.within > noise.replacements:
+    if mostly_luck(noise):
         fewer = (
             f"Longer periods ({period}) make"
             if in_python
-            else f"Longer periods ({period}), a wider gap (--pbt.replace-gap) or --pbt.exploit t-test make"
+            else f"Longer periods ({period}), --pbt.exploit t-test or a gap in the objective's unit "
+            "(--pbt.replace-gap-absolute; a share of scores near 0 is no gap) make"
         )
         said += f": luck may have made most of them. {fewer} fewer"
-    return [said + "."]
+    return said + "."
 
 
 def _periods(noise: Noise, period: str, shorter: str) -> list[str]:

@@ -60,7 +60,7 @@ from pbt_rl.run.resolved import ResolvedRun, resumed_controller
 from pbt_rl.run.resuming import Continued, FirstStates, fitting_state
 from pbt_rl.run.state import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
-from pbt_rl.run.views import PROGRESS_SECONDS, VIEW_SECONDS, progress_gap, run_view, view_gap
+from pbt_rl.run.views import LEAST_PROGRESS_SECONDS, VIEW_SECONDS, progress_gap, run_view, view_gap
 from pbt_rl.wire.messages import (
     Applied,
     FromLearner,
@@ -145,7 +145,7 @@ class Supervisor:
         self._begun = self._closing = self._saved_at_end = False
         self._presses = Presses()
         self._environment_seconds = 0.0
-        self._views, self._progress = Every(VIEW_SECONDS, at_once=True), Every(PROGRESS_SECONDS)
+        self._views, self._progress = Every(VIEW_SECONDS, at_once=True), Every(LEAST_PROGRESS_SECONDS)
 
     # -- the run ----------------------------------------------------------------------------------------------
 

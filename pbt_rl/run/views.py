@@ -34,8 +34,8 @@ def rollouts_in(resolved: ResolvedRun, steps: int) -> float:
 
 VIEW_SECONDS, MOST_VIEW_SECONDS = 1.0, 10.0
 """Between two views."""
-PROGRESS_SECONDS, MOST_PROGRESS_SECONDS = 10.0, 60.0
-"""Between two records of the members' progress."""
+LEAST_PROGRESS_SECONDS, PROGRESS_SECONDS, MOST_PROGRESS_SECONDS = 0.5, 10.0, 60.0
+"""Between two records of the members' progress: at a run's first moments, usually, and in a run of days."""
 CURVE_POINTS = 2_000
 """A curve does not show more: a record of progress waits for this share of the run's time."""
 
@@ -46,8 +46,12 @@ def view_gap(took_seconds: float) -> float:
 
 
 def progress_gap(run_seconds: float) -> float:
-    """Return the seconds from one record of progress to the next: of 64 members each takes 8 kB of the journal."""
-    return min(max(PROGRESS_SECONDS, run_seconds / CURVE_POINTS), MOST_PROGRESS_SECONDS)
+    """Return the seconds from one record of progress to the next: of 64 members each takes 8 kB of the journal.
+
+    A run of seconds has a curve as well: early gaps are a tenth of the time so far.
+    """
+    early = min(max(LEAST_PROGRESS_SECONDS, run_seconds / 10), PROGRESS_SECONDS)
+    return max(early, min(run_seconds / CURVE_POINTS, MOST_PROGRESS_SECONDS))
 
 
 def run_view(

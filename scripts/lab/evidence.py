@@ -96,7 +96,8 @@ PROTOCOLS: Mapping[str, Protocol] = {
         8,
         0.3,
         f"{COURIER} "
-        "--pbt.tune shaping.near=0.001:1:log shaping.slow=0.001:1:log shaping.effort=0.001:1:log --without defaults",
+        "--pbt.tune shaping.near=0.001:1:log shaping.slow=0.001:1:log shaping.effort=0.001:1:log --without defaults "
+        "--arm t-test:'--pbt.exploit t-test' --arm gap:'--pbt.replace-gap-absolute 0.3'",
     ),
     "courier": Protocol(
         8,

@@ -143,6 +143,11 @@ def picked(members: Members) -> float:
     return max(members, key=lambda scores: scores[0])[1]
 
 
+def mean_test(members: Members) -> float:
+    """Return the mean test score of all members."""
+    return fmean(test for _, test in members)
+
+
 def read_scores(rows: Sequence[Mapping[str, str]]) -> Scores:
     """Sort the rows of a CSV by arm and seed."""
     scores: dict[str, dict[int, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
@@ -169,7 +174,7 @@ def methods(name: str) -> list[str]:
             if arm != BASELINE and len(gains) > 1
             else ("-", "-", "-")
         )
-        members = iqm([fmean(test for _, test in of) for of in scores[arm].values()])
+        members = iqm([mean_test(of) for of in scores[arm].values()])
         lost = sum(value < PROTOCOLS[name].collapsed for value in values)
         rows.append(
             (
@@ -232,19 +237,22 @@ def protocol(of: Protocol, task: str, panels: Sequence[str]) -> list[str]:
 
 
 def does_pbt_help() -> list[str]:
-    """Return one line per task: PBT's picked member beside random search's."""
+    """Return one line per task: PBT beside random search, the picked members and the means of all saved ones."""
     rows = []
     for name, title in (
-        ("pendulum", "Pendulum, return"),
         ("cartpole", "CartPole, at most 500"),
-        ("unroll", "a memory, at most 1"),
+        ("pendulum", "Pendulum, return"),
+        ("courier_weights", "a courier whose deliveries are sparse: weights of reward terms"),
         ("atari", "Breakout, 100,000 frames a member"),
-        ("courier_weights", "a courier, weights of reward terms, deliveries"),
+        ("unroll", "a memory, at most 1"),
     ):
         scores = read_scores(read_rows(ROWS / f"{name}.csv"))
-        ours, theirs = ({seed: picked(of) for seed, of in scores[arm].items()} for arm in ("pbt", BASELINE))
-        seeds = sorted(ours.keys() & theirs.keys())
-        rows.append(_line(title, [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]))
+        seeds = sorted(scores["pbt"].keys() & scores[BASELINE].keys())
+        best, all_of_them = (
+            [[measure(scores[arm][seed]) for seed in seeds] for arm in ("pbt", BASELINE)]
+            for measure in (picked, mean_test)
+        )
+        rows.append(_line(title, best, all_of_them))
     for of, task, title in (
         (reproduce_figure5.PROTOCOL, "digits", "digits, accuracy"),
         (reproduce_figure5.PROTOCOL, "ring", "a GAN of eight Gaussians, coverage"),
@@ -252,14 +260,31 @@ def does_pbt_help() -> list[str]:
     ):
         one = next(one for one in of.comparisons if one.arm == "pbt" and one.against == "random")
         one = next((c for c in of.comparisons if c.arm == "pbt" and c.label == "6 members"), one)
-        rows.append(_line(title, *pairs(of.results.runs(task), one, picked_of_arm)))
-    return grid(("task", "PBT", "random search", "difference, 95 % by t", "better", "shown"), rows)
+        runs = of.results.runs(task)
+        rows.append(_line(title, pairs(runs, one, picked_of_arm), pairs(runs, one, mean_of_members)))
+    heads = (
+        "task",
+        "PBT",
+        "random search",
+        "difference, 95 % by t",
+        "better",
+        "helps?",
+        "all members, difference",
+    )
+    return grid(heads, sorted(rows, key=lambda row: row[5] != HELPS))
 
 
-def _line(title: str, ours: Sequence[float], theirs: Sequence[float]) -> tuple[str, ...]:
-    gains = [a - b for a, b in zip(ours, theirs, strict=True)]
-    shown = "yes" if fmean(gains) > half_by_t(gains) else "no"
-    return title, f"{fmean(ours):.4g}", f"{fmean(theirs):.4g}", gained(gains), better(gains), shown
+HELPS = "**yes**"
+
+
+def _line(
+    title: str, best: Sequence[Sequence[float]], all_of_them: Sequence[Sequence[float]]
+) -> tuple[str, ...]:
+    """best, all_of_them: scores of PBT and of random search, by seed."""
+    gains, others = ([a - b for a, b in zip(*both, strict=True)] for both in (best, all_of_them))
+    surely = min(fmean(gains) - half_by_t(gains), bootstrap(gains)[0]) > 0
+    means = (f"{fmean(scores):.4g}" for scores in best)
+    return title, *means, gained(gains), better(gains), HELPS if surely else "not shown", gained(others)
 
 
 # -- papers ---------------------------------------------------------------------------------------------------

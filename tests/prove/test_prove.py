@@ -3,11 +3,14 @@
 import json
 import shlex
 import sys
+from pathlib import Path
 
 import pytest
 
 from pbt_rl.config import Config, PbtConfig
 from pbt_rl.errors import ConfigError
+from pbt_rl.journals.events import Round
+from pbt_rl.pbt.decisions import MemberReport, PopulationReport, Replace
 from pbt_rl.prove import held
 from pbt_rl.prove.arms import Task, read_arms
 from pbt_rl.prove.command import read_words, run, write_protocol
@@ -56,7 +59,9 @@ def test_arms_begin_at_the_same_draws_and_have_the_same_frames():
 def test_periods_that_are_given_win():
     command = Task.read([*TINY, "--pbt.period-frames", "700"]).command(read_arms([])[0], 0)
     assert options_of(command)["pbt.period-frames"] == "700"
-    assert "pbt.start-frames" not in options_of(command)
+    assert options_of(command)["pbt.start-frames"] == "700"  # a recipe's start may lie behind the end
+    late = options_of(Task.read([*TINY, "--pbt.start-frames=900"]).command(read_arms([])[0], 0))
+    assert (late["pbt.start-frames=900"], late["pbt.period-frames"]) == ("", "120")
 
 
 @pytest.mark.parametrize(
@@ -159,6 +164,18 @@ def test_a_period_shorter_than_an_episode_is_named_with_what_to_set(compared, te
     said = held.said(Config(env="toy/identity", num_policies=4, train_for_frames=25_000, pbt=pbt), compared)
     assert text in said
     assert bool(text) == bool(said)
+
+
+@pytest.mark.parametrize(("away", "text"), [(0.0, "4 of 4 replacements were within the noise"), (9.0, "")])
+def test_replacements_by_luck_are_named_with_what_makes_fewer(away, text, monkeypatch):
+    windows = (0.0, 1.0, 0.0, 1.0), (away, away + 1.0, away, away)
+    members = tuple(MemberReport(i, 0, window, 4, 0) for i, window in enumerate(windows))
+    replaced = Replace(member=0, donor=1, copy="both", values={}, reason="")
+    rounds = [Round(0.0, 0, report=PopulationReport(0, members), decisions=(replaced,))] * 2
+    monkeypatch.setattr(held, "journal_events", lambda _run: rounds)
+    said = held.lucky([Path("pbt.seed0"), Path("pbt.seed1")])
+    assert said.startswith(text)
+    assert bool(text) == ("--pbt.replace-gap-absolute" in said)
 
 
 def test_values_that_do_not_matter_are_not_told_apart_and_a_moving_optimum_is():

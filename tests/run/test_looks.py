@@ -72,3 +72,4 @@ def test_views_take_a_tenth_of_the_time():
 
 def test_progress_is_recorded_less_often_in_long_runs():
     assert [progress_gap(hours * 3600) for hours in (0.1, 10, 24, 240)] == [10.0, 18.0, 43.2, 60.0]
+    assert [progress_gap(seconds) for seconds in (0, 2, 20)] == [0.5, 0.5, 2.0]
