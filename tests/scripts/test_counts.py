@@ -59,8 +59,8 @@ def test_what_is_counted(found):
     assert names("messages from a learner") == ["Saved"]
     assert names("ways to move a state") == ["from slot to slot on a device", "under a key in the store"]
     assert names("files that read JSON by hand") == [
-        "pbt_rl/record/events.py",
         "pbt_rl/record/checkpoints.py",
+        "pbt_rl/record/events.py",
     ]
     assert names("files that read JSON by a schema") == ["pbt_rl/record/typed.py"]
     assert names("functions that reflect over a dataclass") == [

@@ -43,7 +43,7 @@ class Useless:
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    (tmp_path / "encoders.py").write_text(textwrap.dedent(OWN))
+    (tmp_path / "own.py").write_text(textwrap.dedent(OWN))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     return tmp_path
 
