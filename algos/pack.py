@@ -19,7 +19,7 @@ from torch import Tensor
 from .device import for_upload
 from .encoders import compute_by_products
 from .models import PolicyNet
-from .normalizers import Normalizers, of_normalizers, return_scale
+from .normalizers import Normalizers, return_scale
 from .optim import Gradients, Optimizer, grad_scale
 from .weights import Group, NetLayout, Streams, Weights
 
@@ -282,10 +282,6 @@ class Pack:
     def weights_of(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Weights by name of a state that `export_member` returned."""
         return dict(self._layout.named(state["param"]))
-
-    def named_statistics(self, slot: int) -> dict[str, Tensor]:
-        """The normalisers of observations and returns, on the CPU."""
-        return of_normalizers({k: v[slot].to("cpu", copy=True) for k, v in self.state.items()})
 
     def parameter_places(self) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
         """Name in the network's `state_dict`, offset in a policy's flat vector and shape of every parameter."""

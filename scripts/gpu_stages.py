@@ -109,7 +109,7 @@ def math(job: Job) -> dict[str, Any]:
 
 def steps_are_replayed(at: Stand) -> bool:
     """Whether all optimiser steps are, where anything is recorded."""
-    replays = at.learner.acceleration.replayed().get("steps")
+    replays = at.learner.acceleration.report().get("steps")
     return replays is None or (not replays.why_not and 0 < replays.replayed == replays.of)
 
 
@@ -150,7 +150,7 @@ def replays(job: Job) -> dict[str, Any]:
             if not replayed:
                 found["passed"] = False
                 found[" ".join((packing, precision, *more))] = (
-                    f"not replayed: {at.learner.acceleration.replayed()}"
+                    f"not replayed: {at.learner.acceleration.report()}"
                 )
         far = _distance(*states)
         found["passed"] &= far < SAME[precision]
@@ -196,7 +196,7 @@ def answers(job: Job) -> dict[str, Any]:
         words = (f"--learner.precision={precision}", f"--learner.packing={packing}", "--model.core=none")
         with stand(job, 3, *words, actors=5) as at:
             error, impossible = _answers(at)
-            replayed = at.learner.acceleration.replayed().get("turns")
+            replayed = at.learner.acceleration.report().get("turns")
             good = replayed is None or (not replayed.why_not and replayed.replayed > 20)
         found[f"{packing} {precision} error"] = error
         found[f"{packing} {precision} actions that differ"] = impossible

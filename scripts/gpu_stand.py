@@ -89,7 +89,7 @@ class Stand:
 
     def repeat_steps(self) -> None:
         """Replay each group's optimiser step once more, in which no slot learns; nothing where nothing is recorded."""
-        if "steps" not in self.learner.acceleration.replayed():
+        if "steps" not in self.learner.acceleration.report():
             return
         updater = self.trainer.updater
         updater.current.begin_batch(np.zeros(self.pack.num_policies, np.bool_))

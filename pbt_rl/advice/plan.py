@@ -7,7 +7,9 @@ import math
 from pbt_rl.advice.memory import memory_notes
 from pbt_rl.config import Config
 from pbt_rl.display.terminal import counted
+from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.registry import controller_entry
+from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import PackPlan
 from pbt_rl.plan.sizes import LAG_OF_QUEUE, LEAST_SPARE_ROWS, Size
 from pbt_rl.run.resolved import ResolvedRun
@@ -20,13 +22,18 @@ TURN_ROLLOUTS = 20
 """Turns shorter than this many rollouts waste more than 1/20 of their frames."""
 
 
+def tuned_table(resolved: ResolvedRun) -> dict[str, HyperSpec]:
+    """Return the table of a run with the user's choice of tuned values, bounds and priors. Raises ConfigError."""
+    return chosen(resolved.table, resolved.config.pbt.tune, resolved.config.pbt.prior)
+
+
 def notes(resolved: ResolvedRun) -> list[str]:
     """Return hints at settings that defeat their purpose."""
     config = resolved.config
     found = [*_lag_notes(resolved), *_idle_core_notes(resolved), *_crowd_notes(resolved)]
     if not resolved.spread:  # else the memory is that of other machines
         found += memory_notes(resolved)
-    unroll, rollout = resolved.tuned_table().get("unroll"), config.learner.rollout
+    unroll, rollout = tuned_table(resolved).get("unroll"), config.learner.rollout
     if unroll is not None and unroll.default < rollout and not unroll.tuned:
         found.append(
             f"note: returns look {unroll.default:.0f} steps ahead (--hypers.unroll), although a rollout has {rollout} "

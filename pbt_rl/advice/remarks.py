@@ -30,14 +30,8 @@ class Remarks:
 
     def __call__(self, view: RunView) -> list[str]:
         """Return what is to be said now."""
-        slow = {
-            why: f"the GPU replays not all of its work ({why}): this run is slower than it could be"
-            for why in (one.why_not for one in view.replayed.values())
-            if why
-        }
         kinds = {
             "discarded": discard_warning(self._resolved, view),
-            **slow,
             "late": late_comparison_warning(self._resolved.config, view),
             "endless": self._restarts_without_episode(view),
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterator
 
+from pbt_rl.advice.plan import tuned_table
 from pbt_rl.cli.parse import is_repeated
 from pbt_rl.config import Config
 from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES
@@ -41,7 +42,7 @@ def describe_values(resolved: ResolvedRun, first: Values) -> list[str]:
 
     first: the values of member 0 at the start.
     """
-    config, table = resolved.config, resolved.tuned_table()
+    config, table = resolved.config, tuned_table(resolved)
     changes = config.searches or (config.pbt.enabled and config.controller != "schedule")
     tuned = [spec for spec in table.values() if spec.tuned and changes]
     rest = ", ".join(f"{name} {first[name]:g}" for name, spec in table.items() if spec not in tuned)

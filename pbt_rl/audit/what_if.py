@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from pbt_rl.audit.recorded import Recorded
 from pbt_rl.cli.parse import over, typed
@@ -24,7 +24,6 @@ from pbt_rl.pbt.decisions import Controller, Decision, MemberReport, PopulationR
 from pbt_rl.pbt.history.decide import with_values
 from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.pbt.history.noise import LEVEL, Noise
-from pbt_rl.pbt.ready import ByTime
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.pbt.state import save_state
 from pbt_rl.record.saved import NO_TRUST, Trust
@@ -144,6 +143,14 @@ def _verdict(decision: Decision | None) -> str:
     return {"continue": KEEPS, "mutate": "mutates", "restart": "begins again"}.get(
         type(decision).__name__.lower(), type(decision).__name__.lower()
     )
+
+
+@runtime_checkable
+class ByTime(Protocol):
+    """A rule of readiness whose clock is `PopulationReport.seconds`."""
+
+    def seconds_left(self, report: PopulationReport) -> float:
+        """Return the seconds until a comparison is due; negative if it is overdue."""
 
 
 def _due(controller: Controller, report: PopulationReport) -> float:

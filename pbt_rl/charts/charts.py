@@ -188,7 +188,7 @@ def layout(view: RunView) -> dict[str, dict[str, list[Any]]]:
             "CPU share by stage": ["Multiline", [f"^{CPU_SHARE}"]],
             **(
                 {"replayed on GPUs": ["Multiline", ["^throughput/replayed_(turns|steps)$"]]}
-                if view.replayed
+                if view.accelerated
                 else {}
             ),
         },

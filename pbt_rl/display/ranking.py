@@ -247,16 +247,7 @@ def footer_lines(view: RunView) -> list[str]:
         *(line for footer in offered("pbt_rl", "FOOTERS") for line in footer(view)),
         *(SEPARATOR.join(texts) for texts in lines.values()),
         *cpu,
-        *_replayed(view),
     ]
-
-
-def _replayed(view: RunView) -> list[str]:
-    """Return how much a GPU replays, and why not all of it, which costs speed."""
-    shares = [f"{name} {one.replayed / one.of:.0%}" for name, one in view.replayed.items() if one.of]
-    why = {one.why_not for one in view.replayed.values() if one.why_not}
-    said = f" ({'; '.join(sorted(why))}: this run is slower than it could be)" if why else ""
-    return [f"GPU: replayed {', '.join(shares)}{said}"] if shares else []
 
 
 def _values_cell(member: MemberView, different: frozenset[str], room: int) -> str:

@@ -30,6 +30,7 @@ from pbt_rl.display.view import (
     RunView,
     run_statistics,
 )
+from pbt_rl.extras import offered
 from pbt_rl.pbt.hypers import SHAPING
 
 Scalars = dict[str, float]
@@ -69,9 +70,8 @@ def population_scalars(view: RunView) -> Scalars:
     """Return tag -> value of the population."""
     scalars: Scalars = {shown.tag: value for shown, value in run_statistics(view).values() if shown.tag}
     scalars |= view.own
-    scalars |= {
-        f"throughput/replayed_{name}": one.replayed / one.of for name, one in view.replayed.items() if one.of
-    }
+    for more in offered("pbt_rl", "SCALARS"):
+        scalars |= more(view)
     if WAITING in view.busy_threads:
         scalars["throughput/waiting_threads"] = view.busy_threads[WAITING]
     if GPU_LEARNING in view.busy_threads:
@@ -130,7 +130,6 @@ def summary(
             "max": max(times, default=None),
         },
         "best_member": best_member(view.members),
-        **({"replayed": {name: asdict(one) for name, one in view.replayed.items()}} if view.replayed else {}),
         "members": [_member(member) for member in view.members],
         "saved_at_frames": saved_at_frames,
         "ended": ended,
@@ -139,7 +138,7 @@ def summary(
 
 
 def _statistics(view: RunView) -> dict[str, Any]:
-    """Every statistic that has a key; `a.b` is the key `b` of the object `a`."""
+    """Every statistic that has a key, and what extras add; `a.b` is the key `b` of the object `a`."""
     content: dict[str, Any] = {}
     for shown, value in run_statistics(view).values():
         *outer, last = shown.key.split(".")
@@ -148,6 +147,8 @@ def _statistics(view: RunView) -> dict[str, Any]:
             inner = inner.setdefault(name, {})
         if last:
             inner[last] = value
+    for more in offered("pbt_rl", "IN_SUMMARY"):
+        content |= more(view)
     return content
 
 

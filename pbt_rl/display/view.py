@@ -25,7 +25,6 @@ from pbt_rl.config import Config
 from pbt_rl.extras import offered
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.wire.messages import Replayed
 
 EXTRA = "stats/"
 """Prefix of the environment's own statistics, in views and in TensorBoard."""
@@ -218,8 +217,8 @@ class RunView:
     """Of one environment; above 1, members play games."""
     discarded_share: float = shown(0.0, key="discarded_share")
     """Of all rollouts so far."""
-    replayed: dict[str, Replayed] = field(default_factory=dict)
-    """`turns` and `steps` of learners on GPUs, which are slow where they are not replayed; empty without a GPU."""
+    accelerated: list[dict[str, Any]] = field(default_factory=list)
+    """What learners report of what makes them faster; of those alone that do."""
     evaluation: Evaluation | None = None
     """The newest one, with --evaluate-every-frames."""
     own: dict[str, float] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.models import PolicyNet
-from pbt_rl.algos.normalizers import Normalizers, return_scale
+from pbt_rl.algos.normalizers import Normalizers, of_normalizers, return_scale
 from pbt_rl.algos.pack import Pack
 from pbt_rl.config import Config
 from pbt_rl.envs.base import ActionSpec, EnvSpec
@@ -133,7 +133,8 @@ def exported_policy(config: Config, spec: EnvSpec, pack: Pack) -> ExportedPolicy
     if state_size:
         inputs.append(Port(STATE_IN, (state_size,), "float32"))
     normalized = {k: size for k, size in normalized_obs(config, spec).items() if k not in spec.critic}
-    distribution, statistics = build_distribution(spec, config.model), pack.named_statistics(0)
+    distribution = build_distribution(spec, config.model)
+    statistics = of_normalizers({k: v[0].to("cpu", copy=True) for k, v in pack.state.items()})
     ports = tuple(inputs)
     policy = ExportedPolicy(
         net, ports, spec.action, distribution, normalized, statistics, acts_only=bool(spec.critic)

@@ -15,6 +15,7 @@ from pbt_rl.algos.weights import Streams
 from pbt_rl.graphs.again import begin_again
 from pbt_rl.graphs.memory import PageLocks, free_unused
 from pbt_rl.graphs.recording import Replays, recorder_of, records
+from pbt_rl.graphs.replayed import Replayed
 from pbt_rl.graphs.steps import RecordedStepping, record_steps
 from pbt_rl.graphs.streams import streams_of
 from pbt_rl.graphs.trial import BrokenTrialError, fastest_packing
@@ -25,7 +26,6 @@ from pbt_rl.learner.setup import LearnerSetup
 from pbt_rl.learner.simulators import AnySampler
 from pbt_rl.learner.trainer import Trainer
 from pbt_rl.pbt.hypers import Values
-from pbt_rl.wire.messages import Replayed
 
 
 @runtime_checkable
@@ -101,8 +101,8 @@ class CudaAcceleration(Acceleration):
             if one.why_not
         )
 
-    def replayed(self) -> dict[str, Replayed]:
-        """See `Acceleration`."""
+    def report(self) -> dict[str, Replayed]:
+        """Return how often `turns` of the sampler and optimiser `steps` were replayed, in total."""
         return {name: Replayed(one.replayed, one.runs, one.why_not) for name, one in self._replays.items()}
 
     def close(self) -> None:

@@ -16,7 +16,6 @@ from pbt_rl.algos.weights import Streams
 from pbt_rl.extras import load_object, offered
 from pbt_rl.learner.setup import LearnerSetup
 from pbt_rl.pbt.hypers import Values
-from pbt_rl.wire.messages import Replayed
 
 if TYPE_CHECKING:
     from pbt_rl.learner.sampler import Sampler
@@ -55,8 +54,8 @@ class Acceleration:
         """Prepare turns and steps while there is one thread; what a run reads stays. Return what failed, in words."""
         return ""
 
-    def replayed(self) -> dict[str, Replayed]:
-        """Return how often turns and steps were replayed: `turns`, `steps`."""
+    def report(self) -> dict[str, Any]:
+        """Return what reports of the learner hold of it, for `RunView.accelerated`; it is pickled."""
         return {}
 
     def close(self) -> None:

@@ -53,7 +53,7 @@ class Continuation:
 
     def restore(self, saved: Mapping[str, Any]) -> bool:
         """Continue from what `save` returned, as far as this pack is like that one; return whether units rest."""
-        if not _is_for(saved, [self._holder(p) for p in range(self._pack.num_policies)]):
+        if not _is_for(saved, [self._shared.holder(p) for p in range(self._pack.num_policies)]):
             return False
         for name, generator in self._generators():
             state = _decoded(saved["generators"][name])
@@ -76,15 +76,11 @@ class Continuation:
             ("default", torch.default_generator),
         ]
 
-    def _holder(self, slot: int) -> int | None:
-        holder = self._shared.pack.holders[slot]
-        return None if holder is None else self._shared.members[holder.member]
-
     def _slot(self, slot: int) -> dict[str, Any]:
         state = self._shared.pack
         holder = state.holders[slot]
         return {
-            "holder": self._holder(slot),
+            "holder": self._shared.holder(slot),
             "updates": int(state.updates[slot]),
             "weights_epoch": int(state.weights_epoch[slot]),
             "shaping_version": int(self._shaping.shaping_version[slot]),

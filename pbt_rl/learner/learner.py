@@ -371,7 +371,7 @@ class Learner:
             lag_max,
             discarded,
             games,
-            self.acceleration.replayed(),
+            self.acceleration.report(),
         )
         self._send(report)
 

@@ -59,10 +59,6 @@ class PackMembers:
         holders = self._shared.pack.holders
         return next((p for p, h in enumerate(holders) if h is not None and h.member == index), None)
 
-    def _holder(self, slot: int) -> int | None:
-        holder = self._shared.pack.holders[slot]
-        return None if holder is None else self._shared.members[holder.member]
-
     # -- states ---------------------------------------------------------------------------------------------
 
     def save(self, save: Save) -> None:
@@ -93,7 +89,7 @@ class PackMembers:
         A member that held the slot is forgotten: who needs its state has had it saved.
         """
         began, slot = time.perf_counter(), load.slot
-        enters = self._holder(slot) != load.member
+        enters = self._shared.holder(slot) != load.member
         donor = None if load.of_slot is None else self._pack.bit_sums(load.of_slot)
         if enters:
             # From here on no episode and no step of this slot counts for any member.
@@ -152,7 +148,7 @@ class PackMembers:
         if load.entry is not None:
             self.fresh_steps[index] = self._states.counts(load.entry).fresh_frames // self._frame_skip
         elif load.of_slot is not None:
-            donor = self._holder(load.of_slot)
+            donor = self._shared.holder(load.of_slot)
             assert donor is not None
             self.fresh_steps[index] = self.fresh_steps[self._shared.members.index(donor)]
         else:

@@ -257,6 +257,11 @@ class SharedState:
         counts = SamplingCounts(np.zeros(len(members) + 1, np.int64))
         return cls(members, PackState.new(held, len(members)), counts, LearningCounts.new(len(members)))
 
+    def holder(self, slot: int) -> int | None:
+        """Return the member that holds a slot."""
+        holder = self.pack.holders[slot]
+        return None if holder is None else self.members[holder.member]
+
     def oldest_version(self, slot: int) -> int:
         """Return a `shaping_version` that no episode which still runs in a slot is older than.
 

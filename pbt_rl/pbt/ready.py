@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from pbt_rl.pbt.decisions import MemberReport, PopulationReport
 
@@ -37,14 +37,6 @@ class Ready(Protocol):
 
     def frames_left(self, report: PopulationReport) -> int:
         """Return the frames of each member until the next comparison is due; 0 if it waits for episodes."""
-
-
-@runtime_checkable
-class ByTime(Protocol):
-    """A rule of readiness whose clock is `PopulationReport.seconds`."""
-
-    def seconds_left(self, report: PopulationReport) -> float:
-        """Return the seconds until a comparison is due; negative if it is overdue."""
 
 
 def comparable(member: MemberReport, min_episodes: int) -> bool:

@@ -10,16 +10,8 @@ from typing import TYPE_CHECKING
 
 from pbt_rl.extras import discover, offered
 from pbt_rl.pbt.entry import ExploitRule, ExploreRule, ReadyRule, own_entry
-from pbt_rl.pbt.exploit import (
-    Exploit,
-    Gap,
-    Truncation,
-)
-from pbt_rl.pbt.explore import (
-    Explore,
-    Perturb,
-    PerturbFactors,
-)
+from pbt_rl.pbt.exploit import Exploit, Gap, Truncation
+from pbt_rl.pbt.explore import Explore, Perturb, PerturbFactors
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.ready import Ready, Synchronous
 

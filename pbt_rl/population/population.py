@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 from pbt_rl.display.view import EXTRA, MemberView, TaskView
 from pbt_rl.pbt.changes import Change
@@ -22,7 +22,7 @@ from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import Judged, ObjectiveWindow, mean
 from pbt_rl.pbt.state import TRANSIENT
 from pbt_rl.population.store import Key, Origin
-from pbt_rl.wire.messages import Episode, Game, LearnerReport, MemberStats, Replayed
+from pbt_rl.wire.messages import Episode, Game, LearnerReport, MemberStats
 
 
 @dataclass(eq=False)
@@ -277,8 +277,8 @@ class Population:
     lag_max: int = field(default=0, init=False)
     discarded: int = field(default=0, init=False)
     """Rollouts discarded, in total."""
-    replayed: dict[str, dict[str, Replayed]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """What each learner has reported of turns and optimiser steps that a GPU replays."""
+    accelerated: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    """What each learner has reported of what makes it faster."""
     _counted: dict[str, int] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     """Rollouts that each learner has reported as discarded; a new learner counts from 0."""
     _lag_sum: float = field(default=0.0, init=False)
@@ -335,8 +335,8 @@ class Population:
         self.lag_max = max(self.lag_max, report.lag_max)
         self.discarded += report.discarded_rollouts - self._counted.get(pack, 0)
         self._counted[pack] = report.discarded_rollouts
-        if report.replayed:
-            self.replayed[pack] = report.replayed
+        if report.accelerated:
+            self.accelerated[pack] = report.accelerated
 
     def _rate_game(self, game: Game) -> None:
         """Rate a game if all its players are still of the generation that they began it in."""

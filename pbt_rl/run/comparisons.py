@@ -115,11 +115,6 @@ class Comparisons:
         """Packs of the reports since the last look."""
         self._next_look = 0.0
 
-    @property
-    def replacement_milliseconds(self) -> Sequence[float]:
-        """Times of replacements: of the newest ones, and of the slowest."""
-        return self.replacement_times.milliseconds
-
     def note_first_slots(self) -> None:
         """Record who holds the slots when the fleet starts."""
         for pack, handover in self.slots.start():

@@ -108,10 +108,6 @@ class ResolvedRun:
         check_network(config, spec, [pack.device for pack in plan.packs])
         return cls(config, options, spec, plan, value_table(config, spec.shaping))
 
-    def tuned_table(self) -> dict[str, HyperSpec]:
-        """Return the table with the user's choice of tuned values, bounds and priors. Raises ConfigError."""
-        return chosen(self.table, self.config.pbt.tune, self.config.pbt.prior)
-
     def controller(self) -> Controller:
         """Build the controller of this run, unused."""
         return build_controller(self.config, self.table, self.config.seed)

@@ -414,7 +414,7 @@ class Supervisor:
             view,
             ended=ended,
             frames_per_second_steady=self._throughput.steady_rate(),
-            replacement_milliseconds=self._comparisons.replacement_milliseconds,
+            replacement_milliseconds=self._comparisons.replacement_times.milliseconds,
             patient=lambda: self._end.signal is None and ended != "failed",
             saved_at_frames=None if saved is None else saved.frames,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pbt_rl.display.terminal import counted
@@ -16,7 +16,6 @@ from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.throughput import Throughput
-from pbt_rl.wire.messages import Replayed
 
 
 def discarded_share(resolved: ResolvedRun, discarded: int, steps: int) -> float:
@@ -96,7 +95,7 @@ def run_view(
         busy_threads=throughput.busy_threads(environment_seconds),
         seats=resolved.spec.seats,
         discarded_share=discarded_share(resolved, population.discarded, population.steps),
-        replayed=_of_all(population.replayed.values()),
+        accelerated=[*population.accelerated.values()],
     )
 
 
@@ -113,18 +112,6 @@ def _waits_for(resolved: ResolvedRun, *, begun: bool) -> str:
         return begins(resolved.config.env, resolved.options)
     learners = "learners load" if len(resolved.plan.packs) > 1 else "the learner loads"
     return f"{learners} torch and the network"
-
-
-def _of_all(learners: Iterable[Mapping[str, Replayed]]) -> dict[str, Replayed]:
-    """Add up what is replayed, over the learners."""
-    found: dict[str, Replayed] = {}
-    for learner in learners:
-        for name, one in learner.items():
-            so_far = found.get(name, Replayed(0, 0))
-            found[name] = Replayed(
-                so_far.replayed + one.replayed, so_far.of + one.of, so_far.why_not or one.why_not
-            )
-    return found
 
 
 # -- the plan --------------------------------------------------------------------------------------------

@@ -181,16 +181,6 @@ class LearnerReady:
 
 
 @dataclass(frozen=True)
-class Replayed:
-    """How many calls of one kind there were on a GPU, and how many of them repeated recorded ones."""
-
-    replayed: int
-    of: int
-    why_not: str = ""
-    """Why recording failed, if it did."""
-
-
-@dataclass(frozen=True)
 class LearnerReport:
     """Progress of one learner since its last report (sums and means over that time unless noted otherwise)."""
 
@@ -205,8 +195,8 @@ class LearnerReport:
     """Rollouts of older generations or over the lag limit that were thrown away, in total."""
     games: list[Game] = field(default_factory=list)
     """Finished games, if environments have several seats."""
-    replayed: dict[str, Replayed] = field(default_factory=dict)
-    """`turns` of the sampler and optimiser `steps`, in total; empty where a device records nothing."""
+    accelerated: dict[str, Any] = field(default_factory=dict)
+    """What is said of itself by what makes it faster, in total."""
 
 
 @dataclass(frozen=True)

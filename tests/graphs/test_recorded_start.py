@@ -76,7 +76,7 @@ def test_nothing_is_recorded_once_there_are_two_threads(kind, device, recorder):
         live(driven, device)
         assert len(recorder.recorded) == recorded
         assert not device.faults
-        turns, steps = (driven.learner.acceleration.replayed()[name] for name in ("turns", "steps"))
+        turns, steps = (driven.learner.acceleration.report()[name] for name in ("turns", "steps"))
         assert steps.replayed == steps.of > 0
         assert turns.of - turns.replayed <= len(driven.actors), "a unit's first step alone goes call by call"
 
@@ -142,7 +142,7 @@ def test_a_learner_says_what_is_replayed_and_why_the_rest_is_not(kind, device, m
     refused = kind is Refuses
     assert ("turns are not replayed, which costs speed: operation not permitted" in ready.note) is refused
     assert ("optimiser steps are not replayed" in ready.note) is refused
-    turns, steps = report.replayed["turns"], report.replayed["steps"]
+    turns, steps = report.accelerated["turns"], report.accelerated["steps"]
     assert (steps.replayed, steps.of) == (0 if refused else 4, 4)
     assert turns.replayed == 0 if refused else turns.replayed >= turns.of - 2 > 0
     assert ("not permitted" in steps.why_not) is ("not permitted" in turns.why_not) is refused
@@ -154,4 +154,4 @@ def test_a_cpu_replays_nothing_and_says_nothing():
         driven.learner._report()
         ready, report = messages(driven)
     assert ready.note == ""
-    assert report.replayed == {}
+    assert report.accelerated == {}

@@ -14,6 +14,7 @@ from pbt_rl.envs.dmlab.maps import build_maps
 from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.dmlab.process import SILENCE_SECONDS
 from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 from tests.helpers import runs
@@ -199,7 +200,8 @@ def test_unreals_recipe_is_the_papers(lab):  # noqa: F811
     assert (config.algo, config.num_policies, config.pbt.objective_episodes) == ("unreal", 40, 10)
     assert (config.model.encoder, config.model.core, config.model.core_size) == ("a3c", "lstm", 256)
     assert (config.learner.rollout, config.hypers.unroll, config.hypers.pixel_control_coef) == (50, 20, 0.1)
-    tuned = {n: s for n, s in ResolvedRun.resolve(config, Machine(2, 0)).tuned_table().items() if s.tuned}
+    table = chosen(ResolvedRun.resolve(config, Machine(2, 0)).table, config.pbt.tune, config.pbt.prior)
+    tuned = {name: spec for name, spec in table.items() if spec.tuned}
     ends = {name: (s.low, s.high, s.scale) for name, s in tuned.items()}
     assert ends == {
         "learning_rate": (1e-5, 5e-3, "log"),

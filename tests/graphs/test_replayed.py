@@ -4,8 +4,7 @@ import pytest
 
 from pbt_rl.display.ranking import footer_lines
 from pbt_rl.display.scalars import population_scalars, summary
-from pbt_rl.run.views import _of_all
-from pbt_rl.wire.messages import Replayed
+from pbt_rl.graphs.replayed import Remarks, Replayed
 from tests.helpers.views import member, view
 
 WHY = "operation not permitted when stream is capturing"
@@ -16,7 +15,7 @@ def test_what_is_replayed_and_why_the_rest_is_not_is_said_everywhere():
         {"turns": Replayed(98, 100), "steps": Replayed(10, 10)},
         {"turns": Replayed(0, 100, WHY), "steps": Replayed(10, 10)},
     ]
-    shown = view(member(0), replayed=_of_all(of_two))
+    shown = view(member(0), accelerated=of_two)
     (line,) = [line for line in footer_lines(shown) if "replayed" in line]
     assert "turns 49%, steps 100%" in line
     assert WHY in line
@@ -25,9 +24,17 @@ def test_what_is_replayed_and_why_the_rest_is_not_is_said_everywhere():
     assert scalars["throughput/replayed_steps"] == 1
     kept = summary(shown, frames_per_second_steady=1.0, replacement_milliseconds=(), ended="")["replayed"]
     assert kept["turns"] == {"replayed": 98, "of": 200, "why_not": WHY}
+    remarks = Remarks()
+    (said,) = remarks(shown)
+    assert WHY in said
+    assert not remarks(shown), "once"
 
 
 def test_without_a_gpu_nothing_is_said():
     shown = view(member(0))
     assert not any("replayed" in line for line in footer_lines(shown))
     assert not any("replayed" in tag for tag in population_scalars(shown))
+    assert "replayed" not in summary(
+        shown, frames_per_second_steady=1.0, replacement_milliseconds=(), ended=""
+    )
+    assert not Remarks()(shown)
