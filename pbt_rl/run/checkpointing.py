@@ -162,6 +162,11 @@ class Checkpointing:
         """A checkpoint is asked for or in progress."""
         return self._asked or self._in_progress
 
+    @property
+    def waits_for_learners(self) -> bool:
+        """Whether a learner has yet to say what it continues from."""
+        return self._round is not None and len(self._round.learners) < len(self._round.packs)
+
     # -- how ------------------------------------------------------------------------------------------------
 
     def begin_checkpoint(

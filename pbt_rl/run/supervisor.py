@@ -76,6 +76,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE_SECONDS = 0.1
 SAVE_SECONDS = 30.0
 """Without any progress for this long the run is not saved at its end. (40 members on a slow disk take minutes.)"""
+ROLLOUT_SECONDS = 300.0
+"""So long may a learner take to begin with that: it answers when the rollout of a simulator is whole."""
 ANSWER_SECONDS = 8.0
 """A learner that has started and gives no sign of life for this long is not waited for."""
 
@@ -380,10 +382,12 @@ class Supervisor:
             fleet.send(pack, PauseTraining())
         checkpoints.ask_last()
         moved, patience = checkpoints.moved, Patience(SAVE_SECONDS)
+        rollout = Patience(ROLLOUT_SECONDS)
         while checkpoints.busy or dispatch.busy:
             if self._hurried:
                 return "it was interrupted again"
-            if moved != checkpoints.moved:
+            waits = (dispatch.busy or checkpoints.waits_for_learners) and not rollout.over()
+            if waits or moved != checkpoints.moved:
                 moved = checkpoints.moved
                 patience.renew()
             if patience.over():

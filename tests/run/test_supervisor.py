@@ -394,6 +394,28 @@ def test_a_learner_that_does_not_answer_at_the_end_is_not_waited_for(start, tmp_
     assert saved(tmp_path) == []
 
 
+def test_a_learner_in_the_midst_of_a_long_rollout_is_waited_for_at_the_end(start, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SAVE_SECONDS", 0.2)
+    fleet, run = start([[READY], [report(3000)]])
+    send, events_of, late = fleet.send, fleet.events, []
+
+    def send_late(pack, message):
+        if isinstance(message, SaveLearner):
+            late.append((time.monotonic() + 1.0, pack, message))
+        else:
+            send(pack, message)
+
+    def events_late(seconds):
+        if late and time.monotonic() > late[0][0]:
+            send(*late.pop()[1:])
+        time.sleep(0.01)
+        yield from events_of(seconds)
+
+    fleet.send, fleet.events = send_late, events_late
+    assert run() == 0
+    assert len(saved(tmp_path)) == 1
+
+
 def test_a_second_ctrl_c_saves_nothing_and_gives_learners_no_time(start, tmp_path):
     def press():
         os.kill(os.getpid(), signal.SIGINT)
