@@ -118,11 +118,16 @@ _CONTINUOUS: dict[str, object] = {
 _GRIDS: dict[str, object] = {
     "model.hidden": 128,
     "learner.normalize_observations": True,
+    "learner.normalize_advantage": False,
+    "hypers.gamma": 0.99,
+    "hypers.gae_lambda": 0.95,
     "train_for_frames": 2_000_000,
     "pbt.period_frames": 100_000,
     "pbt.start_frames": 200_000,
 }
-"""What is different with grids of codes: they are read by an MLP, whatever their codes are."""
+"""What is different with grids of codes: they are read by an MLP, whatever their codes are. Their rewards are often
+rare: where a batch holds none, normalised advantages are noise of full size, and the policy was narrow before the first
+reward (docs/lab/environments.md)."""
 
 PLANES: dict[str, object] = {
     "model.critic": "separate",

@@ -163,6 +163,9 @@ def of(space):
 def test_the_recipe_reads_grids_by_an_mlp_that_normalises_and_asks_for_bounds_of_pictures():
     grid = recipe(of(box(0, 255, (7, 7, 3), np.uint8)))
     assert (grid["model.encoder"], grid["learner.normalize_observations"]) == ("mlp", True)
+    assert not grid["learner.normalize_advantage"], (
+        "before the first reward it is noise that narrows the policy"
+    )
     assert recipe(of(box(0, 1, (*LARGE, 3), np.float32)))["model.encoder"] == "auto"
     planes, short = (recipe(of(box(0, 1, shape, np.bool_))) for shape in ((10, 10, 4), (10,)))
     assert planes["hypers.gae_lambda"] > short["hypers.gae_lambda"]
