@@ -12,6 +12,7 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.episodes import AT_ONCE, ROW
 from pbt_rl.plan import Machine
 from pbt_rl.procs.child import Child
+from pbt_rl.run import awake
 from pbt_rl.run import fleet as module
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, ProcessFleet, Received
 from pbt_rl.run.memory import Start
@@ -167,6 +168,7 @@ def test_an_error_of_the_user_is_marked(start):
 def silent(start, monkeypatch):
     """Return a fleet and the mailboxes of its actor 0, which has given no sign for a minute, 50 s being allowed."""
     monkeypatch.setattr(module, "HANG_CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(awake, "waited_seconds", lambda _pid: 0.0)
     fleet = start("toy/identity", "--actor-timeout-seconds=50")
     until(fleet, Received)
     boxes = fleet.memory.actors[0].boxes
