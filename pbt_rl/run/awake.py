@@ -76,7 +76,8 @@ class Starved:
         began, waited = self._clock() - seconds, waited_seconds(pid)
         if began > self._began + GAP_SECONDS:  # there was a sign since
             self._began, self._waited = began, waited
-        return max(counted - (waited - self._waited), counted * LEAST_COUNTED)
+        starved = max(0.0, waited - self._waited)  # of a thread that has ended nothing is known any more
+        return max(counted - starved, counted * LEAST_COUNTED)
 
 
 class Patience:

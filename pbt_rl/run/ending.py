@@ -65,21 +65,17 @@ class RunEnd:
     @property
     def remedy(self) -> str:
         """Say what lets a run go on that has spent a budget."""
-        config, spent = self._config, self._spent()
-        option, asked, reached = {
-            "frames": ("--train-for-frames", config.train_for_frames, f"{self._population.least_frames:,}"),
-            "seconds": (
-                "--train-for-seconds",
-                config.train_for_seconds,
-                f"{math.ceil(self._throughput.training_seconds):,}",
-            ),
-            "objective": ("--stop-at-objective", config.stop_at_objective, "that"),
-        }.get(spent or "", ("", None, ""))
-        if asked is None:
-            return "nothing is left to do"
-        return (
-            f"{option} {asked:.15g} is a total, and {reached} is reached: give more than {reached} to go on"
+        config, frames = self._config, self._population.least_frames
+        total, seconds = (
+            "is a total, and {:,} is reached".format,
+            math.ceil(self._throughput.training_seconds),
         )
+        spent = {
+            "frames": f"--train-for-frames {config.train_for_frames} {total(frames)}",
+            "seconds": f"--train-for-seconds {config.train_for_seconds:g} {total(seconds)}",
+            "objective": f"--stop-at-objective {config.stop_at_objective} is reached",
+        }.get(self._spent() or "")
+        return "nothing is left to do" if spent is None else f"{spent}: give more to go on"
 
     def _spent(self) -> str | None:
         """Return which budget is spent, or why no member trains any more."""

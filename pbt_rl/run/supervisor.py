@@ -78,6 +78,8 @@ SAVE_SECONDS = 30.0
 """Without any progress for this long the run is not saved at its end. (40 members on a slow disk take minutes.)"""
 ROLLOUT_SECONDS = 300.0
 """So long may a learner take to begin with that: it answers when the rollout of a simulator is whole."""
+SAY_SECONDS = 5.0
+"""So often the user is told what is waited for then."""
 ANSWER_SECONDS = 8.0
 """A learner that has started and gives no sign of life for this long is not waited for."""
 
@@ -382,7 +384,7 @@ class Supervisor:
             fleet.send(pack, PauseTraining())
         checkpoints.ask_last()
         moved, patience = checkpoints.moved, Patience(SAVE_SECONDS)
-        rollout = Patience(ROLLOUT_SECONDS)
+        rollout, slow = Patience(ROLLOUT_SECONDS), Every(SAY_SECONDS)
         while checkpoints.busy or dispatch.busy:
             if self._hurried:
                 return "it was interrupted again"
@@ -390,6 +392,10 @@ class Supervisor:
             if waits or moved != checkpoints.moved:
                 moved = checkpoints.moved
                 patience.renew()
+            if waits and slow.due():
+                self._recorder.note(
+                    "the run is saved when its rollout is whole; another Ctrl-C ends it unsaved"
+                )
             if patience.over():
                 return f"nothing could be written for {SAVE_SECONDS:.0f} s"
             for event in fleet.events(PATIENCE_SECONDS):

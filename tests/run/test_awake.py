@@ -104,3 +104,14 @@ def test_what_was_waited_before_the_last_sign_does_not_shorten_a_silence(monkeyp
         clock.now = 170.0 + second
         counted = starved.of_silence(second, second, pid=1)
     assert counted == pytest.approx(60)
+
+
+def test_threads_that_end_do_not_lengthen_a_silence(monkeypatch):
+    """What they had waited is no longer counted by the kernel."""
+    clock = Stopwatch()
+    starved, waited = Starved(clock), iter([50.0, 1.0])
+    monkeypatch.setattr(awake, "waited_seconds", lambda _pid: next(waited))
+    for second in (10, 11):
+        clock.now = 100.0 + second
+        counted = starved.of_silence(second, second, pid=1)
+    assert counted == pytest.approx(11)

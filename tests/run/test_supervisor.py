@@ -394,8 +394,11 @@ def test_a_learner_that_does_not_answer_at_the_end_is_not_waited_for(start, tmp_
     assert saved(tmp_path) == []
 
 
-def test_a_learner_in_the_midst_of_a_long_rollout_is_waited_for_at_the_end(start, tmp_path, monkeypatch):
+def test_a_learner_in_the_midst_of_a_long_rollout_is_waited_for_at_the_end(
+    start, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(module, "SAVE_SECONDS", 0.2)
+    monkeypatch.setattr(module, "SAY_SECONDS", 0.5)
     fleet, run = start([[READY], [report(3000)]])
     send, events_of, late = fleet.send, fleet.events, []
 
@@ -414,6 +417,7 @@ def test_a_learner_in_the_midst_of_a_long_rollout_is_waited_for_at_the_end(start
     fleet.send, fleet.events = send_late, events_late
     assert run() == 0
     assert len(saved(tmp_path)) == 1
+    assert "saved when its rollout is whole" in capsys.readouterr().out
 
 
 def test_a_second_ctrl_c_saves_nothing_and_gives_learners_no_time(start, tmp_path):
