@@ -351,6 +351,18 @@ def curves(name: str) -> list[str]:
     return grid(("", *heads), rows)
 
 
+def beside_a_compiled_ppo() -> list[str]:
+    """Return the last scores on MinAtar's games beside those of scripts/lab/peers/jit_minatar.py."""
+    sides = [read_curves(ROWS / f"{name}.csv") for name in ("minatar", "minatar_jit")]
+    return grid(
+        ("last score, each seed", "this product", "compiled PPO"),
+        [
+            (game, *(", ".join(short(of[game][seed][-1][1]) for seed in sorted(of[game])) for of in sides))
+            for game in sides[0]
+        ],
+    )
+
+
 def treasure_of_fun() -> list[str]:
     """Return FuN beside A3C."""
     scores: dict[tuple[str, str, str], dict[int, float]] = {}
@@ -390,6 +402,7 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
         )
         if (ROWS / f"{name}.csv").exists()
     },
+    "minatar beside a compiled PPO": beside_a_compiled_ppo,
     "FuN": treasure_of_fun,
 }
 

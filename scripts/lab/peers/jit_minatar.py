@@ -1,6 +1,7 @@
 """PPO on a MinAtar game of gymnax in one compiled function, with the values of PureJaxRL: the curve beside ours.
 
     python scripts/lab/peers/jit_minatar.py Breakout --seeds 0:3 >> docs/lab/results/minatar_jit.csv
+    python scripts/lab/peers/jit_minatar.py Breakout --seeds 0:1 --activation elu --rows 256 --steps 32
 
 Values: `examples/brax_minatar.ipynb` of luchris429/purejaxrl. 64 rows, rollouts of 128 steps, 4 passes of 8
 minibatches, a rate that falls from 5e-3 to 0, gamma 0.99, lambda 0.95, clips of 0.2, entropy 0.01, two networks of
@@ -11,6 +12,7 @@ more row of a seed is judged as ours are: 100 fresh games with sampled actions.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 import gymnax
@@ -18,27 +20,16 @@ import jax
 import jax.numpy as jnp
 from jit_ppo import CLIP, Tree, adam, mlp
 
-ROWS, STEPS, EPOCHS, MINIBATCHES = 64, 128, 4, 8
+EPOCHS, MINIBATCHES = 4, 8
+ACTIVATIONS = {"relu": jax.nn.relu, "elu": jax.nn.elu}
 GAMMA, LAMBDA, RATE, ENTROPY = 0.99, 0.95, 5e-3, 0.01
 FRAMES, PARTS, GAMES = 5_000_000, 10, 100
-UPDATES = FRAMES // (ROWS * STEPS)
 
 
-def _forward(layers: Tree, x: Any) -> Any:
-    for w, bias in layers[:-1]:
-        x = jax.nn.relu(x @ w + bias)
-    w, bias = layers[-1]
-    return x @ w + bias
-
-
-def _log_probs(net: Tree, obs: Any) -> Any:
-    return jax.nn.log_softmax(_forward(net["policy"], obs))
-
-
-def _loss(net: Tree, s: Tree) -> Any:
-    log_probs = _log_probs(net, s["obs"])
+def _loss(net: Tree, s: Tree, forward: Callable[[Tree, Any], Any]) -> Any:
+    log_probs = jax.nn.log_softmax(forward(net["policy"], s["obs"]))
     log_prob = jnp.take_along_axis(log_probs, s["action"][:, None], 1)[:, 0]
-    value = _forward(net["value"], s["obs"])[:, 0]
+    value = forward(net["value"], s["obs"])[:, 0]
     ratio = jnp.exp(log_prob - s["log_prob"])
     a = (s["advantage"] - s["advantage"].mean()) / (s["advantage"].std() + 1e-8)
     policy_loss = -jnp.minimum(ratio * a, jnp.clip(ratio, 1 - CLIP, 1 + CLIP) * a).mean()
@@ -51,7 +42,9 @@ def _loss(net: Tree, s: Tree) -> Any:
 class Trainer:
     """One policy on one game."""
 
-    def __init__(self, game: str, seed: int) -> None:
+    def __init__(self, game: str, seed: int, rows: int, steps: int, activation: str) -> None:
+        self._rows, self._steps, self._activation = rows, steps, ACTIVATIONS[activation]
+        self.updates = FRAMES // (rows * steps)
         self._env, self._params = gymnax.make(f"{game}-MinAtar")
         keys = jax.random.split(jax.random.PRNGKey(seed), 3)
         inputs, actions = 10 * 10 * self._env.obs_shape[-1], self._env.num_actions
@@ -61,8 +54,14 @@ class Trainer:
         }
         net["policy"][-1] = (0.01 * net["policy"][-1][0], net["policy"][-1][1])
         zeros = jax.tree.map(jnp.zeros_like, net)
-        self._whole = (net, (zeros, zeros), jnp.zeros(()), *self._reset(keys[1], ROWS), keys[2])
+        self._whole = (net, (zeros, zeros), jnp.zeros(()), *self._reset(keys[1], rows), keys[2])
         self._update = jax.jit(self._updated)
+
+    def _forward(self, layers: Tree, x: Any) -> Any:
+        for w, bias in layers[:-1]:
+            x = self._activation(x @ w + bias)
+        w, bias = layers[-1]
+        return x @ w + bias
 
     def _reset(self, key: Any, rows: int) -> tuple[Any, Any, Any]:
         obs, state = jax.vmap(self._env.reset, (0, None))(jax.random.split(key, rows), self._params)
@@ -72,7 +71,7 @@ class Trainer:
         net, obs, state, total, key = carry
         rows = obs.shape[0]
         key, draw, step_key = jax.random.split(key, 3)
-        log_probs = _log_probs(net, obs)
+        log_probs = jax.nn.log_softmax(self._forward(net["policy"], obs))
         action = jax.random.categorical(draw, log_probs)
         after, state, reward, ended, cut, _ = jax.vmap(self._env.step, (0, 0, 0, None))(
             jax.random.split(step_key, rows), state, action, self._params
@@ -83,7 +82,7 @@ class Trainer:
             "obs": obs,
             "action": action,
             "log_prob": jnp.take_along_axis(log_probs, action[:, None], 1)[:, 0],
-            "value": _forward(net["value"], obs)[:, 0],
+            "value": self._forward(net["value"], obs)[:, 0],
             "reward": reward,
             "end": end,
             "return": jnp.where(end, total, 0.0),
@@ -93,9 +92,9 @@ class Trainer:
     def _updated(self, whole: Tree) -> tuple[Tree, Any]:
         net, moments, count, obs, state, total, key = whole
         (net, obs, state, total, key), s = jax.lax.scan(
-            self._step, (net, obs, state, total, key), None, STEPS
+            self._step, (net, obs, state, total, key), None, self._steps
         )
-        last = _forward(net["value"], obs)[:, 0]
+        last = self._forward(net["value"], obs)[:, 0]
 
         def back(carry: Tree, one: Tree) -> tuple[Tree, Any]:
             advantage, following = carry
@@ -104,20 +103,20 @@ class Trainer:
             advantage = delta + GAMMA * LAMBDA * goes_on * advantage
             return (advantage, one["value"]), advantage
 
-        _, s["advantage"] = jax.lax.scan(back, (jnp.zeros(ROWS), last), s, reverse=True)
+        _, s["advantage"] = jax.lax.scan(back, (jnp.zeros(self._rows), last), s, reverse=True)
         s["target"] = s["advantage"] + s["value"]
         games = jnp.stack([s.pop("return").sum(), s["end"].sum()])
         s = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), s)
 
         def learn(carry: Tree, order: Any) -> tuple[Tree, None]:
             net, moments, count = carry
-            grads = jax.grad(_loss)(net, jax.tree.map(lambda x: x[order], s))
-            rate = RATE * (1 - (count // (EPOCHS * MINIBATCHES)) / UPDATES)
+            grads = jax.grad(_loss)(net, jax.tree.map(lambda x: x[order], s), self._forward)
+            rate = RATE * (1 - (count // (EPOCHS * MINIBATCHES)) / self.updates)
             net, moments = adam(net, grads, moments, count + 1, rate)
             return (net, moments, count + 1), None
 
         key, *draws = jax.random.split(key, EPOCHS + 1)
-        orders = [jax.random.permutation(d, ROWS * STEPS).reshape(MINIBATCHES, -1) for d in draws]
+        orders = [jax.random.permutation(d, self._rows * self._steps).reshape(MINIBATCHES, -1) for d in draws]
         (net, moments, count), _ = jax.lax.scan(learn, (net, moments, count), jnp.concatenate(orders))
         return (net, moments, count, obs, state, total, key), games
 
@@ -145,12 +144,16 @@ def main() -> None:
     )
     parser.add_argument("game", choices=("Breakout", "Freeway", "Asterix", "SpaceInvaders"))
     parser.add_argument("--seeds", default="0:3", help="first:end")
+    parser.add_argument("--rows", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=128, help="of a rollout")
+    parser.add_argument("--activation", choices=ACTIVATIONS, default="relu")
     args = parser.parse_args()
     first, end = map(int, args.seeds.split(":"))
     for seed in range(first, end):
-        trainer = Trainer(args.game, seed)
+        trainer = Trainer(args.game, seed, args.rows, args.steps, args.activation)
         for part in range(1, PARTS + 1):
-            games, score = trainer.train(UPDATES * part // PARTS - UPDATES * (part - 1) // PARTS)
+            done, until = (trainer.updates * n // PARTS for n in (part - 1, part))
+            games, score = trainer.train(until - done)
             print(f"{args.game},{seed},{FRAMES * part // PARTS},{games},{score:.3f}", flush=True)
         judged = trainer.judged(jax.random.PRNGKey(1000 + seed))
         print(f"{args.game},{seed},{FRAMES},{GAMES},{judged:.3f}", flush=True)
