@@ -338,7 +338,7 @@ def allowed(metadata: Mapping[str, Any], value: Any = None) -> str:
     """
     if "choices" in metadata:
         names: list[str] = [*metadata["choices"](), *([metadata["custom"]] if "custom" in metadata else [])]
-        return ", ".join(names[:-1]) + " or " + names[-1]
+        return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
     if "remedy" in metadata:
         return str(metadata["remedy"])
     text = _range(metadata)

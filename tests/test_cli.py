@@ -405,12 +405,17 @@ MISTAKES = {
 }
 
 
+OF_AN_EXTRA = {"no family": "envs/names", "no such module": "pbt_rl/own"}
+
+
+def extra_of(name, words):
+    return "pbt_rl/files" if {"--format", "--config"} & {*words} else OF_AN_EXTRA.get(name)
+
+
 @pytest.mark.parametrize(
     "mistake",
     [
-        pytest.param(name, marks=pytest.mark.extra("pbt_rl/files"))
-        if {"--format", "--config"} & {*words}
-        else name
+        pytest.param(name, marks=[pytest.mark.extra(extra)] if (extra := extra_of(name, words)) else [])
         for name, (words, _) in MISTAKES.items()
     ],
 )

@@ -41,10 +41,10 @@ BOUNDS = {
     "track": ([(), ("csv", "my_tracks:Log")], [("tensorboad",), ("csv", "csv"), ("",)]),
     "slots": ([0], [-1]),
     "slot_frames": ([1], [0]),
-    "controller": (["pbt", "random", "schedule", "my_rules:Class"], ["pbd", "replay", "", "my_rules:"]),
-    "pbt.ready": (["synchronous", "asynchronous"], ["now", ""]),
-    "pbt.exploit": (["t-test", "my_rules:Best"], ["ttest", "", "my_rules:"]),
-    "pbt.explore": (["pb2", "my_rules:Jump"], ["pb3", ""]),
+    "controller": (["pbt", "my_rules:Class"], ["pbd", "replay", "", "my_rules:"]),
+    "pbt.ready": (["synchronous"], ["now", ""]),
+    "pbt.exploit": (["truncation", "my_rules:Best"], ["ttest", "", "my_rules:"]),
+    "pbt.explore": (["factors", "my_rules:Jump"], ["pb3", ""]),
     "pbt.ready_fraction": ([0.01, 1.0], [0.0, 1.01]),
     "pbt.period_frames": ([1], [0]),
     "pbt.period_seconds": ([0.1], [0.0]),
@@ -158,12 +158,18 @@ def test_every_option_with_bounds_is_in_the_table():
             "--pbt.factors 1.2 0.0 cannot be used: give one or more numbers, each above 0",
         ),
         ("pbt.factors", (), "--pbt.factors (none) cannot be used: give one or more numbers, each above 0"),
-        (
+        pytest.param(
             "pbt.frequencies",
             (2, 2),
             "--pbt.frequencies 2 2 cannot be used: give one or more different numbers, each 1 or more",
+            marks=pytest.mark.extra("pbt_rl/pbt/mf_pbt"),
         ),
-        ("search.eviction_rate", 1.0, "--search.eviction-rate 1.0 cannot be used: give at least 0, below 1"),
+        pytest.param(
+            "search.eviction_rate",
+            1.0,
+            "--search.eviction-rate 1.0 cannot be used: give at least 0, below 1",
+            marks=pytest.mark.extra("pbt_rl/pbt/search"),
+        ),
         ("hypers.gamma", 2.0, "--hypers.gamma 2.0 cannot be used: give 0 to 1"),
         (
             "model.encoder",
@@ -183,7 +189,12 @@ def test_a_message_names_option_value_and_remedy(name, value, message):
     ("values", "kind", "message"),
     [
         ({"pbt.perturb_min": 2.0}, ConfigError, "--pbt.perturb-max 1.5 .* at least --pbt.perturb-min, 2"),
-        ({"matchup.scheme": "self", "matchup.objective": "elo"}, ConfigError, "--matchup.objective elo"),
+        pytest.param(
+            {"matchup.scheme": "self", "matchup.objective": "elo"},
+            ConfigError,
+            "--matchup.objective elo",
+            marks=pytest.mark.extra("pbt_rl/matchups"),
+        ),
         ({"algo": "a3c", "learner.lr_schedule": "kl-adaptive"}, ConfigError, "a3c measures no divergence"),
         ({"env_option": ("length",)}, EnvSetupError, "--env-option length cannot be used"),
         (
@@ -199,7 +210,7 @@ def test_options_that_contradict_each_other_are_rejected(values, kind, message):
 
 
 def test_a_config_survives_json():
-    written = config(**{"pbt.tune": ("gamma",), "pbt.factors": (2.0,), "slots": 2, "controller": "schedule"})
+    written = config(**{"pbt.tune": ("gamma",), "pbt.factors": (2.0,), "slots": 2, "controller": "my:Class"})
     assert config_from_json(json.loads(json.dumps(to_json(written)))) == written
 
 
@@ -233,6 +244,13 @@ def test_one_loop_checks_nested_options():
         validate(Outer(kind="c"))
     with pytest.raises(ConfigError, match=r"^--kind a:b cannot"):  # no form of one's own
         validate(Outer(kind="a:b"))
+
+
+@pytest.mark.parametrize(
+    ("names", "said"), [(("a",), "a"), (("a", "b"), "a or b"), (("a", "b", "c"), "a, b or c")]
+)
+def test_choices_are_listed_however_few_there_are(names, said):
+    assert allowed({"choices": lambda: names}) == said
 
 
 def test_an_option_without_metadata_allows_anything():

@@ -44,9 +44,10 @@ THREE = "--pbt.tune learning_rate entropy_coef clip_ratio"
 SEARCH = "--slots 8 --search.phases 4 --search.eviction-rate"
 MINATAR = (
     "--mode serial --no-figures --learner.threads 1 --learner.lr-schedule constant --pbt.objective-episodes 64 "
-    "--learner.rollout 32 --hypers.unroll 32 --learner.batch 2048 --learner.minibatches 4 "
-    f"--pbt.tune learning_rate entropy_coef {WORST_QUARTER} --games 64"
+    f"{WORST_QUARTER} --games 64 --num-policies 8 --train-for-frames 1M"
 )
+WIDE = "--pbt.tune learning_rate entropy_coef"
+NARROW = "--pbt.tune learning_rate=0.001:0.01:log entropy_coef=0.003:0.03:log"
 COURIER = (
     "--env courier:make_env --env-option limit=100 --mode serial --no-figures --learner.threads 1 --rows 32 "
     "--model.encoder mlp --model.hidden 64 --learner.rollout 64 --hypers.unroll 64 --learner.batch 2048 "
@@ -106,12 +107,8 @@ PROTOCOLS: Mapping[str, Protocol] = {
         "--pbt.tune learning_rate entropy_coef shaping.near=0.001:1:log shaping.slow=0.001:1:log "
         "shaping.effort=0.001:1:log",
     ),
-    "minatar_breakout": Protocol(
-        3, 2, f"--env gymnax/Breakout-MinAtar {MINATAR} --num-policies 6 --train-for-frames 200k"
-    ),
-    "minatar_space_invaders": Protocol(
-        3, 5, f"--env gymnax/SpaceInvaders-MinAtar {MINATAR} --num-policies 6 --train-for-frames 200k"
-    ),
+    "minatar_breakout": Protocol(4, 2, f"--env gymnax/Breakout-MinAtar {MINATAR} {WIDE}"),
+    "minatar_breakout_narrow": Protocol(4, 2, f"--env gymnax/Breakout-MinAtar {MINATAR} {NARROW}"),
 }
 
 

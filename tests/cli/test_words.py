@@ -100,7 +100,13 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("typed", ANSWERS)
+def of_others(typed):
+    """The first six are names that others have for ours."""
+    foreign = list(ANSWERS).index(typed) < 6
+    return pytest.param(typed, marks=[pytest.mark.extra("pbt_rl/other_names")] * foreign)
+
+
+@pytest.mark.parametrize("typed", [*map(of_others, ANSWERS)])
 def test_a_wrong_word_is_answered_in_one_line(typed):
     with pytest.raises(ConfigError) as error:
         train(*typed.split())

@@ -16,6 +16,7 @@ from pbt_rl.envs.family import Family
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe, recipe
 
 OPTIONS = EnvOptions()
+OF_FAMILIES = [f"envs/{name}" for name in ("agents", "dmlab", "doom", "envpool", "gymnax", "rsl", "tensors")]
 IDS = [
     "atari/pong",
     "gym/CartPole-v1",
@@ -23,7 +24,7 @@ IDS = [
     "toy/identity",
     "toy/memory",
     "toy/shaped",
-    "vizdoom/deathmatch",
+    pytest.param("vizdoom/deathmatch", marks=pytest.mark.extra("envs/doom")),
 ]
 
 
@@ -56,8 +57,14 @@ def test_probe_and_unit_agree(env_id):
         ("gym/no_such_package:Thing-v0", "no_such_package"),
         ("atari/breakot", "did you mean atari/breakout"),
         ("toy/memry", "did you mean toy/memory"),
-        ("vizdoom/defend-the-centre", "Did you mean vizdoom/defend_the_center"),
-        ("vizdoom/deadly", "Did you mean vizdoom/deadly_corridor"),
+        pytest.param(
+            "vizdoom/defend-the-centre",
+            "Did you mean vizdoom/defend_the_center",
+            marks=pytest.mark.extra("envs/doom"),
+        ),
+        pytest.param(
+            "vizdoom/deadly", "Did you mean vizdoom/deadly_corridor", marks=pytest.mark.extra("envs/doom")
+        ),
     ],
 )
 @pytest.mark.parametrize("ask", [lambda e: probe(e, OPTIONS), lambda e: make_unit(e, 1, 0, OPTIONS, None)])
@@ -87,6 +94,7 @@ def test_a_missing_package_is_reported_with_its_install_hint(monkeypatch):
     assert (absent.missing, absent.names()) == (("not_installed_at_all",), ())
 
 
+@pytest.mark.extra(*OF_FAMILIES)
 def test_families_list_their_environments():
     assert set(registry.FAMILIES) == {
         "atari",
@@ -213,7 +221,9 @@ def test_films_use_the_familys_hook(mine):
     assert film("toy/identity", 1, 0, OPTIONS, lambda _row: (0, {})) is None
 
 
-@pytest.mark.parametrize("env_id", ["atari/pong", "envpool/Pong-v5"])
+@pytest.mark.parametrize(
+    "env_id", ["atari/pong", pytest.param("envpool/Pong-v5", marks=pytest.mark.extra("envs/envpool"))]
+)
 def test_atari_is_evaluated_by_raw_scores(env_id):
     family = registry.family_of(env_id)
     if family.missing:
@@ -222,6 +232,7 @@ def test_atari_is_evaluated_by_raw_scores(env_id):
     assert (atari.episodic_life, atari.clip_reward, atari.frame_skip) == (True, False, 4)
 
 
+@pytest.mark.extra(*OF_FAMILIES)
 def test_a_family_names_its_option_groups_without_being_imported():
     code = (
         "import sys\n"

@@ -52,6 +52,11 @@ for room in ("algos", "envs", "pbt_rl"):
         except (Exception, SystemExit) as error:
             print(f"{name}: {type(error).__name__}: {error}".splitlines()[0])
 """
+ALONE = """
+'''Only what lies here is imported: an editable install of another checkout would stand in for what is gone.'''
+import sys
+sys.meta_path[:] = [finder for finder in sys.meta_path if "__editable__" not in getattr(finder, "__module__", "")]
+"""
 CHECK_ROOMS = """
 import sys
 from pathlib import Path
@@ -119,6 +124,7 @@ def copy(target, root=ROOT, names=CODE):
             shutil.copytree(path, target / name, symlinks=True, ignore=ignored)
         elif path.exists():
             shutil.copy(path, target / name)
+    (target / "sitecustomize.py").write_text(ALONE)
     return target
 
 

@@ -57,7 +57,15 @@ SLOW = {"images, loop", "continuous actions, alone", "sync"}
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(k, id=name, marks=[pytest.mark.slow] * (name in SLOW)) for name, k in KINDS.items()],
+    [
+        pytest.param(
+            kind,
+            id=name,
+            marks=[pytest.mark.slow] * (name in SLOW)
+            + [pytest.mark.extra("pbt_rl/turns")] * ("slots" in kind),
+        )
+        for name, kind in KINDS.items()
+    ],
 )
 def test_a_device_acts_and_learns_as_the_cpu_does(kind):
     actions, states, counts, means = run("cpu", kind)

@@ -135,6 +135,7 @@ def test_quick_evaluations_show_no_progress():
     assert stream.getvalue() == ""
 
 
+@pytest.mark.extra("envs/dmlab")
 def test_the_level_that_is_played_is_named(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "tests" / "dmlab_standin")
     options = evaluation_options("dmlab/rooms_collect_good_objects", EnvOptions())

@@ -193,7 +193,6 @@ def test_a_serial_run_that_ended_before_its_first_step_goes_on(tmp_path, monkeyp
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
     """An asynchronous run with members that take turns, killed with all its processes after some checkpoints."""
-    pytest.importorskip("pbt_rl.turns")
     cwd = tmp_path_factory.mktemp("killed")
     options = (
         *helper.ENDLESS,
@@ -219,6 +218,7 @@ def points(folder):
     return [[e.step for e in a.Scalars(a.Tags()["scalars"][0])] for a in accumulators]
 
 
+@pytest.mark.extra("pbt_rl/turns")
 @pytest.mark.long
 def test_a_killed_run_goes_on_with_other_devices_actors_and_budget(killed):
     newest = Checkpoints(killed / "runs" / "x" / "checkpoints").newest(print)
@@ -243,6 +243,7 @@ def test_a_killed_run_goes_on_with_other_devices_actors_and_budget(killed):
     assert audit(again.folder) == 0
 
 
+@pytest.mark.extra("pbt_rl/turns")
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -269,6 +270,7 @@ def resume(cwd, *options):
     return train(config)
 
 
+@pytest.mark.extra("pbt_rl/turns")
 def test_a_broken_checkpoint_is_passed_over_and_a_run_without_any_whole_one_is_refused(killed, capsys):
     checkpoints = killed / "runs" / "x" / "checkpoints"
     for path in checkpoints.glob("*/state.json"):

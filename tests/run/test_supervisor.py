@@ -334,6 +334,7 @@ def test_edits_on_their_way_to_a_lost_learner_are_part_of_what_its_successor_beg
     assert [e["frames"] for e in events(tmp_path, "round")] == [1000, 3000], "the run goes on to compare"
 
 
+@pytest.mark.extra("pbt_rl/pbt/ipbt")
 def test_members_of_a_learner_that_is_lost_after_a_restart_of_ipbt_begin_with_shrunk_weights(
     start, tmp_path, monkeypatch
 ):
