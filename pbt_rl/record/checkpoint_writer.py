@@ -85,7 +85,7 @@ class UnfinishedCheckpoint:
     def make_folder(self, state: bytes) -> None:
         """Make the folder and write the state, JSON."""
         _make_folder(self._folder)
-        _remove_partial(self._folder)
+        remove_unfinished(self._folder)
         self._number = max((one.number for one in Checkpoints(self._folder).all()), default=0) + 1
         self._path, partial = _free_names(self._folder, self._frames)
         partial.mkdir()
@@ -167,9 +167,9 @@ def _make_folder(folder: Path) -> None:
         _sync_folder(folder.parent)
 
 
-def _remove_partial(folder: Path) -> None:
-    """Remove what a killed run left behind. What cannot be removed is no reason to save nothing."""
-    for path in folder.iterdir():
+def remove_unfinished(folder: Path) -> None:
+    """Remove what a killed run left half written or half deleted. What cannot be removed is no reason to end."""
+    for path in folder.glob("*.partial"):
         if PARTIAL.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True)
 

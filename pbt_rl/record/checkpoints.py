@@ -5,7 +5,7 @@ checkpoints/at_FRAMES/             FRAMES: the population's clock; the second on
   state.json                       everything but the members: what `CheckpointWriter.begin_checkpoint` was given
   policy_00.safetensors            each member, its arrays as named tensors
   remembered_00_3.safetensors      a state that is remembered: member 0 of generation 3
-checkpoints/at_FRAMES.partial/     being written or deleted; what a killed run leaves goes at its next checkpoint
+checkpoints/at_FRAMES.partial/     being written or deleted; what a killed run leaves goes if it is resumed
 
     in a member's file       in MemberSnapshot.arrays
     net.NAME                 "param" [N]          NAME: of the network's `state_dict`

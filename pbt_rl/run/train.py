@@ -14,6 +14,7 @@ from pbt_rl.display.view import check_sinks
 from pbt_rl.errors import RunFailed
 from pbt_rl.extras import offered
 from pbt_rl.plan import Machine
+from pbt_rl.record.checkpoint_writer import remove_unfinished
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.run.ending import Callbacks
 from pbt_rl.run.fleet import Fleet, ProcessFleet, StartsFleet
@@ -119,6 +120,7 @@ def train_on(
         if supervisor.over is None:
             code = supervisor.run()
         else:
+            remove_unfinished(claim.folder.checkpoints)
             print(f"{claim.folder.path} has ended ({supervisor.over}): {supervisor.remedy}")
             code = 0
         failed = False
