@@ -84,7 +84,9 @@ class UnfinishedCheckpoint:
 
     def make_folder(self, state: bytes) -> None:
         """Make the folder and write the state, JSON."""
-        _make_folder(self._folder)
+        if not self._folder.is_dir():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            _sync_folder(self._folder.parent)
         remove_unfinished(self._folder)
         self._number = max((one.number for one in Checkpoints(self._folder).all()), default=0) + 1
         self._path, partial = _free_names(self._folder, self._frames)
@@ -159,12 +161,6 @@ def remove_oldest(folder: Path, keep: int) -> None:
             partial = checkpoint.path.with_name(f"{checkpoint.path.name}.partial")
             checkpoint.path.rename(partial)
             shutil.rmtree(partial)
-
-
-def _make_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        _sync_folder(folder.parent)
 
 
 def remove_unfinished(folder: Path) -> None:
