@@ -418,6 +418,8 @@ class Dispatch:
         for member in self.population.members:
             former, coming = (member.origin, member.coming) if whole else (member.coming, member.origin)
             if former is not None and coming is not None:
+                if whole:  # the checkpoint that holds the former one may be deleted
+                    self.store.stand_in(member.id, former.key, coming.key)
                 self._origins.release(former)
                 member.origin = coming
             member.coming = None
@@ -454,7 +456,7 @@ class Dispatch:
             self._waiting[key] = left
             if not left:
                 del self._waiting[key]
-        for member in resident:
+        for member in [*hit, *resident]:
             member.origin = replace(member.origin, frames=-member.frames)
         for key in mine:
             self._act(key)
@@ -469,8 +471,8 @@ class Dispatch:
         key = member.origin.key
         source = self.store.source(key)
         if not source:
-            age = time.monotonic() - self._copied_at
-            source = {"copy_age_seconds": age, "member": self.store.header(key).member}
+            age = {"copy_age_seconds": time.monotonic() - self._copied_at} if self._copied_at else {}
+            source = age | {"member": self.store.header(key).member}
         return {"member": member.id, "frames_lost": member.frames_lost, "from": source}
 
 

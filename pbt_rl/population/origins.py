@@ -37,7 +37,7 @@ class Origins:
             header = SnapshotHeader(member.id, change.generation, {}, 0, 0, 0, member.frames)
             key = self._store.add_drawn(header, drawn)
             found = Origin(key, -member.frames)
-            self._set(member, found, None if member.coming is None else found)
+            self.set_to(member, found, None if member.coming is None else found)
             self._store.release(key)
             return
         assert change.weights_from is not None
@@ -54,19 +54,20 @@ class Origins:
                 None if coming is None else replace(coming, frames=coming.frames + moved),
             )
         if change.shrink_perturb is None:
-            self._set(member, *origins)
+            self.set_to(member, *origins)
             return
         shrunk = [
             None if o is None else replace(o, key=self._store.add_shrunk(o.key, change.shrink_perturb, drawn))
             for o in origins
         ]
         assert shrunk[0] is not None
-        self._set(member, shrunk[0], shrunk[1])
+        self.set_to(member, shrunk[0], shrunk[1])
         for one in shrunk:
             if one is not None:
                 self._store.release(one.key)
 
-    def _set(self, member: Member, origin: Origin, coming: Origin | None) -> None:
+    def set_to(self, member: Member, origin: Origin, coming: Origin | None) -> None:
+        """Give a member other origins."""
         former = (member.origin, member.coming)
         member.origin, member.coming = origin, coming
         for new in (origin, coming):

@@ -179,6 +179,13 @@ class Store:
         self.release(before)
         self.unpin(key)
 
+    def stand_in(self, member: int, former: Key, newer: Key) -> None:
+        """Let a newer state stand for what a member's learner has still to write, where a former one did."""
+        for state in [*self._states.values()]:
+            if state.before == former and state.header.member == member:
+                state.before = self.hold(newer)
+                self.release(former)
+
     # -- who needs them ------------------------------------------------------------------------------------------
 
     def hold(self, key: Key) -> Key:
@@ -206,10 +213,17 @@ class Store:
         self._tidy(key)
 
     def put_elsewhere(self, key: Key, elsewhere: Elsewhere | None) -> None:
-        """Note that the bytes of a state are elsewhere, too; None: no more. One that nobody needs is passed over."""
-        if key in self._states:
-            self._states[key].elsewhere = elsewhere
-            self._tidy(key)
+        """Note that the bytes of a state are elsewhere, too; None: no more. One that nobody needs is passed over.
+
+        So is one that is drawn: that outlives every checkpoint.
+        """
+        state = self._states.get(key)
+        if state is None or state.drawn is not None:
+            return
+        state.elsewhere, of, state.of = elsewhere, state.of, None
+        self._tidy(key)
+        if of is not None:
+            self.release(of)
 
     def _tidy(self, key: Key) -> None:
         state = self._states[key]

@@ -17,7 +17,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -227,7 +227,7 @@ class Checkpointing:
         self._writer.begin_checkpoint(current.frames, state, len(current.wanted), current.kept)
         for key, header in current.wanted:
             if header is not None:
-                self._add(current, -1, key, header)
+                self._add(current, -1, key, _counted(header, self._dispatch.store.header(key)))
             elif key not in current.to_come:  # saved already, since it has changed
                 self._add(current, -1, key, self._dispatch.store.header(key))
         for pack in sorted(current.packs):
@@ -320,8 +320,9 @@ class Checkpointing:
         store = self._dispatch.store
         self._round = None
         written = {key for key, _ in current.written}
-        for key in written:
-            store.put_elsewhere(key, None)
+        for key, header in current.wanted:
+            if header is None:  # new in this round: it is nowhere else
+                store.put_elsewhere(key, None)
         self._dispatch.end_checkpoint(whole=False)
         for key, _ in current.wanted:
             if key not in written:
@@ -356,6 +357,14 @@ class Checkpointing:
         if self._writer is not None:
             self._writer.close(0.0 if at_once else CLOSE_SECONDS)
             self._take_results(self._writer)
+
+
+def _counted(header: SnapshotHeader, saved: SnapshotHeader) -> SnapshotHeader:
+    """Return a header with the counts of its state, which its learner may have saved since the checkpoint began."""
+    if saved.member == header.member:
+        frames, steps = max(header.frames, saved.frames), max(header.steps, saved.steps)
+        header = replace(header, frames=frames, steps=steps, updates=max(header.updates, saved.updates))
+    return replace(header, fresh_frames=saved.fresh_frames)
 
 
 def _in_checkpoint(checkpoint: Checkpoint, header: SnapshotHeader, names: NetNames) -> Elsewhere:

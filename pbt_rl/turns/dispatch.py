@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.state import SHARED, TRANSIENT
 from pbt_rl.population.dispatch import Dispatch, Pending
 from pbt_rl.population.population import Member
 from pbt_rl.population.slots import Handover
-from pbt_rl.population.store import Key
+from pbt_rl.population.store import Key, Origin
 from pbt_rl.turns.slots import TurnSlots
 from pbt_rl.wire.messages import Applied, Load
 
@@ -83,6 +84,15 @@ class TurnDispatch(Dispatch):
         former, member.held = member.held, key
         if former is not None:
             self.store.unpin(former)
+
+    def lost(self, pack: int) -> list[dict[str, Any]]:
+        """See Dispatch. A member that had just been given a slot goes on from the state that it entered with."""
+        for number, sent in self._sent.items():
+            if self.slots.pack_of[number] == pack and len(sent) == 1 and sent[0].decided is None:
+                member, key = self.population.members[number], sent[0].key
+                assert key is not None
+                self._origins.set_to(member, Origin(key, -member.frames, pinned=True), None)
+        return super().lost(pack)
 
     def hand_over(self) -> list[tuple[int, Handover]]:
         """See Dispatch."""

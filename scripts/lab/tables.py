@@ -363,6 +363,28 @@ def beside_a_compiled_ppo() -> list[str]:
     )
 
 
+PUBLISHED = {
+    "Pong": {"Baselines PPO2": (-16, -13, -9, 3, 13.7), "CleanRL": (-17, -17, -13, -5, 15.0)},
+    "Breakout": {"Baselines PPO2": (11, 13, 16, 26, 62), "CleanRL": (9, 9.5, 12, 21, 63)},
+    "Freeway": {"Baselines PPO2": (20.1, 21.3, 22.4, 26.0, 30.1), "CleanRL": (18.4, 18.9, 20.2, 24.6, 30.6)},
+}
+"""Scores after AT frames, means of three seeds, read off a figure of CleanRL (docs/rl-algorithms/ppo/
+ppo_atari_envpool_xla_jax/hms_each_game.svg), whose axis is minutes: 10 % of the frames more or less."""
+AT = (1_000_000, 2_000_000, 3_000_000, 5_000_000, 10_000_000)
+
+
+def at_the_rate_of_40_million() -> list[str]:
+    """Return the curves of runs whose rate falls to 0 at 40,000,000 frames, as far as they went, and published ones."""
+    rows = []
+    for game, curves_of in read_curves(ROWS / "games_40m.csv").items():
+        for seed, curve in sorted(curves_of.items()):
+            scores = dict(curve)
+            reached = (short(scores[at]) if at in scores else "-" for at in AT)
+            rows.append((game, f"this product, seed {seed}", *reached))
+        rows += [(game, whose, *map(short, scores)) for whose, scores in PUBLISHED[game].items()]
+    return grid(("game", "", *(f"{at:,} frames" for at in AT)), rows)
+
+
 def treasure_of_fun() -> list[str]:
     """Return FuN beside A3C."""
     scores: dict[tuple[str, str, str], dict[int, float]] = {}
@@ -403,6 +425,7 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
         if (ROWS / f"{name}.csv").exists()
     },
     "minatar beside a compiled PPO": beside_a_compiled_ppo,
+    "rate of 40M": at_the_rate_of_40_million,
     "FuN": treasure_of_fun,
 }
 

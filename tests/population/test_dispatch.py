@@ -539,6 +539,60 @@ def test_a_member_that_was_leaving_its_slot_when_its_learner_was_lost_has_lost_w
     assert crowd.weights(2) == 2
 
 
+def test_a_member_that_was_entering_its_slot_when_its_learner_was_lost_has_lost_nothing(crowd):
+    crowd.train(0)
+    crowd.hand_over(0, 0, 0, 2)
+    crowd.answer()
+    crowd.hand_over(0, 0, 2, 0)
+    lost = crowd.lose(0)
+    assert [(one["member"], one["frames_lost"]) for one in lost] == [(0, 0), (1, 0), (2, 0)]
+    assert crowd.weights(0) == 0.25
+    crowd.checkpoint()
+    assert crowd.store.entries == 0, "nobody who has trained is parked, and the checkpoint has the others"
+
+
+def test_shrunk_weights_of_a_parked_member_are_in_memory_once_after_a_checkpoint(crowd):
+    crowd.train(0)
+    crowd.hand_over(0, 0, 0, 2)
+    crowd.answer()
+    crowd.enact(Replace(0, 0, "both", VALUES, "", shrink_perturb=(0.5, 2)))
+    crowd.answer()
+    weights = crowd.weights(0)
+    crowd.checkpoint()
+    assert (crowd.weights(0), crowd.store.entries) == (weights, 1)
+
+
+def test_drawn_weights_need_no_checkpoint_that_may_be_deleted(crowd):
+    crowd.enact(replace(3, 5))
+    crowd.answer()
+    crowd.checkpoint()
+    key = crowd.population.members[3].held
+    assert crowd.store.drawn(key) == (5, 0)
+    assert crowd.store.source(key) == {"checkpoint": None, "member": 5}
+
+
+def test_what_a_learner_saves_during_a_checkpoint_is_replaced_by_what_that_has_saved(desk):
+    """The one before may be deleted as soon as it is whole."""
+    desk.train(0)
+    wanted = desk.dispatch.begin_checkpoint({0, 1}, to_disk=True)
+    for pack in (0, 1):
+        while desk.dispatch.save_next(pack):
+            pass
+    desk.answer()
+    desk.train(0)
+    desk.late = frozenset({0})
+    desk.enact(replace(1, 0))
+    origins = [member.origin.key for member in desk.population.members]
+    for key, _ in wanted:
+        desk.store.unpin(key)
+    desk.dispatch.end_checkpoint(whole=True)
+    for key in origins:
+        desk.store.put_elsewhere(key, Elsewhere(lambda: pytest.fail("it is deleted")))
+    desk.lose(0)
+    desk.answer()
+    assert (desk.weights(0), desk.weights(1)) == (0.25, 0.25)
+
+
 def test_copies_are_what_members_go_on_from_until_there_are_newer_ones(desk):
     for _ in range(2):
         desk.train(0)
