@@ -210,7 +210,7 @@ def run_training(
     watch: called with the process id of the run while it trains; what it finds is "watched" of the summary.
     """
     folder = tempfile.mkdtemp(prefix="pbt_rl-bench-")
-    command = [sys.executable, "-m", "pbt_rl.cli", "train", "--env", env, "--num-policies", str(num_policies)]
+    command = [sys.executable, "-m", "pbt_rl", "train", "--env", env, "--num-policies", str(num_policies)]
     command += ["--out", folder, "--name", "bench", "--train-for-seconds", str(seconds)]
     command += ["--train-for-frames", str(10**12), "--learner.epochs", "1", "--learner.minibatches", "1"]
     command += ["--learner.no-normalize-images"]

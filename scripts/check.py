@@ -95,7 +95,7 @@ def leftovers() -> list[str]:
     before = shared_memory()
     with tempfile.TemporaryDirectory() as folder:
         job = ["--env", "toy/identity", "--num-policies", "2", "--train-for-frames", "2000"]
-        command = [sys.executable, "-m", "pbt_rl.cli", "train", *job, "--name", "check", "--out", folder]
+        command = [sys.executable, "-m", "pbt_rl", "train", *job, "--name", "check", "--out", folder]
         result = run(command, PBT_RL_CHECK=mark)
     reasons = [f"process {p.pid} still runs: {' '.join(p.cmdline())}" for p in marked_processes(mark)]
     new = {name: inode for name, inode in shared_memory().items() if name not in before}

@@ -98,7 +98,7 @@ def train_run(job: Job, policies: int, out: str, name: str, *words: str) -> dict
         f"--name={name}",
         "--no-figures",
     ]
-    command = [sys.executable, "-m", "pbt_rl.cli", "train", *options, *words]
+    command = [sys.executable, "-m", "pbt_rl", "train", *options, *words]
     log = Path(out) / f"{name}.txt"
     cores, memory, gpus = 0.0, 0.0, 0
     before = _used(job)  # this process's own context

@@ -112,7 +112,7 @@ class Run:
         )
         self._folder = home / "runs" / "x"
         self._home, self._mark = home, f"{os.getpid()}-{seed}"
-        self._command = [sys.executable, "-m", "pbt_rl.cli", "train", "--name=x", f"--mode={self._mode}"]
+        self._command = [sys.executable, "-m", "pbt_rl", "train", "--name=x", f"--mode={self._mode}"]
         self._command += [f"--seed={seed}", f"--save-every-seconds={SAVE_SECONDS}", *COMMON, *environment]
         self._command += [f"--actor-timeout-seconds={TIMEOUT_SECONDS}", "--max-actor-restarts=1000"]
         self._command += [f"--learner-timeout-seconds={TIMEOUT_SECONDS}"]
@@ -351,7 +351,7 @@ class Run:
 
     def _play_reasons(self) -> list[str]:
         played = subprocess.run(
-            [sys.executable, "-m", "pbt_rl.cli", "eval", str(self._folder), "--episodes=1", "--trust"],
+            [sys.executable, "-m", "pbt_rl", "eval", str(self._folder), "--episodes=1", "--trust"],
             env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'scripts'}"},
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -51,7 +51,7 @@ def kind(command: list[str]) -> str:
     if any(part.endswith("keeper.py") for part in command):
         return "keeper"
     modules = {"pbt_rl.wire.actor": "actor", "pbt_rl.learner.learner": "learner"}
-    modules |= {"pbt_rl.report.images": "drawing", "pbt_rl.cli": "supervisor"}
+    modules |= {"pbt_rl.report.images": "drawing", "pbt_rl": "supervisor"}
     return next((modules[part] for part in command if part in modules), "other")
 
 

@@ -532,7 +532,7 @@ def test_packages_of_the_user_do_no_harm(tmp_path):
 
 @pytest.mark.parametrize("arguments", ["train --help", "envs"])
 def test_a_reader_that_stops_reading_is_no_traceback(arguments, tmp_path):
-    command = f"{sys.executable} -m pbt_rl.cli {arguments}"
+    command = f"{sys.executable} -m pbt_rl {arguments}"
     piped = f"set -o pipefail; {{ sleep 0.2; {command}; }} | true"
     done = subprocess.run(
         ["bash", "-c", piped], check=False, cwd=ROOT, capture_output=True, text=True, timeout=60

@@ -12,8 +12,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from msgspec import structs
+
 from pbt_rl.audit.recorded import Recorded
-from pbt_rl.cli.parse import over, typed
+from pbt_rl.cli.parse import over, spelt, typed
 from pbt_rl.config import Config
 from pbt_rl.display.terminal import counted
 from pbt_rl.errors import ConfigError, require
@@ -118,7 +120,7 @@ def _compare(found: WhatIf, frames: int, recorded: Sequence[Decision], decided: 
     found.rounds += 1
     found.replacements += sum(isinstance(d, Replace) for d in decided)
     exact = not found.first
-    if recorded == decided and exact:
+    if exact and [*map(_without_reason, recorded)] == [*map(_without_reason, decided)]:
         found.exact_rounds += 1
         return
     if exact:
@@ -132,6 +134,11 @@ def _compare(found: WhatIf, frames: int, recorded: Sequence[Decision], decided: 
     for member, (own, other) in sorted(pairs.items()):
         if _verdict(own) != _verdict(other) and {_verdict(own), _verdict(other)} != {KEEPS, UNSEEN}:
             found.others.append(Other(frames, member, _verdict(own), _verdict(other), exact))
+
+
+def _without_reason(decision: Decision) -> Decision:
+    """Return what is done, without the sentence that says why: it is about the rules, and they differ."""
+    return structs.replace(decision, reason="") if hasattr(decision, "reason") else decision
 
 
 def _verdict(decision: Decision | None) -> str:
@@ -167,10 +174,11 @@ def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
     """Return the config with other rules of decision, written NAME=VALUE. Raises ConfigError."""
     for word in words:
         name, given, _ = word.partition("=")
-        field_name = name.removeprefix("--").removeprefix("pbt.").replace("-", "_")
+        name = spelt(name)
+        field_name = name.removeprefix("pbt.").replace("-", "_")
         require(bool(given), "what-if", word, "write NAME=VALUE, such as pbt.exploit=t-test")
         require(
-            name.removeprefix("--").startswith("pbt.") or name.removeprefix("--") == "controller",
+            name.startswith("pbt.") or name == "controller",
             "what-if",
             word,
             f"the scores of {run} are recorded as they are: give options of the decisions (pbt..., controller)",
@@ -179,7 +187,7 @@ def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
             field_name not in OF_SCORES,
             "what-if",
             word,
-            f"the recorded scores came about by it: train again with --{name.removeprefix('--')}",
+            f"the recorded scores came about by it: train again with --{name}",
         )
     options = table(config)
     arguments = [f"--{word.removeprefix('--')}" for word in words]

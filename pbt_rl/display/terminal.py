@@ -284,14 +284,6 @@ def evaluation_text(evaluation: Evaluation) -> str:
     )
 
 
-def slot_text(pack: int, slot: int, leaves: int | None, enters: int | None) -> str:
-    """Return the event line of a slot that changes hands."""
-    where = f"slot {slot} of learner {pack}"
-    if enters is None:
-        return f"member {leaves} leaves {where}; no member waits for it"
-    return f"member {enters} takes {where}" + ("" if leaves is None else f" from member {leaves}")
-
-
 def _console() -> Console:
     return Console(file=cast("TextIO", Output(sys.stdout)), highlight=False, emoji=False)
 

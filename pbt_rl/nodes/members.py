@@ -89,7 +89,8 @@ class SpreadComparisons(Comparisons):
 
     def _note_moved(self, member: int, pack: int) -> None:
         play_elsewhere(self._population, member, self._packs[pack].environments_of_member)
-        self._recorder.moved(member, pack)
+        self._recorder.write("moved", member=member, pack=pack)
+        self._recorder.note(f"member {member} moves to learner {pack}")
 
     def _hand_over(self) -> None:
         while True:

@@ -122,7 +122,7 @@ class Dispatch:
                 continue
             member = self.population.members[number]
             member.note_counts(header.frames, header.steps, header.updates)
-            self._begin_member(member, key)
+            member.origin = Origin(key, -member.frames)
             if number in resident:
                 self._starting.setdefault(self.slots.pack_of[number], []).append(key)
             else:
@@ -131,12 +131,9 @@ class Dispatch:
             if member.origin.key < 0:
                 source = {"checkpoint": None, "member": member.id}
                 header = SnapshotHeader(member.id, 0, dict(member.values), 0, 0, 0, 0)
-                self._begin_member(member, store.add_drawn(header, (member.id, 0), source))
+                member.origin = Origin(store.add_drawn(header, (member.id, 0), source), -member.frames)
                 if member.id not in resident:
                     member.held = store.pin(member.origin.key)
-
-    def _begin_member(self, member: Member, key: Key) -> None:
-        member.origin = Origin(key, -member.frames)
 
     def _residents(self) -> list[tuple[int, int]]:
         """Return (pack, member) of all members that hold slots."""

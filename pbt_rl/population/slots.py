@@ -12,11 +12,12 @@ from pbt_rl.population.population import Population
 
 @dataclass(frozen=True)
 class Handover:
-    """One slot passes from a member to another; None stands for no member."""
+    """One slot passes from a member to another; None stands for no member. text: as displays say it."""
 
     slot: int
     leaves: int | None
     enters: int | None
+    text: str = ""
 
 
 class PackSlots(Protocol):

@@ -213,10 +213,7 @@ class Store:
         self._tidy(key)
 
     def put_elsewhere(self, key: Key, elsewhere: Elsewhere | None) -> None:
-        """Note that the bytes of a state are elsewhere, too; None: no more. One that nobody needs is passed over.
-
-        So is one that is drawn: that outlives every checkpoint.
-        """
+        """Note that the bytes of a state are elsewhere, too; None: no more. One that is drawn has no need of it."""
         state = self._states.get(key)
         if state is None or state.drawn is not None:
             return

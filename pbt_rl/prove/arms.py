@@ -14,17 +14,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from pbt_rl.cli.parse import value_of
+from pbt_rl.cli.parse import spelt, value_of
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config
 from pbt_rl.envs.registry import probe
-from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.errors import ConfigError, environment_code, require
+from pbt_rl.extras import offered
 from pbt_rl.pbt.hypers import HyperSpec, sample_prior
 from pbt_rl.pbt.registry import texts
 from pbt_rl.pbt.starts.options import StartOptions
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.run.resolved import value_table
+from pbt_rl.run.train import resolve
+from pbt_rl.sweep.command import GIVEN_BY_THE_SWEEP
 
+GIVEN_HERE = (*GIVEN_BY_THE_SWEEP, "train-for-seconds", "stop-at-objective")
+INSTEAD = {
+    "control": "the arm random is its control group",
+    "hours": "arms are compared at equal frames: give --train-for-frames",
+    "controller": "each arm has its own; give another one as --arm NAME, such as --arm mf-pbt",
+}
+"""Options that arms have already, and why they cannot be given."""
+OF_ALL_ARMS = ("env", "env-option", "config")
 BASELINE = "random"
 """All other arms are compared with it."""
 BUILT_IN: Mapping[str, tuple[str, ...]] = {
@@ -70,6 +81,10 @@ def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
                 arms[name] = Arm(name, tuple(shlex.split(options)))
             except ValueError as error:
                 raise ConfigError(f"--arm {text} cannot be used: {error}") from None
+            check_words(arms[name].options, f"in --arm {name}", ("controller",))
+            for word in spellings(arms[name].options):
+                if word in OF_ALL_ARMS:
+                    raise ConfigError(f"--{word} cannot be used in --arm {name}: give it for all arms alike")
         elif name in texts():
             arms[name] = Arm(name, ("--controller", name))
         else:
@@ -83,6 +98,22 @@ def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
     if len(left) < 2:
         raise ConfigError(f"--without {' '.join(without)} cannot be used: no arm is left beside {BASELINE}")
     return left
+
+
+def spellings(words: Sequence[str]) -> list[str]:
+    """Return the names of the options among words, as they are spelt."""
+    return [spelt(word.partition("=")[0]).removeprefix("no-") for word in words if word.startswith("--")]
+
+
+def check_words(words: Sequence[str], where: str, allowed: Sequence[str] = ()) -> None:
+    """Raise ConfigError for an option that arms have already, but for those that are allowed here."""
+    for name in spellings(words):
+        if name in GIVEN_HERE:
+            raise ConfigError(
+                f"--{name} cannot be used {where}: runs have the seeds 0 to --seeds less 1 and end by frames"
+            )
+        if name in INSTEAD and name not in allowed:
+            raise ConfigError(f"--{name} cannot be used {where}: {INSTEAD[name]}")
 
 
 @dataclass(frozen=True)
@@ -101,6 +132,29 @@ class Task:
                 "--train-for-frames is missing: give the frames of each member, such as --train-for-frames 1M; arms "
                 "have equal frames"
             )
+        in_a_file = {
+            "train-for-seconds": config.train_for_seconds > 0,
+            "stop-at-objective": config.stop_at_objective is not None,
+            "controller": config.controller != Config.controller,
+            "control": config.members > config.num_policies,
+        }
+        check_words([f"--{name}" for name, given in in_a_file.items() if given], "with pbt-rl prove")
+        require(
+            config.num_policies > 1,
+            "num-policies",
+            config.num_policies,
+            "give two or more: one is no population",
+        )
+        require(config.pbt.enabled, "pbt.enabled", False, "the arm pbt would be random: leave it out")
+        with environment_code(config.env):
+            seats = probe(config.env, config.env_options).seats
+        require(
+            seats == 1,
+            "env",
+            config.env,
+            f"its {seats} agents would play against themselves, so that every arm has the same score; see "
+            "docs/several-agents.md for ratings",
+        )
         return cls(tuple(common), config)
 
     def command(self, arm: Arm, seed: int) -> list[str]:
@@ -117,7 +171,7 @@ class Task:
                 "--seed",
                 str(seed),
             ]
-        given = {word.removeprefix("--").partition("=")[0].replace("_", "-") for word in words}
+        given = {*spellings(words), *_from_files(self.common, self.config.algo)}
         if "pbt.period-frames" not in given:
             words += ["--pbt.period-frames", str(max(1, frames // COMPARISONS))]
         if "pbt.start-frames" not in given:  # that of a recipe may lie behind the end
@@ -126,6 +180,14 @@ class Task:
         if config.group(StartOptions).start_values:
             return [*words, "--seed", str(seed)]
         return [*words, "--seed", str(seed), "--pbt.start-values", *self.drawn(seed, config.num_policies)]
+
+    def check(self, arm: Arm) -> None:
+        """Raise ConfigError or EnvSetupError if the runs of an arm would end at their start."""
+        try:
+            config, _ = parse_train(self.command(arm, 0)[1:])
+            resolve(config).controller().initial(config.members)
+        except ConfigError as error:
+            raise ConfigError(f"the arm {arm.name} cannot be trained: {error}") from error
 
     def drawn(self, seed: int, members: int) -> list[str]:
         """Return the first values of each member; of a smaller population the first ones."""
@@ -136,6 +198,13 @@ class Task:
         rng = Random(f"members.{seed}")
         specs = [spec for spec in table.values() if spec.tuned]
         return [",".join(_drawn(spec, rng) for spec in specs) for _ in range(members)]
+
+
+def _from_files(words: Sequence[str], algo: str) -> list[str]:
+    """Return the names of the options that files of options give."""
+    layers = [between(list(words)) for between in offered("pbt_rl", "BETWEEN")]
+    found = [name for layer in layers if layer is not None for name in layer.values(algo)]
+    return [name.replace("_", "-") for name in found]
 
 
 def _drawn(spec: HyperSpec, rng: Random) -> str:

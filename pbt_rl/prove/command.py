@@ -14,14 +14,18 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from pbt_rl.cli.parse import spelt, whole
+from pbt_rl.cli.parse import whole
+from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.listing.listing import list_runs
-from pbt_rl.prove.arms import BASELINE, Arm, Task, read_arms
+from pbt_rl.prove.arms import BASELINE, Arm, Task, check_words, read_arms
 from pbt_rl.prove.games import judge, read_judged
 from pbt_rl.prove.held import lucky, too_short
 from pbt_rl.prove.outcome import Outcome, Scores, outcome
-from pbt_rl.sweep.command import GIVEN_BY_THE_SWEEP, shares_of
+from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.saved import read_config
+from pbt_rl.run.resuming import changes_of
+from pbt_rl.sweep.command import shares_of
 from pbt_rl.sweep.jobs import Ended, Point, Share, Sweep, last_line
 
 PROG = "pbt-rl prove"
@@ -55,13 +59,6 @@ Members are compared 25 times unless --pbt.period-frames says otherwise, first a
 """
 OWN = ("--name", "--seeds", "--arm", "--without", "--games", "--jobs", "--out")
 PROTOCOL = "protocol.json"
-GIVEN_HERE = (*GIVEN_BY_THE_SWEEP, "train-for-seconds", "stop-at-objective")
-INSTEAD = {
-    "control": "the arm random is its control group",
-    "hours": "arms are compared at equal frames: give --train-for-frames",
-    "controller": "each arm has its own; give another one as --arm NAME, such as --arm mf-pbt",
-}
-"""Options that arms have already, and why they cannot be given."""
 JUDGE = "--judge"
 """`pbt-rl prove --judge RUN GAMES` plays the games of one run: a job of this command, not for users."""
 
@@ -99,6 +96,8 @@ def run(arguments: list[str]) -> int:
     if find_spec("matplotlib") is None:
         raise ConfigError(f'{PROG} needs matplotlib: pip install "pbt-rl[report]"')
     dealt = shares_of(words.jobs, {task.config.devices}, len(commands))
+    for arm in words.arms:
+        task.check(arm)
     write_protocol(words)
     code = _train_and_judge(words, points, commands, dealt)
     scores = read_scores(words, points)
@@ -121,14 +120,7 @@ def read_words(arguments: Sequence[str]) -> Words:
         own[name].append(text if equals else rest.pop(0))
     show = "--show" in common
     common = [word for word in common if word != "--show"]
-    for word in common:
-        plain = spelt(word.partition("=")[0]).removeprefix("no-") if word.startswith("--") else ""
-        if plain in GIVEN_HERE:
-            raise ConfigError(
-                f"--{plain} cannot be used with {PROG}: runs have the seeds 0 to --seeds less 1 and end by frames"
-            )
-        if plain in INSTEAD:
-            raise ConfigError(f"--{plain} cannot be used with {PROG}: {INSTEAD[plain]}")
+    check_words(common, f"with {PROG}")
     name = own["--name"][-1] if own["--name"] else ""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise ConfigError(
@@ -209,6 +201,11 @@ def _train_and_judge(
         return ["prove", JUDGE, str(folder / point.name), str(words.games)]
 
     done = {row.name for row in list_runs(folder) if row.state == "ended"}
+    for name in sorted(done & commands.keys()):  # a file of options may have changed
+        run = ["--name", name, "--out", str(folder)]
+        changes_of(
+            read_config(folder / name), parse_train([*commands[name][1:], *run])[0], RunFolder(folder / name)
+        )
     untrained = [p for p in points if p.name not in done]
     print(f"{len(points)} runs in {folder}: {len(untrained)} to train; {len(dealt)} at a time", flush=True)
     told: set[str] = set()

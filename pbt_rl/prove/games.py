@@ -7,6 +7,7 @@ run (checkpoint) --> validation games of each member --> picked --+
 from __future__ import annotations
 
 import json
+import math
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +37,9 @@ class Judged:
 
     @property
     def picked(self) -> int:
-        """Index of the member with the best validation score; of equals the first."""
-        return max(range(len(self.members)), key=lambda i: (self.validation[i], -i))
+        """Index of the member with the best validation score; of equals the first. NaN is below all others."""
+        scores = [-math.inf if math.isnan(score) else score for score in self.validation]
+        return scores.index(max(scores))
 
     @property
     def score(self) -> float:

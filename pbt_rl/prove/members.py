@@ -8,6 +8,7 @@ All runs are made in this process, one after the other, and nothing is written.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -20,6 +21,7 @@ from pbt_rl.pbt.starts.rows import Started
 from pbt_rl.prove.games import Judged
 from pbt_rl.prove.outcome import Outcome, Scores, outcome
 from pbt_rl.tune import Member, run
+from pbt_rl.tune.result import Outcome as Ended
 
 ALONE = "random"
 """The arm that all others are compared with: members that begin with the same values and are left alone."""
@@ -60,7 +62,8 @@ def prove_members(
     - `evaluate()` picks a member at the end, and `score(member)` scores it: by other data than `evaluate` uses.
     - window: as of `tune.run`.
 
-    Raises ConfigError for an arm of the name `random` and for less than two seeds.
+    Raises ConfigError for an arm of the name `random`, for less than two seeds, and if no member of a run has a finite
+    evaluation at its end.
     """
     require(len(set(seeds)) >= 2, "seeds", list(seeds), "give two or more: one has no spread")
     require(ALONE not in arms, "arms", ALONE, "that arm is always there: use another name")
@@ -70,7 +73,7 @@ def prove_members(
         for seed in seeds:
             members: list[Member] = [make(seed, index) for index in range(num_members)]
             rows = _drawn(table, seed, num_members)
-            run(
+            result = run(
                 members,
                 Started(build(seed), rows),
                 steps=steps,
@@ -78,14 +81,30 @@ def prove_members(
                 table=table,
                 progress=False,
             )
+            validation = tuple(map(_evaluated, members, result.members))
+            require(
+                any(map(math.isfinite, validation)),
+                "arms",
+                arm,
+                f"no member of seed {seed} has a finite evaluation at its end, so none can be picked",
+            )
             scores[arm][seed] = Judged(
                 games=1,
-                frames=steps * num_members,
+                frames=sum(member.steps for member in result.members),
                 members=tuple(range(num_members)),
-                validation=tuple(member.evaluate() for member in members),
-                test=tuple(map(score, members)),
+                validation=validation,
+                test=tuple(
+                    score(member) if math.isfinite(value) else value
+                    for member, value in zip(members, validation, strict=True)
+                ),
             )
     return outcome(scores, ALONE)
+
+
+def _evaluated(member: Member, ended: Ended) -> float:
+    """Return what picks a member; of a broken one, as of one that has diverged, the least that there is."""
+    value = -math.inf if ended.broken else float(member.evaluate())
+    return value if math.isfinite(value) else -math.inf
 
 
 def _drawn(table: Mapping[str, HyperSpec], seed: int, members: int) -> tuple[Values, ...]:

@@ -18,6 +18,10 @@ from numpy.typing import NDArray
 Verdict = Literal["helped", "not told apart", "hurt"]
 LEVEL, POWER = 0.95, 0.8
 RESAMPLES = 10_000
+LEAST_WITHOUT_SPREAD = 4
+"""Coarse scores, such as shares of 20 games, are often equally far apart on two or three seeds."""
+DUST = 1e-9
+"""Relative: below it is rounding."""
 MOST_SEEDS = 10_000
 """More are not counted: nobody trains so many."""
 
@@ -45,7 +49,9 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the interval by t is above, around or below 0."""
+        """Whether the interval by t is above, around or below 0. Too few seeds without any spread tell nothing."""
+        if self.seeds < LEAST_WITHOUT_SPREAD and self.by_t.high - self.by_t.low <= DUST * abs(self.mean):
+            return "not told apart"
         if self.by_t.low > 0:
             return "helped"
         return "hurt" if self.by_t.high < 0 else "not told apart"
@@ -53,9 +59,11 @@ class Comparison:
 
 def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
     """Compare scores seed by seed: both have one per seed, in the same order. Raises ValueError for less than two."""
-    gains = [a - b for a, b in zip(ours, theirs, strict=True)]
+    gains = [0.0 if math.isclose(a, b, rel_tol=DUST) else a - b for a, b in zip(ours, theirs, strict=True)]
     if len(gains) < 2:
         raise ValueError(f"{len(gains)} seed has no spread: give 2 or more")
+    spread = stdev(gains)
+    needed = seeds_needed(fmean(gains), spread)
     return Comparison(
         len(gains),
         fmean(gains),
@@ -63,7 +71,9 @@ def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
         interval_by_bootstrap(gains),
         sum(gain > 0 for gain in gains),
         sum(gain < 0 for gain in gains),
-        seeds_needed(fmean(gains), stdev(gains)),
+        max(needed, LEAST_WITHOUT_SPREAD)
+        if needed is not None and spread <= DUST * abs(fmean(gains))
+        else needed,
     )
 
 

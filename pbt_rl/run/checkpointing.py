@@ -109,7 +109,6 @@ class Checkpointing:
         self._asked = False
         self._done: deque[tuple[int, Key]] = deque()
         """(pack or -1, state) that the writer has done with; it appends from its thread."""
-        self._failed = False
         self.failure = ""
         """Why the last one was not written; empty if it was."""
         self.moved = 0
@@ -300,15 +299,14 @@ class Checkpointing:
             self._dispatch.store.put_elsewhere(key, _in_checkpoint(self.newest, header, self._names))
         self._whole(current.number)
         self._recorder.checkpoint(result)
-        self._failed, self.failure = False, ""
+        self.failure = ""
         if current.evaluates:
             self.games.begin_games(self.newest, current.state["best_member"], current.all_frames)
 
     def _note_failure(self, result: WriteFailed) -> None:
-        self.failure = result.reason
-        if not self._failed:
-            self._failed = True  # said once; the next one is tried when it is due
+        if not self.failure:  # said once; the next one is tried when it is due
             self._recorder.remark(f"the run could not be saved: {result.reason}; training goes on")
+        self.failure = result.reason
 
     def _whole(self, _number: int) -> None:
         """Note that members go on from these states from now on."""
@@ -361,10 +359,10 @@ class Checkpointing:
 
 def _counted(header: SnapshotHeader, saved: SnapshotHeader) -> SnapshotHeader:
     """Return a header with the counts of its state, which its learner may have saved since the checkpoint began."""
-    if saved.member == header.member:
-        frames, steps = max(header.frames, saved.frames), max(header.steps, saved.steps)
-        header = replace(header, frames=frames, steps=steps, updates=max(header.updates, saved.updates))
-    return replace(header, fresh_frames=saved.fresh_frames)
+    own = saved if saved.member == header.member else header
+    frames, steps = max(header.frames, own.frames), max(header.steps, own.steps)
+    updates = max(header.updates, own.updates)
+    return replace(header, frames=frames, steps=steps, updates=updates, fresh_frames=saved.fresh_frames)
 
 
 def _in_checkpoint(checkpoint: Checkpoint, header: SnapshotHeader, names: NetNames) -> Elsewhere:

@@ -15,7 +15,6 @@ from pbt_rl.display.terminal import (
     evaluation_text,
     next_commands,
     print_leaderboard,
-    slot_text,
 )
 from pbt_rl.display.view import Evaluation, RunView, Sink, start_sinks
 from pbt_rl.extras import load_object, offered
@@ -120,13 +119,13 @@ class Recorder:
             if line.startswith("warning:"):
                 self._keep(line)
         if continued is None and first is not None:
-            self._write("init", **first.record())
+            self.write("init", **first.record())
             for line in first.described():
                 self.note(line)
         if continued is not None:
             anew = continued.begins_episodes(self._resolved.plan)
             self.note(f"{continued.found()}{'; environments begin new episodes' if anew else ''}")
-            self._write("resume", config=to_json(config), changed=continued.changed, new_episodes=anew)
+            self.write("resume", config=to_json(config), changed=continued.changed, new_episodes=anew)
             for option, (before, now) in continued.changed.items():
                 self.note(f"--{option} is {now} from now on (it was {before})")
         for evaluation in late:
@@ -157,9 +156,10 @@ class Recorder:
         if text in self._remarks or len(self._remarks) == MOST_REMARKS or not self._open:
             return
         self._remarks.append(text)
-        self._write("remark", text=text)
+        self.write("remark", text=text)
 
-    def _write(self, event: str, **content: object) -> None:
+    def write(self, event: str, **content: object) -> None:
+        """Record an event; shown on no display."""
         self._journal.write(event, self._population.least_frames, **content)
 
     # -- what happens -----------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class Recorder:
         milliseconds: since the controller decided, until the edit was `sent`, see `Applied.clock`, `answered`.
         """
         waited = {"decision_to_applied_milliseconds": milliseconds["answered"]}
-        self._write("applied", **_fields(proof), **waited, milliseconds_until=milliseconds)
+        self.write("applied", **_fields(proof), **waited, milliseconds_until=milliseconds)
         reason, restart = self._decided.get(proof.member, ("", False))
         self.note(applied_text(proof, reason, restart=restart))
         self._unwritten.add(proof.member)
@@ -190,40 +190,35 @@ class Recorder:
 
     def applied_on_entry(self, proof: Applied) -> None:
         """Record that an edit of a parked member came into force as it took its slot."""
-        self._write("applied", **_fields(proof))
+        self.write("applied", **_fields(proof))
 
     def slot_held(self, pack: int, handover: Handover) -> None:
         """Record who holds a slot from now on; shown on no display."""
-        self._write("slot", pack=pack, slot=handover.slot, leaves=handover.leaves, enters=handover.enters)
+        self.write("slot", pack=pack, slot=handover.slot, leaves=handover.leaves, enters=handover.enters)
 
     def slot_changed(self, pack: int, handover: Handover) -> None:
         """Record that a slot changes hands."""
         self.slot_held(pack, handover)
-        self.note(slot_text(pack, handover.slot, handover.leaves, handover.enters))
-
-    def moved(self, member: int, pack: int) -> None:
-        """Record that a member belongs to another pack from now on."""
-        self._write("moved", member=member, pack=pack)
-        self.note(f"member {member} moves to learner {pack}")
+        self.note(handover.text)
 
     def matchup(
         self, pack: int, matchup_version: int, games: list[list[int]], holders: Sequence[int | None]
     ) -> None:
         """Record who plays whom from now on. holders: member of each slot. games: see `Matchups`."""
-        self._write("matchup", pack=pack, matchup_version=matchup_version, slots=holders, games=games)
+        self.write("matchup", pack=pack, matchup_version=matchup_version, slots=holders, games=games)
 
     def actor_restarted(self, failed: ActorFailed, cause: str) -> None:
         """Record that an actor is replaced. cause: as short as the terminal should show it."""
         self.note(f"actor {failed.actor} is restarted: {cause}")
         kind = "actor_hung" if failed.hung else "actor_died"
-        self._write("actor_restart", actor=failed.actor, kind=kind, cause=failed.text)
+        self.write("actor_restart", actor=failed.actor, kind=kind, cause=failed.text)
 
     def pack_lost(self, lost: LearnerLost, members: list[dict[str, Any]]) -> None:
         """Record that a learner is replaced. members: of its pack, with the frames that each has lost."""
         ids, frames = ", ".join(str(m["member"]) for m in members), sum(m["frames_lost"] for m in members)
         what = f"members {ids} lose {frames:,} frames of training" if members else "it had no members"
         self.note(f"{lost.text}; it is replaced, and {what}")
-        self._write("pack_lost", pack=lost.pack, kind=lost.kind, cause=lost.text, members=members)
+        self.write("pack_lost", pack=lost.pack, kind=lost.kind, cause=lost.text, members=members)
         self._unwritten.update(
             m["member"] for m in members
         )  # decisions of theirs are settled without a proof
@@ -232,7 +227,7 @@ class Recorder:
         """Record that the run was saved."""
         self._saved = True
         facts = {name: getattr(written, name) for name in ("number", "members", "bytes", "seconds", "kept")}
-        self._write("checkpoint", at_frames=written.frames, **facts)
+        self.write("checkpoint", at_frames=written.frames, **facts)
         if self._callbacks is not None:
             self._callbacks.saved(written)
 
@@ -248,7 +243,7 @@ class Recorder:
         """
         self._evaluation = evaluation
         facts = asdict(evaluation)
-        self._write("evaluation", at_frames=facts.pop("frames"), **facts)
+        self.write("evaluation", at_frames=facts.pop("frames"), **facts)
         if not again:
             self._tensorboard.evaluated(evaluation, clip)
         self.note(evaluation_text(evaluation))
@@ -264,7 +259,7 @@ class Recorder:
             else {name: getattr(view, name) for name in ("seconds", "seconds_left", "frames_per_second")}
         )
         busy = {} if view is None else view.busy_threads
-        self._write("progress", members=members, busy_threads=busy, **times)
+        self.write("progress", members=members, busy_threads=busy, **times)
         self._write_small_files()
 
     def show(self, view: RunView) -> None:
@@ -338,8 +333,8 @@ class Recorder:
         self.progress()
         judged = [asdict(m.final) | {"member": m.member} for m in view.members if m.final is not None]
         if judged:
-            self._write("final", members=judged)
-        self._write("end", ended=ended)
+            self.write("final", members=judged)
+        self.write("end", ended=ended)
         self._journal.close()
         self._open = False
         over = replace(view, seconds_left=None, comparison_in_seconds=None)

@@ -7,7 +7,7 @@ another holder                      Save of the member that leaves, Load of the 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pbt_rl.pbt.changes import Change
@@ -99,7 +99,7 @@ class TurnDispatch(Dispatch):
         moves = self.slots.assign()
         for pack, handover in moves:
             self._hand_over(pack, handover)
-        return moves
+        return [(pack, replace(handover, text=_said(pack, handover))) for pack, handover in moves]
 
     def _hand_over(self, pack: int, handover: Handover) -> None:
         """Let a slot of a pack change hands: the state of the member that leaves is saved."""
@@ -118,3 +118,12 @@ class TurnDispatch(Dispatch):
         pending = Pending(None, key, proves=member.id in self.unproven)
         self.unproven.discard(member.id)
         self._post_state(member.id, pending, self._load(handover.slot, member), key)
+
+
+def _said(pack: int, handover: Handover) -> str:
+    """Return the event line of a slot that changes hands."""
+    leaves, enters = handover.leaves, handover.enters
+    where = f"slot {handover.slot} of learner {pack}"
+    if enters is None:
+        return f"member {leaves} leaves {where}; no member waits for it"
+    return f"member {enters} takes {where}" + ("" if leaves is None else f" from member {leaves}")

@@ -117,7 +117,7 @@ def command(name: str, seeds: int, jobs: int) -> list[str]:
     words = [
         sys.executable,
         "-m",
-        "pbt_rl.cli",
+        "pbt_rl",
         "prove",
         "--name",
         name,

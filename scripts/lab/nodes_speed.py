@@ -28,7 +28,7 @@ def window(env: str, seconds: float, extra: list[str]) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as out:
         folder = Path(out) / "speed"
         command = [
-            *(sys.executable, "-m", "pbt_rl.cli", "train", f"--env={env}", f"--out={out}", "--name=speed"),
+            *(sys.executable, "-m", "pbt_rl", "train", f"--env={env}", f"--out={out}", "--name=speed"),
             *("--num-policies=4", "--devices=cpu", "--actors=1", "--no-figures"),
             *("--learner.threads=1", "--learner.packing=loop", "--pbt.start-frames=100000000"),
             *(f"--train-for-seconds={seconds}", "--save-every-seconds=0", *extra),

@@ -97,7 +97,7 @@ def replacements(env: str, seconds: float, more: Sequence[str] = ()) -> dict[str
 def applied(env: str, seconds: float, more: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return the events of the journal that say that a decision is in force."""
     folder = tempfile.mkdtemp(prefix="pbt_rl-bench-")
-    command = [sys.executable, "-m", "pbt_rl.cli", "train", "--env", env]
+    command = [sys.executable, "-m", "pbt_rl", "train", "--env", env]
     command += ["--out", folder, "--name=bench", f"--train-for-seconds={seconds}", *OPTIONS, *more]
     try:
         here = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT)])}

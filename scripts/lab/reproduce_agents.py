@@ -50,7 +50,7 @@ def read_curves(path: Path) -> Curves:
 def trained(experiment: Experiment, arm: str, seed: int, out: Path, until: float) -> bool:
     """Train one run, or go on with it; return whether it is whole at the time `until`. Raises RuntimeError."""
     name = folder_name(arm, seed)
-    command = [sys.executable, "-m", "pbt_rl.cli", "train", *experiment.options, *experiment.arms[arm]]
+    command = [sys.executable, "-m", "pbt_rl", "train", *experiment.options, *experiment.arms[arm]]
     command += [
         "--mode",
         "serial",

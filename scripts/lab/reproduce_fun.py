@@ -51,7 +51,7 @@ def train(key: Key, work: Path) -> bool:
     notes = work / f"{name}.seconds"
     taken = [float(word) for word in notes.read_text().split()] if notes.exists() else []
     part = (len(taken) + 1) * frames // PARTS
-    command = [sys.executable, "-m", "pbt_rl.cli", "train", *ENVIRONMENT, *MACHINE, *SAVING, *NETWORK]
+    command = [sys.executable, "-m", "pbt_rl", "train", *ENVIRONMENT, *MACHINE, *SAVING, *NETWORK]
     command += [*ARMS[arm], "--hypers.learning-rate", str(rate), "--seed", str(seed)]
     command += ["--out", str(work), "--name", name, "--train-for-frames", str(part)]
     began = time.monotonic()

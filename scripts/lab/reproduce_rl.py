@@ -48,7 +48,7 @@ def train(
     folder: Path, name: str, *options: str, environment: Mapping[str, str] = MappingProxyType({})
 ) -> Trained:
     """Run `pbt-rl train` with these scripts on its path. Raises RuntimeError with its output if it fails."""
-    command = [sys.executable, "-m", "pbt_rl.cli", "train", "--out", str(folder), "--name", name, *options]
+    command = [sys.executable, "-m", "pbt_rl", "train", "--out", str(folder), "--name", name, *options]
     path = filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH")))
     done = subprocess.run(
         command,

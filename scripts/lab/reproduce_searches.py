@@ -87,7 +87,7 @@ class Search:
 
     def command(self, method: str, seed: int, run: Path) -> list[str]:
         """Return the command of one run, which also goes on with it. run: its folder."""
-        words = [sys.executable, "-m", "pbt_rl.cli", "train", *self.options, "--learner.threads", "1"]
+        words = [sys.executable, "-m", "pbt_rl", "train", *self.options, "--learner.threads", "1"]
         words += ["--seed", f"{seed}", "--out", f"{run.parent}", "--name", run.name, "--controller", method]
         words += ["--num-policies", f"{self.members(method)}", "--slots", f"{self.slots}"]
         words += ["--train-for-frames", f"{self.unit_frames * self.resource}"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pbt_rl.audit.recorded import Recorded
-from pbt_rl.audit.what_if import decide_again, what_if, with_rules
+from pbt_rl.audit.what_if import _without_reason, decide_again, what_if, with_rules
 from pbt_rl.config import Config
 from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError
@@ -35,7 +35,7 @@ def runs(tmp_path_factory):
         "share": "--pbt.replace-fraction 0.1 --train-for-frames 2500",
         "period": "--pbt.period-frames 1000 --pbt.start-frames 500 --train-for-frames 2500",
     }
-    command = [sys.executable, "-m", "pbt_rl.cli", "train"]
+    command = [sys.executable, "-m", "pbt_rl", "train"]
     started = [
         subprocess.Popen(
             [*command, *f"{TRAIN} --out {folder} --name {name} {more}".split()], stdout=subprocess.DEVNULL
@@ -81,7 +81,8 @@ def test_under_another_it_equals_a_fresh_run_up_to_the_first_difference(runs, na
     told = found(runs / "own", OTHERS[name])
     own, fresh = rounds(runs / "own"), rounds(runs / name)
     at = {r.frames: r for r in fresh}
-    equal = next(i for i, r in enumerate(own) if r.frames not in at or at[r.frames].decisions != r.decisions)
+    done = {frames: [*map(_without_reason, r.decisions)] for frames, r in at.items()}
+    equal = next(i for i, r in enumerate(own) if done.get(r.frames) != [*map(_without_reason, r.decisions)])
     assert told.exact_rounds == equal
     assert told.first == f"at {own[equal].frames:,} frames"
     exact = [o for o in told.others if o.exact]
@@ -96,6 +97,13 @@ def test_under_another_it_equals_a_fresh_run_up_to_the_first_difference(runs, na
         words_of = {"Continue": "goes on", "Mutate": "mutates"}
         assert all(o.decided.startswith(words_of.get(kinds[o.member], "copies member")) for o in exact)
     assert all(not o.exact for o in told.others if o.frames > own[equal].frames)
+
+
+def test_rules_that_do_the_same_for_another_reason_do_not_part(runs):
+    told = found(runs / "own", ["pbt.period-frames=501", "pbt.start-frames=500"])
+    texts = [decision.reason for one in rounds(runs / "own") for decision in one.decisions]
+    assert any("due at 1,012" in text for text in texts), "so the texts differ"
+    assert (told.exact_rounds, told.first) == (told.rounds, "")
 
 
 def test_a_rule_that_compares_earlier_is_exact_only_until_then(runs, capsys):
@@ -117,6 +125,7 @@ def test_a_period_that_becomes_shorter_parts_where_it_would_compare(runs):
     [
         ("hypers.gamma=0.9", "give options of the decisions"),
         ("pbt.tune=gamma", "train again with --pbt.tune"),
+        ("pbt.Objective-Episodes=3", "train again with --pbt.objective-episodes"),
         ("pbt.exploit", "write NAME=VALUE"),
         ("pbt.exploit=tea", "give top-middle-bottom"),
         ("controller=asha", "compares no members by rules"),

@@ -59,7 +59,7 @@ def run(tmp_path):
         program, *arguments = shlex.split(command)
         assert program == "pbt-rl"
         done = subprocess.run(
-            [sys.executable, "-m", "pbt_rl.cli", *arguments, "--name", "x", "--no-figures", *more],
+            [sys.executable, "-m", "pbt_rl", *arguments, "--name", "x", "--no-figures", *more],
             cwd=tmp_path,
             env=os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"},
             capture_output=True,

@@ -109,7 +109,7 @@ def start(cwd, *arguments):
     """Start `pbt-rl ARGUMENTS` in a folder."""
     with (cwd / "out.txt").open("w") as out, (cwd / "err.txt").open("w") as err:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pbt_rl.cli", *arguments],
+            [sys.executable, "-m", "pbt_rl", *arguments],
             cwd=cwd,
             env=os.environ | ENVIRONMENT,
             stdin=subprocess.DEVNULL,

@@ -94,7 +94,7 @@ class Run:
         words = (*OPTIONS, f"--out={out}", f"--name={name}") if command == "train" else (str(self.folder),)
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pbt_rl.cli", command, *words, *options],
+                [sys.executable, "-m", "pbt_rl", command, *words, *options],
                 env=os.environ | {"PYTHONPATH": str(ROOT)},
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -44,7 +44,7 @@ def start(nodes, tmp_path):
 
 
 def audit(run):
-    command = [sys.executable, "-m", "pbt_rl.cli", "audit", str(run.folder)]
+    command = [sys.executable, "-m", "pbt_rl", "audit", str(run.folder)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 

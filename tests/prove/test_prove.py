@@ -1,22 +1,27 @@
 """`pbt-rl prove`: what is typed, which runs follow, and what is said of their scores."""
 
 import json
+import math
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config, PbtConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.journals.events import Round
 from pbt_rl.pbt.decisions import MemberReport, PopulationReport, Replace
+from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.prove import held
 from pbt_rl.prove.arms import Task, read_arms
 from pbt_rl.prove.command import read_words, run, write_protocol
 from pbt_rl.prove.games import FILE, Judged, read_judged
 from pbt_rl.prove.members import prove_members
 from pbt_rl.prove.outcome import outcome
+from pbt_rl.run.train import train
 from tests.helpers.runs import ROOT, start
 
 sys.path.insert(0, str(ROOT / "scripts" / "lab"))
@@ -84,6 +89,9 @@ def test_periods_that_are_given_win():
         (["--controller=random"], "--controller cannot be used with pbt-rl prove: each arm has its own"),
         (["--games"], "--games needs a value"),
         (["--name", "a/b"], "--name a/b cannot be used"),
+        (["--arm", "x:--Seed 7"], "--seed cannot be used in --arm x: runs have the seeds"),
+        (["--arm", "x:--control 2"], "--control cannot be used in --arm x: the arm random"),
+        (["--arm", "x:--env toy/memory"], "--env cannot be used in --arm x: give it for all arms alike"),
     ],
 )
 def test_words_that_cannot_be(words, text):
@@ -95,6 +103,62 @@ def test_bad_jobs_leave_no_folder(tmp_path):
     with pytest.raises(ConfigError, match="--jobs x cannot be used"):
         run(["--name=p", f"--out={tmp_path}", *TINY, "--jobs=x"])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("--num-policies=1", "--num-policies 1 cannot be used: give two or more"),
+        ("--pbt.no-enabled", "--pbt.enabled False cannot be used: the arm pbt would be random"),
+        ("--env=pettingzoo/classic/tictactoe_v3", "its 2 agents would play against themselves"),
+    ],
+)
+def test_what_can_show_nothing_is_refused(option, text):
+    if "pettingzoo" in option:
+        pytest.importorskip("pettingzoo")
+    with pytest.raises(ConfigError, match=text):
+        Task.read([*TINY, option])
+
+
+@pytest.mark.extra("pbt_rl/files")
+def test_a_file_of_options_is_checked_as_what_is_typed(tmp_path):
+    path = tmp_path / "options.toml"
+    for line, text in {
+        "train_for_seconds = 5.0": "--train-for-seconds cannot be used",
+        "stop_at_objective = 3.0": "--stop-at-objective cannot be used",
+        'controller = "mf-pbt"': "--controller cannot be used with pbt-rl prove: each arm has its own",
+    }.items():
+        path.write_text(line + "\n")
+        with pytest.raises(ConfigError, match=text):
+            Task.read([*TINY, "--config", str(path)])
+    path.write_text("[pbt]\nperiod_frames = 500\nstart_frames = 700\n")
+    command = Task.read([*TINY, "--config", str(path)]).command(read_arms([])[0], 0)
+    assert not {"--pbt.period-frames", "--pbt.start-frames"} & {*command}
+
+
+def test_an_arm_that_cannot_be_trained_is_named_before_anything_is_there(tmp_path):
+    with pytest.raises(ConfigError, match=r"the arm mf-pbt cannot be trained: .*need at least 8 members"):
+        run(["--name=p", f"--out={tmp_path}", *TINY, "--arm=mf-pbt"])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.extra("pbt_rl/files")
+def test_runs_of_a_file_that_has_changed_are_not_mixed(tmp_path):
+    path = tmp_path / "options.toml"
+    path.write_text("[hypers]\ngamma = 0.9\n")
+    words = ["--name=p", f"--out={tmp_path}", *TINY, "--config", str(path), "--seeds=2", "--games=1"]
+    point = tmp_path / "p" / "pbt.seed0"
+    task = Task.read(words[2:-2])
+    config, _ = parse_train(
+        [*task.command(read_arms([])[0], 0)[1:], "--name", point.name, f"--out={tmp_path}/p"]
+    )
+    write_protocol(read_words(words))
+    assert train(config) == 0
+    path.write_text("[hypers]\ngamma = 0.5\n")
+    with pytest.raises(
+        ConfigError, match=r"pbt.seed0 was trained with other options: --hypers.gamma: 0.9 there"
+    ):
+        run(words)
 
 
 def test_frames_are_needed():
@@ -181,6 +245,49 @@ def test_replacements_by_luck_are_named_with_what_makes_fewer(away, text, monkey
 def test_values_that_do_not_matter_are_not_told_apart_and_a_moving_optimum_is():
     assert verdicts(matters=False, experiments=4)["not told apart"] >= 3
     assert verdicts(matters=True, experiments=2)["helped"] == 2
+
+
+class Diverges:
+    """Is worth the sum of its rates, and nothing once one was too high."""
+
+    worth = 0.0
+
+    def __init__(self, raises):
+        self.raises = raises
+
+    def step(self, values):
+        self.worth = math.nan if values["rate"] > 0.3 else self.worth + values["rate"]
+        if self.raises and math.isnan(self.worth):
+            raise RuntimeError("it has diverged")
+
+    def evaluate(self):
+        return self.worth
+
+    def state(self):
+        return self.worth
+
+    def load(self, worth):
+        self.worth = worth
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_members_that_diverge_are_not_picked(raises):
+    table = {"rate": HyperSpec("rate", 0.1, 0.001, 1.0, "log", tuned=True)}
+    found = prove_members(
+        lambda _seed, _index: Diverges(raises),
+        table,
+        {},
+        score=lambda one: one.worth,
+        steps=9,
+        seeds=(18, 19),
+    )
+    for judged in found.scores["random"].values():
+        assert -math.inf in judged.validation
+        assert math.isfinite(judged.score)
+        assert judged.frames == 8 * 9
+    table["rate"] = replace(table["rate"], low=0.5)
+    with pytest.raises(ConfigError, match="no member of seed 1 has a finite evaluation"):
+        prove_members(lambda _seed, _index: Diverges(False), table, {}, score=float, steps=2, seeds=(1, 2))
 
 
 def test_members_need_two_seeds():

@@ -30,6 +30,10 @@ def test_verdicts():
     assert unclear.needed > 4
     same = compare([500, 500], [500, 500])
     assert (same.verdict, same.mean, same.needed) == ("not told apart", 0, None)
+    coarse = compare([0.55, 0.6], [0.5, 0.55])
+    assert (coarse.verdict, coarse.needed) == ("not told apart", 4), "two seeds without spread"
+    assert compare([0.55] * 4, [0.5] * 4).verdict == "helped"
+    assert compare([0.1 + 0.2] * 4, [0.3] * 4).mean == 0, "rounding"
     with pytest.raises(ValueError, match="give 2 or more"):
         compare([1], [2])
     with pytest.raises(ValueError, match="argument"):

@@ -210,7 +210,7 @@ def test_a_learner_that_hangs_is_replaced_and_so_is_another(tmp_path, options):
     frames = [event["frames"] for event in run.journal]
     assert frames == sorted(frames), "the clock never steps back"
     audit = subprocess.run(
-        [sys.executable, "-m", "pbt_rl.cli", "audit", run.folder],
+        [sys.executable, "-m", "pbt_rl", "audit", run.folder],
         env=os.environ | ENVIRONMENT,
         capture_output=True,
         text=True,

@@ -104,7 +104,7 @@ def test_steps_are_read_from_the_mailboxes_that_a_process_holds():
 def test_a_run_is_followed(tmp_path):
     command = ["--env", "toy/identity", "--num-policies", "2", "--train-for-frames", "1000000000"]
     command += ["--train-for-seconds", "6", "--out", str(tmp_path), "--name", "run"]
-    words = [sys.executable, "-m", "pbt_rl.cli", "train", *command]
+    words = [sys.executable, "-m", "pbt_rl", "train", *command]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, cwd=ROOT) as run:
         watch = accounting.Watch(run.pid)
         assert watch.wait_for_steps()

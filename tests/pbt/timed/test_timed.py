@@ -78,7 +78,7 @@ def run(tmp_path_factory):
     command = [
         sys.executable,
         "-m",
-        "pbt_rl.cli",
+        "pbt_rl",
         "train",
         *options.split(),
         "--out",

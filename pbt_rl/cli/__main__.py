@@ -1,5 +1,0 @@
-"""`python -m pbt_rl.cli` is `pbt-rl`."""
-
-from pbt_rl.cli import main
-
-main()
