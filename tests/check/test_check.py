@@ -120,7 +120,7 @@ class RoundingErrors(Right):
     """Sums of a simulator that differ from process to process."""
 
     def see(self):
-        return super().see() + np.float32(random.SystemRandom().uniform(0.5e-6, 1e-6))
+        return super().see() + np.float32(random.SystemRandom().uniform(1e-4, 4e-4))
 
 
 class SlowReset(Right):
