@@ -108,7 +108,9 @@ PROTOCOLS: Mapping[str, Protocol] = {
         "shaping.effort=0.001:1:log",
     ),
     "minatar_breakout": Protocol(4, 2, f"--env gymnax/Breakout-MinAtar {MINATAR} {WIDE}"),
-    "minatar_breakout_narrow": Protocol(4, 2, f"--env gymnax/Breakout-MinAtar {MINATAR} {NARROW} --without defaults"),
+    "minatar_breakout_narrow": Protocol(
+        4, 2, f"--env gymnax/Breakout-MinAtar {MINATAR} {NARROW} --without defaults"
+    ),
 }
 
 

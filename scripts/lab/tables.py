@@ -364,7 +364,7 @@ def beside_a_compiled_ppo() -> list[str]:
     )
 
 
-PUBLISHED = {
+PUBLISHED: Mapping[str, Mapping[str, Sequence[float]]] = {
     "Pong": {"Baselines PPO2": (-16, -13, -9, 3, 13.7), "CleanRL": (-17, -17, -13, -5, 15.0)},
     "Breakout": {"Baselines PPO2": (11, 13, 16, 26, 62), "CleanRL": (9, 9.5, 12, 21, 63)},
     "Freeway": {"Baselines PPO2": (20.1, 21.3, 22.4, 26.0, 30.1), "CleanRL": (18.4, 18.9, 20.2, 24.6, 30.6)},
