@@ -1,9 +1,12 @@
 """The toy that counts shows every fault, and the broken ones break."""
 
+import json
+
 import numpy as np
 import pytest
 
 from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.envs.toy import toys
 from pbt_rl.envs.toys import faults
 from pbt_rl.envs.toys.counting import counting_errors
 from pbt_rl.envs.toys.faults import Crashing, Hanging
@@ -81,3 +84,17 @@ def test_nan_and_wrong_shape_are_refused_by_name():
         play("nan", uniform(4))
     with pytest.raises(EnvSetupError, match=r"toy/wrong-shape.*\(4,\).*\(3,\)"):
         play("wrong-shape", uniform(4))
+
+
+@pytest.mark.parametrize("name", [name for name in toys() if name not in ("crashing", "hanging", "masked")])
+def test_a_toy_goes_on_from_its_saved_state_as_if_nothing_had_happened(name):
+    one, other = toys()[name](), toys()[name]()
+    one.reset(seed=3)
+    other.reset(seed=4)
+    one.action_space.seed(0)
+    actions = [one.action_space.sample() for _ in range(6)]  # numbers of numpy, as a unit gives them
+    for action in actions[:3]:
+        one.step(action)
+    other.restore_state(json.loads(json.dumps(one.save_state())))
+    for action in actions[3:]:
+        np.testing.assert_equal(other.step(action), one.step(action))
