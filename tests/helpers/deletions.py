@@ -52,11 +52,15 @@ for room in ("algos", "envs", "pbt_rl"):
         except (Exception, SystemExit) as error:
             print(f"{name}: {type(error).__name__}: {error}".splitlines()[0])
 """
-ALONE = """
-'''Only what lies here is imported: an editable install of another checkout would stand in for what is gone.'''
+ALONE = '''\
+"""Only what lies here is imported: an editable install of another checkout would stand in for what is gone."""
+
 import sys
-sys.meta_path[:] = [finder for finder in sys.meta_path if "__editable__" not in getattr(finder, "__module__", "")]
-"""
+
+sys.meta_path[:] = [
+    finder for finder in sys.meta_path if "__editable__" not in getattr(finder, "__module__", "")
+]
+'''
 CHECK_ROOMS = """
 import sys
 from pathlib import Path
