@@ -173,7 +173,8 @@ class Run:
         code = self._process.returncode
         self._tally.ends[str(code)] += 1
         expected = {0, 128 + signal.SIGTERM, -signal.SIGKILL}
-        if not self._out:  # it did not come so far as to handle signals
+        events = self._events()
+        if not self._out or (events and events[-1]["event"] == "end"):  # no handler is there yet, or any more
             expected.add(-signal.SIGTERM)
         if code not in expected and not (code == 1 and self._learner_hit):
             raise Failed(f"exit code {code}")
