@@ -35,7 +35,7 @@ class Toy(gymnasium.Env[Obs, Any]):
 
     def save_state(self) -> dict[str, Any]:
         """See `SavesState`."""
-        kinds = bool | int | float | np.generic  # what an action's number was added to is numpy's
+        kinds = bool | int | float | np.generic  # a sum with an action is numpy's
         numbers = {k: np.asarray(v).item() for k, v in vars(self).items() if isinstance(v, kinds)}
         arrays = {k: v.tolist() for k, v in vars(self).items() if isinstance(v, np.ndarray)}
         return {"numbers": numbers, "arrays": arrays, "generator": self.np_random.bit_generator.state}

@@ -45,6 +45,11 @@ BOUNDS = {
     "pbt.ready": (["synchronous"], ["now", ""]),
     "pbt.exploit": (["truncation", "my_rules:Best"], ["ttest", "", "my_rules:"]),
     "pbt.explore": (["factors", "my_rules:Jump"], ["pb3", ""]),
+    "pbt.tune": (
+        [(), ("gamma", "clip_ratio=0.1:0.2")],
+        [("gamma", "gamma=0.9:0.99"), ("clip-ratio", "clip_ratio")],
+    ),
+    "pbt.prior": ([("gamma=0.9:0.99",)], [("gamma=0.9:0.99", "gamma=0.5:0.6")]),
     "pbt.ready_fraction": ([0.01, 1.0], [0.0, 1.01]),
     "pbt.period_frames": ([1], [0]),
     "pbt.period_seconds": ([0.1], [0.0]),

@@ -27,6 +27,8 @@ class Remarks:
         """Kinds of remarks."""
         self._episodes = self._restarted = 0
         """Episodes of all members, and restarts of actors when their number rose last."""
+        self._due_frames: int | None = None
+        """Frames of the member with the fewest, when a comparison that waits for episodes was due."""
 
     def __call__(self, view: RunView) -> list[str]:
         """Return what is to be said now."""
@@ -34,6 +36,7 @@ class Remarks:
             "discarded": discard_warning(self._resolved, view),
             "late": late_comparison_warning(self._resolved.config, view),
             "endless": self._restarts_without_episode(view),
+            "waits": self._comparison_that_waits(view),
         }
         found = {kind: text for kind, text in kinds.items() if text and kind not in self._said}
         self._said |= found.keys()
@@ -50,6 +53,26 @@ class Remarks:
         return (
             f"warning: actors were restarted {times} times, and no episode has ended in between: members without "
             "episodes have no objective and are not compared. Mend what the errors above name, or make episodes shorter"
+        )
+
+    def _comparison_that_waits(self, view: RunView) -> str | None:
+        """Return a line if a comparison has been due for a whole period, and waits for episodes to end."""
+        frames = min((one.frames for one in view.members if not (one.stopped or one.control)), default=0)
+        if view.comparison_in_seconds != 0:
+            self._due_frames = None
+            return None
+        if self._due_frames is None:
+            self._due_frames = frames
+        waited = frames - self._due_frames
+        if waited < self._resolved.config.pbt.period_frames:
+            return None
+        ended = (
+            "no episode has ended" if not any(one.episodes for one in view.members) else "episodes are long"
+        )
+        return (
+            f"WARNING: a comparison of members has waited for {waited:,} frames of each, over --pbt.period-frames: "
+            f"{ended}, and every environment of a member has to end one. Let episodes end (such as by a TimeLimit), or "
+            "give each member fewer environments"
         )
 
 

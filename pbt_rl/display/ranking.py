@@ -70,11 +70,12 @@ def ranked(members: Sequence[MemberView]) -> list[MemberView]:
 
 
 def best_member(members: Sequence[MemberView]) -> int | None:
-    """Return the id of the member with the highest objective, stopped or not; ties go to the lower id.
+    """Return the id of the member with the highest objective, stopped or not, no control; ties go to the lower id.
 
     After final games it is the best one of those, unless the mean of none is finite. None while no member has an
     objective.
     """
+    members = [m for m in members if not m.control]
     final = [
         (-m.final.mean, m.member) for m in members if m.final is not None and math.isfinite(m.final.mean)
     ]

@@ -16,6 +16,10 @@ def _texts(kind: str) -> dict[str, str]:
     return {name: rule.help for rules in declared for name, rule in rules.items()}
 
 
+def _once(entries: tuple[str, ...]) -> bool:
+    return len({entry.partition("=")[0].replace("-", "_") for entry in entries}) == len(entries)
+
+
 @dataclass(frozen=True)
 @with_fields(*offered("pbt_rl.pbt", "PBT_FIELDS"))
 class PbtConfig:
@@ -69,13 +73,13 @@ class PbtConfig:
     """Average the objective over at most this many of the last episodes since the member changed."""
     min_episodes: int = option(5, at_least=1)
     """Leave a member with fewer finished episodes since its last change to the next comparison."""
-    tune: tuple[str, ...] = option((), common=True)
+    tune: tuple[str, ...] = option((), common=True, test=_once, remedy="each name once")
     """Names of the values to tune: hypers by name, shaping as `shaping.NAME`. Empty: the usual hypers, and all shaping
     but score_scale (a factor on all rewards, which normalised advantages do not see).
     NAME=LOW:HIGH sets bounds: mutations keep to them, and members and searches start drawn from them (member 0 at its
     --hypers.* if that lies within), evenly on the value's scale; NAME=LOW:HIGH:SCALE: on log, linear, one-minus or
     int."""
-    prior: tuple[str, ...] = option((), common=True)
+    prior: tuple[str, ...] = option((), common=True, test=_once, remedy="each name once")
     """Where the tuned values start, if not anywhere within their bounds: NAME=LOW:HIGH, NAME=LOW:HIGH:SCALE, or choices
     as NAME=A,B,C."""
 

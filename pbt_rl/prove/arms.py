@@ -14,19 +14,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from pbt_rl.cli.parse import spelt, value_of
+from pbt_rl.cli.parse import spelt
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config
 from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError, environment_code, require
-from pbt_rl.extras import offered
 from pbt_rl.pbt.hypers import HyperSpec, sample_prior
 from pbt_rl.pbt.registry import texts
 from pbt_rl.pbt.starts.options import StartOptions
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.run.resolved import value_table
 from pbt_rl.run.train import resolve
-from pbt_rl.sweep.command import GIVEN_BY_THE_SWEEP
+from pbt_rl.sweep.command import GIVEN_BY_THE_SWEEP, in_files_of_options
 
 GIVEN_HERE = (*GIVEN_BY_THE_SWEEP, "train-for-seconds", "stop-at-objective")
 INSTEAD = {
@@ -35,7 +34,7 @@ INSTEAD = {
     "controller": "each arm has its own; give another one as --arm NAME, such as --arm mf-pbt",
 }
 """Options that arms have already, and why they cannot be given."""
-OF_ALL_ARMS = ("env", "env-option", "config")
+OF_ALL_ARMS = ("env", "env-option", "config", "train-for-frames")
 BASELINE = "random"
 """All other arms are compared with it."""
 BUILT_IN: Mapping[str, tuple[str, ...]] = {
@@ -126,19 +125,22 @@ class Task:
     @classmethod
     def read(cls, common: Sequence[str]) -> Task:
         """Raises ConfigError or EnvSetupError for options that cannot be, and without frames for a member."""
+        in_files = in_files_of_options(common)
+        if "hours" in in_files:  # before it is measured what follows from it
+            check_words(["--hours"], "with pbt-rl prove")
         config, _ = parse_train(list(common))
-        if value_of(list(common), "--train-for-frames") is None:
+        if "train-for-frames" not in (*spellings(common), *in_files):
             raise ConfigError(
                 "--train-for-frames is missing: give the frames of each member, such as --train-for-frames 1M; arms "
                 "have equal frames"
             )
-        in_a_file = {
+        differs = {  # from the default: a file of options may be that of a run, which holds them all
             "train-for-seconds": config.train_for_seconds > 0,
             "stop-at-objective": config.stop_at_objective is not None,
             "controller": config.controller != Config.controller,
             "control": config.members > config.num_policies,
         }
-        check_words([f"--{name}" for name, given in in_a_file.items() if given], "with pbt-rl prove")
+        check_words([f"--{name}" for name, given in differs.items() if given], "with pbt-rl prove")
         require(
             config.num_policies > 1,
             "num-policies",
@@ -171,7 +173,7 @@ class Task:
                 "--seed",
                 str(seed),
             ]
-        given = {*spellings(words), *_from_files(self.common, self.config.algo)}
+        given = {*spellings(words), *in_files_of_options(self.common)}
         if "pbt.period-frames" not in given:
             words += ["--pbt.period-frames", str(max(1, frames // COMPARISONS))]
         if "pbt.start-frames" not in given:  # that of a recipe may lie behind the end
@@ -198,13 +200,6 @@ class Task:
         rng = Random(f"members.{seed}")
         specs = [spec for spec in table.values() if spec.tuned]
         return [",".join(_drawn(spec, rng) for spec in specs) for _ in range(members)]
-
-
-def _from_files(words: Sequence[str], algo: str) -> list[str]:
-    """Return the names of the options that files of options give."""
-    layers = [between(list(words)) for between in offered("pbt_rl", "BETWEEN")]
-    found = [name for layer in layers if layer is not None for name in layer.values(algo)]
-    return [name.replace("_", "-") for name in found]
 
 
 def _drawn(spec: HyperSpec, rng: Random) -> str:

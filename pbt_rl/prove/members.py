@@ -88,7 +88,7 @@ def prove_members(
                 arm,
                 f"no member of seed {seed} has a finite evaluation at its end, so none can be picked",
             )
-            scores[arm][seed] = Judged(
+            judged = Judged(
                 games=1,
                 frames=sum(member.steps for member in result.members),
                 members=tuple(range(num_members)),
@@ -98,6 +98,13 @@ def prove_members(
                     for member, value in zip(members, validation, strict=True)
                 ),
             )
+            require(
+                math.isfinite(judged.score),
+                "score",
+                judged.score,
+                f"arm {arm}, seed {seed}: return a finite number",
+            )
+            scores[arm][seed] = judged
     return outcome(scores, ALONE)
 
 

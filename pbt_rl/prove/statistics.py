@@ -62,18 +62,18 @@ def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
     gains = [0.0 if math.isclose(a, b, rel_tol=DUST) else a - b for a, b in zip(ours, theirs, strict=True)]
     if len(gains) < 2:
         raise ValueError(f"{len(gains)} seed has no spread: give 2 or more")
-    spread = stdev(gains)
-    needed = seeds_needed(fmean(gains), spread)
+    mean, spread = fmean(gains), stdev(gains)
+    needed = seeds_needed(mean, spread)
+    if needed is not None and spread <= DUST * abs(mean):
+        needed = max(needed, LEAST_WITHOUT_SPREAD)
     return Comparison(
         len(gains),
-        fmean(gains),
+        mean,
         interval_by_t(gains),
         interval_by_bootstrap(gains),
         sum(gain > 0 for gain in gains),
         sum(gain < 0 for gain in gains),
-        max(needed, LEAST_WITHOUT_SPREAD)
-        if needed is not None and spread <= DUST * abs(fmean(gains))
-        else needed,
+        needed,
     )
 
 

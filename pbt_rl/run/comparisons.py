@@ -30,7 +30,7 @@ from pbt_rl.population.slots import Slots
 from pbt_rl.run.ending import RunEnd
 from pbt_rl.run.fleet import Fleet
 from pbt_rl.run.opponents import opponents
-from pbt_rl.run.recorder import Recorder
+from pbt_rl.run.recorder import Recorder, fields_of
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.messages import Applied, Saved, ToLearner
 
@@ -200,7 +200,7 @@ class Comparisons:
         pending = self.dispatch.applied(proof)
         if pending.decided is None:  # it has taken a slot
             if pending.proves:
-                self._recorder.applied_on_entry(proof)
+                self._recorder.write("applied", **fields_of(proof))
             return
         clock = {"sent": pending.sent} | (proof.clock if self.ONE_CLOCK else {})
         clock["answered"] = time.perf_counter()
@@ -244,7 +244,8 @@ class Comparisons:
 
     def _hand_over(self) -> None:
         for pack, handover in self.dispatch.hand_over():
-            self._recorder.slot_changed(pack, handover)
+            self._recorder.slot_held(pack, handover)
+            self._recorder.note(handover.text)
 
     def _record_matchup(self, pack: int, matchup_version: int, row_UES: NDArray[np.int64]) -> None:
         assert self.matchups is not None

@@ -182,24 +182,15 @@ class Recorder:
         milliseconds: since the controller decided, until the edit was `sent`, see `Applied.clock`, `answered`.
         """
         waited = {"decision_to_applied_milliseconds": milliseconds["answered"]}
-        self.write("applied", **_fields(proof), **waited, milliseconds_until=milliseconds)
+        self.write("applied", **fields_of(proof), **waited, milliseconds_until=milliseconds)
         reason, restart = self._decided.get(proof.member, ("", False))
         self.note(applied_text(proof, reason, restart=restart))
         self._unwritten.add(proof.member)
         self._write_small_files()
 
-    def applied_on_entry(self, proof: Applied) -> None:
-        """Record that an edit of a parked member came into force as it took its slot."""
-        self.write("applied", **_fields(proof))
-
     def slot_held(self, pack: int, handover: Handover) -> None:
         """Record who holds a slot from now on; shown on no display."""
         self.write("slot", pack=pack, slot=handover.slot, leaves=handover.leaves, enters=handover.enters)
-
-    def slot_changed(self, pack: int, handover: Handover) -> None:
-        """Record that a slot changes hands."""
-        self.slot_held(pack, handover)
-        self.note(handover.text)
 
     def matchup(
         self, pack: int, matchup_version: int, games: list[list[int]], holders: Sequence[int | None]
@@ -357,6 +348,6 @@ class Recorder:
         self._tensorboard.close(patient=patient)
 
 
-def _fields(proof: Applied) -> dict[str, Any]:
+def fields_of(proof: Applied) -> dict[str, Any]:
     """Return what the journal holds of a proof: not the times of a clock that means nothing to a reader."""
     return {name: value for name, value in asdict(proof).items() if name != "clock"}

@@ -10,10 +10,11 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from pbt_rl.cli.parse import spelt, values_of, whole
+from pbt_rl.cli.parse import spelt, value_of, values_of, whole
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
+from pbt_rl.extras import offered
 from pbt_rl.listing.command import table
 from pbt_rl.listing.listing import RunRow, list_runs
 from pbt_rl.record.folder import RunFolder
@@ -109,14 +110,22 @@ def _parted(arguments: list[str]) -> tuple[dict[str, list[str]], list[str]]:
     whose = dict.fromkeys(GIVEN_BY_THE_SWEEP, "it gives its runs their own (--seeds, --name)") | {
         "hours": HOURS
     }
+    typed = {
+        spelt(word.partition("=")[0]).removeprefix("no-") for word in common if word.startswith("--")
+    } | {"hours"} & {*in_files_of_options(common)}
     for name, why in whose.items():
-        if any(
-            spelt(word.partition("=")[0]).removeprefix("no-") == name
-            for word in common
-            if word.startswith("--")
-        ):
+        if name in typed:
             raise ConfigError(f"--{name} cannot be used with {PROG}: {why}")
     return own, common
+
+
+def in_files_of_options(words: Sequence[str]) -> list[str]:
+    """Return the names of the options that files give which are named among words. Raises ConfigError."""
+    found = (between(list(words)) for between in offered("pbt_rl", "BETWEEN"))
+    layers = [layer for layer in found if layer is not None]
+    algo = next(filter(None, (value_of(words, "--algo"), *(layer.algo for layer in layers))), Config.algo)
+    given = (item for layer in layers for item in layer.values(str(algo)).items())
+    return [name.replace("_", "-") for name, value in given if value is not None]
 
 
 def _folder(own: Mapping[str, Sequence[str]]) -> Path:

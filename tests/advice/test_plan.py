@@ -99,3 +99,20 @@ def test_restarts_without_an_episode_are_pointed_out_once():
     (text,) = remarks(view(more, actors_restarted=9))
     assert "actors were restarted 4 times, and no episode has ended in between" in text
     assert remarks(view(more, actors_restarted=20)) == []
+
+
+def test_a_comparison_that_waits_for_episodes_for_a_whole_period_is_pointed_out_once():
+    run = resolved("gym/CartPole-v1", "--pbt.period-frames=100", machine=Machine(2, 0))
+    due = {"comparison_in_seconds": 0.0}
+    remarks = Remarks(run)
+    assert remarks(view(member(0, frames=500), **due)) == []
+    assert remarks(view(member(0, frames=600), comparison_in_seconds=3.0)) == [], "it was held"
+    assert remarks(view(member(0, frames=650), **due)) == []
+    (text,) = remarks(view(member(0, frames=900), replace(member(1, frames=600), control=True), **due))
+    assert "has waited for 250 frames of each" in text
+    assert "episodes are long" in text
+    assert remarks(view(member(0, frames=2000), **due)) == []
+    remarks = Remarks(run)
+    silent = replace(member(0), episodes=0)
+    (_, (text,)) = (remarks(view(replace(silent, frames=n), **due)) for n in (100, 300))
+    assert "no episode has ended" in text

@@ -83,6 +83,7 @@ ANSWERS = {
     "--train_for_env_steps 5": "--train_for_env_steps is no option: write --train-for-frames; ",
     "--normalize_input True": "write --learner.normalize-observations; for images learner.normalize-images",
     "--experiment=x": "--experiment is no option: write --name",
+    "--restart_behavior=resume": "--restart_behavior is no option: a run of the same --name and options goes on",
     "--learning-rate 1": "--learning-rate is no option: did you mean --hypers.learning-rate?",
     "--nun-policies 4": "--nun-policies is no option: did you mean --num-policies?",
     "--pbt.exploitt x": "--pbt.exploitt is no option: did you mean --pbt.exploit or ",
@@ -101,8 +102,8 @@ ANSWERS = {
 
 
 def of_others(typed):
-    """The first six are names that others have for ours."""
-    foreign = list(ANSWERS).index(typed) < 6
+    """The first seven are names that others have for ours."""
+    foreign = list(ANSWERS).index(typed) < 7
     return pytest.param(typed, marks=[pytest.mark.extra("pbt_rl/other_names")] * foreign)
 
 

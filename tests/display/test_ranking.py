@@ -45,6 +45,14 @@ def test_best_member(objectives, best):
     assert best_member([member(i, objective) for i, objective in enumerate(objectives)]) == best
 
 
+def test_a_control_is_never_the_best_member():
+    members = [member(0, 1.0), replace(member(1, 9.0), control=True)]
+    assert best_member(members) == 0
+    finals = [replace(one, final=FinalGames(one.objective, 0.0, 4)) for one in members]
+    assert best_member(finals) == 0
+    assert best_member(members[1:]) is None
+
+
 def test_final_games_without_a_finite_mean_are_the_last_of_all_final_games():
     finals = [math.nan, math.inf, 1.0, 2.0]
     members = [replace(member(i, 9.0), final=FinalGames(mean, 0.0, 4)) for i, mean in enumerate(finals)]

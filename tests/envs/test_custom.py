@@ -56,6 +56,11 @@ def fails():
 def fixed_vector():
     return gymnasium.vector.SyncVectorEnv([Identity] * 3)
 
+def spaceless():
+    env = Identity()
+    del env.action_space
+    return env
+
 class Drawn(Identity):
     metadata = {"render_fps": 12}
 
@@ -163,6 +168,7 @@ def test_shaping_is_found_below_wrappers():
             "3 rows, but 1 are needed: give it the parameter num_envs",
             marks=pytest.mark.extra("envs/vectors"),
         ),
+        ("custom_of_a_test:spaceless", "has no action_space: set self.action_space to a space in __init__"),
         ("nowhere", "'nowhere' names no environment.*module:factory for your own"),
     ],
 )

@@ -92,6 +92,10 @@ def test_periods_that_are_given_win():
         (["--arm", "x:--Seed 7"], "--seed cannot be used in --arm x: runs have the seeds"),
         (["--arm", "x:--control 2"], "--control cannot be used in --arm x: the arm random"),
         (["--arm", "x:--env toy/memory"], "--env cannot be used in --arm x: give it for all arms alike"),
+        (
+            ["--arm", "x:--train-for-frames=9"],
+            "--train-for-frames cannot be used in --arm x: give it for all",
+        ),
     ],
 )
 def test_words_that_cannot_be(words, text):
@@ -127,12 +131,14 @@ def test_a_file_of_options_is_checked_as_what_is_typed(tmp_path):
         "train_for_seconds = 5.0": "--train-for-seconds cannot be used",
         "stop_at_objective = 3.0": "--stop-at-objective cannot be used",
         'controller = "mf-pbt"': "--controller cannot be used with pbt-rl prove: each arm has its own",
+        "hours = 0.1": "--hours cannot be used with pbt-rl prove: arms are compared at equal frames",
     }.items():
         path.write_text(line + "\n")
         with pytest.raises(ConfigError, match=text):
             Task.read([*TINY, "--config", str(path)])
-    path.write_text("[pbt]\nperiod_frames = 500\nstart_frames = 700\n")
-    command = Task.read([*TINY, "--config", str(path)]).command(read_arms([])[0], 0)
+    path.write_text("train_for_frames = 3000\n[pbt]\nperiod_frames = 500\nstart_frames = 700\n")
+    words = [word for word in TINY if "frames" not in word]
+    command = Task.read([*words, "--config", str(path)]).command(read_arms([])[0], 0)
     assert not {"--pbt.period-frames", "--pbt.start-frames"} & {*command}
 
 
@@ -288,6 +294,11 @@ def test_members_that_diverge_are_not_picked(raises):
     table["rate"] = replace(table["rate"], low=0.5)
     with pytest.raises(ConfigError, match="no member of seed 1 has a finite evaluation"):
         prove_members(lambda _seed, _index: Diverges(False), table, {}, score=float, steps=2, seeds=(1, 2))
+    table["rate"] = replace(table["rate"], low=0.001, high=0.2)
+    with pytest.raises(ConfigError, match=r"--score nan cannot be used: arm random, seed 1: return a finite"):
+        prove_members(
+            lambda _seed, _index: Diverges(False), table, {}, score=lambda _: math.nan, steps=2, seeds=(1, 2)
+        )
 
 
 def test_members_need_two_seeds():

@@ -110,6 +110,14 @@ def test_words_that_cannot_be(call, text):
         call()
 
 
+@pytest.mark.extra("pbt_rl/files", "pbt_rl/dial")
+def test_hours_in_a_file_are_refused_as_typed_ones_are(tmp_path):
+    path = tmp_path / "options.toml"
+    path.write_text("hours = 0.1\n")
+    with pytest.raises(ConfigError, match="--hours cannot be used with pbt-rl sweep"):
+        _parted(["--config", str(path)])
+
+
 def test_devices_are_dealt_if_all_runs_have_the_same():
     assert [share.devices for share in shares_of(["2"], {"cpu,cuda:0"}, 4)] == ["cpu", "cuda:0"]
     assert [share.devices for share in shares_of(["2"], {"cpu", "cuda:0"}, 4)] == ["", ""]
