@@ -181,7 +181,7 @@ def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
 
 def _leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
     for name in ("observation_space", "action_space"):
-        if getattr(env, name, None) is None:
+        if not hasattr(env, name):
             raise EnvSetupError(f"{env_id} has no {name}: set self.{name} to a space in __init__")
     return leaves_of(env_id, env.observation_space, env.action_space, metadata_of(env))
 

@@ -28,6 +28,11 @@ OTHER_NAMES: tuple[tuple[str, str, str], ...] = (
         "evaluate-every eval-every eval-freq eval-interval evaluation-interval",
     ),
     ("overwrite", "", "force"),
+    (
+        "resume",
+        "it is on: a run of the same --name goes on. To begin anew: --overwrite, which removes that run",
+        "restart-behavior",
+    ),
     ("show", "", "dry-run print-config"),
     ("config", "", "cfg conf config-file config-path"),
     ("mode", "sync, async or serial", "async-rl serial-mode synchronous"),
@@ -86,8 +91,6 @@ OTHER_COMMANDS: dict[str, str] = {
 }
 """Name elsewhere -> command of `pbt-rl`."""
 NO_OPTION: dict[str, str] = {
-    "restart-behavior": "a run of the same --name and options goes on by itself (resume); --overwrite begins anew and "
-    "removes it (restart)",
     "pbt-target-objective": "what members are compared by is said by the environment, in info['true_objective'] at an "
     "episode's end (without it: by the score)",
 }

@@ -83,7 +83,7 @@ ANSWERS = {
     "--train_for_env_steps 5": "--train_for_env_steps is no option: write --train-for-frames; ",
     "--normalize_input True": "write --learner.normalize-observations; for images learner.normalize-images",
     "--experiment=x": "--experiment is no option: write --name",
-    "--restart_behavior=resume": "--restart_behavior is no option: a run of the same --name and options goes on",
+    "--restart_behavior=resume": "--restart_behavior is no option: write --resume; it is on: a run of",
     "--learning-rate 1": "--learning-rate is no option: did you mean --hypers.learning-rate?",
     "--nun-policies 4": "--nun-policies is no option: did you mean --num-policies?",
     "--pbt.exploitt x": "--pbt.exploitt is no option: did you mean --pbt.exploit or ",

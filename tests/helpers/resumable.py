@@ -190,18 +190,16 @@ class Fleet:
         place = {"pack": pack, "slot": change.slot, "leaves": change.leaves, "enters": change.enters}
         self.journal.append({"event": "slot", **place})
 
-    slot_changed = slot_held
-
     def applied(self, proof, _waited):
         self.log.append(proof)
 
     def matchup(self, *_):
         pass
 
-    def applied_on_entry(self, proof):
-        self.log.append(proof)
+    def write(self, event, **content):
+        self.log.append((event, content))
 
-    note = moved = matchup
+    note = matchup
 
 
 def _whoever_has_the_bytes(message):
