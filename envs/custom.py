@@ -8,15 +8,12 @@ An entry point `NAME` can also be used as `NAME/LEVEL`: LEVEL is the first argum
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import inspect
 import os
-import traceback
 from collections.abc import Callable, Mapping
 from itertools import chain
-from pathlib import Path
 from typing import Any, cast
 
 import gymnasium
@@ -25,11 +22,10 @@ from ..extras import offered
 from . import first_trial as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
 from .episodes import all_at_once, pulse_of
-from .family import Backend, EnvOptions, Kind, backend_of_factory, keywords_backend, kinds
+from .family import Backend, EnvOptions, Kind, backend_of_factory, keywords_backend, kinds, names
 from .first_trial import making, time_limit
 from .gym import GymUnit, describe, recipe
 from .registry import plugins
-from .values import briefly
 
 CustomEnv = gymnasium.Env[Any, Any]
 """Or an object that one of `kinds()` is for."""
@@ -42,7 +38,7 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
     if takes(factory, "num_envs"):
         arguments.setdefault("num_envs", rows)
     check_keywords(env_id, factory, arguments)
-    env = _called(env_id, factory, arguments)
+    env = factory(**arguments)
     kind = kind_of(env)
     if kind is None and not isinstance(env, gymnasium.Env):
         raise EnvSetupError(_not_usable(env_id, env))
@@ -54,21 +50,6 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
             "give it the parameter num_envs, and do not set that by --env-option"
         )
     return cast("CustomEnv", made)
-
-
-def _called(env_id: str, factory: Callable[..., object], arguments: Mapping[str, Any]) -> object:
-    """Call a factory. Raises EnvSetupError if a wrapper of Gymnasium's cannot flatten a space."""
-    try:
-        return factory(**arguments)
-    except NotImplementedError as error:
-        where = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
-        if where.parent != Path(gymnasium.spaces.__file__).parent:
-            raise
-        raise EnvSetupError(
-            f"{env_id} cannot be made: one of its wrappers flattens a space that Gymnasium cannot flatten"
-            f"{f' ({briefly(str(error))})' if str(error) else ''}: leave FlattenObservation out, for texts, choices"
-            " and parts of a Dict or Tuple are read as they are"
-        ) from None
 
 
 def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
@@ -175,13 +156,11 @@ def _import(env_id: str, module_name: str) -> Any:
 
 
 def _attribute(env_id: str, module: Any, path: str) -> Any:
-    place = module
+    place, others = module, names()
     for name in path.split("."):
         if not hasattr(place, name):
-            public = [n for n, v in vars(place).items() if callable(v) and not n.startswith("_")]
-            close = difflib.get_close_matches(name, public, 1)
-            hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(public) or 'no functions'}"
-            raise EnvSetupError(f"{env_id} cannot be found: {module.__name__} has no {path!r}; {hint}")
+            hint = "" if others is None else f"; {others.attribute(module, place, name)}"
+            raise EnvSetupError(f"{env_id} cannot be found: {module.__name__} has no {path!r}{hint}")
         place = getattr(place, name)
     return place
 

@@ -6,7 +6,7 @@ a folder of its own. Extras also add kinds of environments that a factory of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -188,8 +188,11 @@ class Names(Protocol):
     def meant(self, env_id: str, families: Mapping[str, Family]) -> str:
         """Return what to write instead, as the end of a sentence; "" if nothing is like it."""
 
-    def atari_game(self, env_id: str) -> str:
-        """Return `atari/GAME` for Gymnasium's id of a game; "" for any other."""
+    def instead(self, gym_id: str, known: Sequence[str]) -> str:
+        """Return a sentence about what an id that Gymnasium cannot make may have meant, behind a blank; or ""."""
+
+    def attribute(self, module: Any, place: Any, name: str) -> str:
+        """Return what may have been meant by a name that a part of a module does not have, as the end of a sentence."""
 
 
 def names() -> Names | None:

@@ -129,13 +129,13 @@ OURS = f"{Path(__file__).parent.parent}/"
 def environment_traceback(error: BaseException) -> str:
     """Return the traceback of an error and of its causes, each from the first frame that is not ours.
 
-    An error of an environment of ours has no such frame, and is shown whole.
+    An error of an environment of ours has no such frame, and is shown whole; that of a file that is no Python names it.
     """
     shown = traceback.TracebackException.from_exception(error)
     one: traceback.TracebackException | None = shown
     while one is not None:
         inside = list(dropwhile(_is_not_theirs, one.stack))
-        one.stack[:] = inside or one.stack
+        one.stack[:] = inside if isinstance(error, SyntaxError) else inside or one.stack
         one = one.__cause__ or one.__context__
     return "".join(shown.format()).rstrip()
 

@@ -7,7 +7,6 @@ EnvSetupError that names the environment, the expected value and the given one. 
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -424,14 +423,8 @@ def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> Ma
 
 
 def _cannot_make(gym_id: str, error: Exception) -> str:
-    close = [] if gym_id in gymnasium.registry else difflib.get_close_matches(gym_id, names())
-    others = other_names()
-    game = "" if others is None else others.atari_game(gym_id)
-    close = [f"gym/{name}" for name in close] or [game] * bool(game)
-    hint = f" Did you mean {', '.join(close)}?" if close else ""
-    if not close and gym_id not in gymnasium.registry and ":" not in gym_id:
-        hint = f" If a module of your own registers it, write gym/MODULE:{gym_id}."
-    reason = str(error).rstrip(".?")
+    others, reason = other_names(), str(error).rstrip(".?")
+    hint = "" if others is None else others.instead(gym_id, names())
     return f"gym/{gym_id} cannot be made: {reason}.{hint} `pbt-rl envs` lists what is installed"
 
 

@@ -124,6 +124,10 @@ def _number_with_unit(text: str) -> int | float | None:
 
 def number_of(value: Any) -> float:
     """Return a number, of an array too if it holds one. Raises TypeError or ValueError for anything else."""
+    if type(value) is float:
+        return value
+    if isinstance(value, (str, bytes)):
+        raise TypeError(value)
     try:
         return float(value)
     except TypeError:

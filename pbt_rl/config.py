@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pbt_rl.algos.algorithm import Algorithm
 
 T = TypeVar("T")
+NAME, OF_NAMES = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", "letters, digits, '.', '_' and '-', at most 200"
 ENCODERS = ("auto", "nature", "impala", "a3c", "mlp")
 CORES = ("none", "gru", "lstm")
 HEADS = ("linear",)
@@ -255,8 +256,8 @@ class Config:
     """Seed of weights, actions, environments and controller."""
     name: str | None = option(
         None,
-        test=lambda name: re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) is not None,
-        remedy="letters, digits, '.', '_' and '-'",
+        test=lambda name: re.fullmatch(NAME, name) is not None,
+        remedy=OF_NAMES,
         common=True,
         may_change=True,
     )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path, PurePath
+from typing import Any
 
 from ..family import Family, load_backend
 from .packages import packages, registered, registered_ids
@@ -65,6 +67,28 @@ def _names(family: str, known: Family) -> Iterator[tuple[str, str]]:
 def _like(plain: str, known: Mapping[str, str]) -> str:
     close = [plain] if plain in known else difflib.get_close_matches(plain, known, n=2, cutoff=0.8)
     return f"did you mean {' or '.join(known[name] for name in close)}?" if close else ""
+
+
+def instead(gym_id: str, known: Sequence[str]) -> str:
+    """See `envs.family.Names`."""
+    there = gym_id in import_module("gymnasium").registry
+    close = [] if there else [f"gym/{name}" for name in difflib.get_close_matches(gym_id, known)]
+    close = close or list(filter(None, [atari_game(gym_id)]))
+    if close:
+        return f" Did you mean {', '.join(close)}?"
+    return (
+        "" if there or ":" in gym_id else f" If a module of your own registers it, write gym/MODULE:{gym_id}."
+    )
+
+
+def attribute(module: Any, place: Any, name: str) -> str:
+    """See `envs.family.Names`."""
+    own, file = Path(f"{module.__name__.replace('.', '/')}.py"), getattr(module, "__file__", None) or "Python"
+    if own.is_file() and own.resolve() != Path(file).resolve():
+        return f"it comes from {file}, which hides the file {own}: give that another name"
+    public = [n for n, v in vars(place).items() if callable(v) and not n.startswith("_")]
+    close = difflib.get_close_matches(name, public, 1)
+    return f"did you mean {close[0]}?" if close else f"it has {', '.join(public) or 'no functions':.200}"
 
 
 def atari_game(env_id: str) -> str:

@@ -42,6 +42,10 @@ OWN: Mapping[str, Package] = {
 """Name as it is written -> package."""
 
 
+EXTRA_GROUPS = {"box2d", "mujoco"}
+"""Parts of Gymnasium that are installed as its extras."""
+
+
 @cache
 def packages() -> Mapping[str, Package]:
     """Return the packages that are known, those of extras too."""
@@ -93,6 +97,21 @@ def registered_ids() -> Iterator[tuple[str, str]]:
         if point and not point.startswith("ale_py"):
             own = re.match(r"gymnasium\.envs\.(\w+)\.", point)
             yield own[1] if own else "", env_id
+
+
+def absent() -> str:
+    """Return a whole line for each part of Gymnasium that is not installed: its environments, and the command."""
+    from ..gym import EXTRAS  # noqa: PLC0415 - it imports Gymnasium
+
+    ids: dict[str, list[str]] = {}
+    for group, env_id in registered_ids():
+        ids.setdefault(group, []).append(env_id)
+    return "".join(
+        f"gym/  Gymnasium's {group}: {package} is missing, for {', '.join(f'gym/{one}' for one in ids[group])}; "
+        f'pip install "gymnasium[{group}]"\n'
+        for prefix, package in EXTRAS.items()
+        if (group := prefix.rpartition(".")[2]) in EXTRA_GROUPS & ids.keys() and find_spec(package) is None
+    )
 
 
 def _by_beginning(gym_id: str) -> Package | None:

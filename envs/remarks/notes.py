@@ -18,6 +18,12 @@ CLOSE = 0.9
 """Likeness of a method's name (of 1) from which it is a misspelt one of ours."""
 NORMALIZING = ("NormalizeReward", "VecNormalize", "ClipReward")
 """Wrappers whose rewards are in a unit of their own."""
+CALLED: Mapping[str, tuple[str, ...]] = {
+    "get_default_reward_shaping": (),
+    "set_reward_shaping": ("reward_shaping", "agent_idx"),
+    "set_training_info": ("info",),
+}
+"""Method -> its arguments, all by place."""
 RECORDING = ("RecordEpisodeStatistics", "Monitor")
 """Wrappers that report the return of what they wrap in `info["episode"]["r"]`."""
 
@@ -56,12 +62,28 @@ def _check_names(env_id: str, env: Any, names: tuple[str, ...]) -> None:
             meant = _misspelt(cast("Hashable", type(one)), name)
             if not meant and (not there or name not in SHAPING_METHODS):
                 continue
-            why = f"it has {meant}: did you mean {name}?" if meant else f"it has {there[0]}, but no {name}"
+            why = f"it has {meant}: did you mean {name}?" if meant else f"it has {there[0]}, but no {name}."
             raise EnvSetupError(
                 f"{env_id}: {why} Reward shaping needs both {' and '.join(SHAPING_METHODS)}"
                 if name in SHAPING_METHODS
                 else f"{env_id}: {why}"
             )
+        for name in {*CALLED} & {*there, *names}:
+            if has_methods(one, (name,)):
+                _check_call(env_id, getattr(one, name), name)
+
+
+def _check_call(env_id: str, method: Any, name: str) -> None:
+    """Raise EnvSetupError if a method cannot be called as it is in training."""
+    try:
+        inspect.signature(method).bind(*CALLED[name])
+    except TypeError:
+        taken = ", ".join(CALLED[name])
+        raise EnvSetupError(
+            f"{env_id}: its {name} does not take ({taken}): write `def {name}(self, {taken})`"
+        ) from None
+    except ValueError:  # written in C
+        return
 
 
 @lru_cache(maxsize=256)

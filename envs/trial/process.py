@@ -19,8 +19,10 @@ import pickle
 import signal
 import socket
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from pbt_rl.procs.keeper import BoundedLog, Keeper, become_keeper, end_like, end_with
@@ -28,6 +30,7 @@ from pbt_rl.procs.keeper import BoundedLog, Keeper, become_keeper, end_like, end
 from .. import first_trial
 from ..base import EnvSetupError
 from ..first_trial import OURS, environment_traceback
+from ..values import briefly
 
 
 def environment_output(text: str) -> str:
@@ -95,6 +98,11 @@ def tried(
     sys.stderr.write(printed)
     if kind == "refused":
         raise EnvSetupError(value)
+    if kind == "unflattened":
+        raise EnvSetupError(
+            f"{env_id} cannot be made: one of its wrappers flattens a space that Gymnasium cannot flatten{value}: leave"
+            " FlattenObservation out, for texts, choices and parts of a Dict or Tuple are read as they are"
+        )
     if kind == "raised":
         raise EnvSetupError(f"{env_id} cannot be used: it raised {value[0]} {when}.\n{value[1]}")
     result: T = value
@@ -191,7 +199,14 @@ def _outcome(function: Callable[[], object]) -> tuple[str, object]:
     except SystemExit as error:
         return "exit", environment_traceback(error)
     except BaseException as error:  # noqa: BLE001 - whatever it raises is shown
+        if isinstance(error, NotImplementedError) and _is_of_spaces(error):
+            return "unflattened", f" ({briefly(str(error))})" if str(error) else ""
         return "raised", (type(error).__name__, environment_traceback(error))
+
+
+def _is_of_spaces(error: BaseException) -> bool:
+    where = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+    return where.parts[-3:-1] == ("gymnasium", "spaces")
 
 
 def _redirect(output: int) -> None:

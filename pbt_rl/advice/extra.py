@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 
 def PLAN_NOTES(resolved: ResolvedRun) -> list[str]:
-    """Say what the network sees, hint at settings that defeat their purpose, and warn of too much memory."""
+    """Say what the network sees, hint at settings that defeat their purpose or do nothing, warn of too much memory."""
     from pbt_rl.advice.network import network_sees  # noqa: PLC0415 - actors read this module
     from pbt_rl.advice.plan import notes  # noqa: PLC0415
+    from pbt_rl.advice.unread import unread  # noqa: PLC0415
 
-    return [*network_sees(resolved.config, resolved.spec), *notes(resolved)]
+    return [*network_sees(resolved.config, resolved.spec), *notes(resolved), *unread(resolved)]
 
 
 def SHOWN(resolved: ResolvedRun, first: Values) -> list[str]:

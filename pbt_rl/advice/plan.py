@@ -46,7 +46,8 @@ def notes(resolved: ResolvedRun) -> list[str]:
     if controller_entry(config.controller).compares and config.pbt.enabled and config.num_policies > 1:
         found += filter(None, [_comparison_note(config)])
     if config.searches:
-        return found
+        note = controller_entry(config.controller).note(config, config.num_policies, config.train_for_frames)
+        return [*found, note] if note else found
     for pack in resolved.plan.packs:
         lost = pack.units * pack.envs_per_policy * config.learner.rollout * resolved.spec.frame_skip
         if pack.slots < len(pack.members) and config.slot_frames < TURN_ROLLOUTS * lost:

@@ -12,6 +12,7 @@ from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES
 from pbt_rl.options import Option, table
 from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
 from pbt_rl.pbt.registry import controller_entry
+from pbt_rl.pbt.rules import READY_RULES
 from pbt_rl.run.resolved import ResolvedRun
 
 
@@ -29,10 +30,14 @@ def describe_comparisons(config: Config) -> list[str]:
     pbt = config.pbt
     if not (controller_entry(config.controller).compares and pbt.enabled and config.num_policies > 1):
         return []
+    if READY_RULES[pbt.ready].by_time:
+        start, period = pbt.start_seconds, pbt.period_seconds  # type: ignore[attr-defined] # of an extra
+        when = f"after {max(start, period):g} s of training and every {period:g} s"
+    else:
+        when = f"at {max(pbt.start_frames, pbt.period_frames):,} frames each and every {pbt.period_frames:,}"
     text = (
-        f"members are compared at {max(pbt.start_frames, pbt.period_frames):,} frames each and every "
-        f"{pbt.period_frames:,} from there: --controller {config.controller}, --pbt.ready {pbt.ready}, --pbt.exploit "
-        f"{pbt.exploit}, --pbt.explore {pbt.explore}"
+        f"members are compared {when} from there: --controller {config.controller}, --pbt.ready {pbt.ready}, "
+        f"--pbt.exploit {pbt.exploit}, --pbt.explore {pbt.explore}"
     )
     return [text]
 

@@ -173,7 +173,7 @@ def _due(controller: Controller, report: PopulationReport) -> float:
 def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
     """Return the config with other rules of decision, written NAME=VALUE. Raises ConfigError."""
     for word in words:
-        name, given, _ = word.partition("=")
+        name, given, value = word.partition("=")
         name = spelt(name)
         field_name = name.removeprefix("pbt.").replace("-", "_")
         require(bool(given), "what-if", word, "write NAME=VALUE, such as pbt.exploit=t-test")
@@ -187,7 +187,7 @@ def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
             field_name not in OF_SCORES,
             "what-if",
             word,
-            f"the recorded scores came about by it: train again with --{name}",
+            f"the recorded scores came about by it: train again with --{name} {value}",
         )
     options = table(config)
     arguments = [f"--{word.removeprefix('--')}" for word in words]

@@ -7,6 +7,7 @@ import textwrap
 from pbt_rl.cli import commands
 from pbt_rl.envs.registry import FAMILIES, plugins
 from pbt_rl.errors import ConfigError
+from pbt_rl.extras import load_object, offered
 
 
 def run(arguments: list[str]) -> int:
@@ -28,6 +29,8 @@ def run(arguments: list[str]) -> int:
             print(
                 f"{family.name}/  {family.title}: missing {', '.join(family.missing)}; {family.install_hint}"
             )
+    for path in offered("pbt_rl.envs", "ABSENT"):
+        print(load_object(path)(), end="")
     print("your own  --env module:factory (docs/adding-an-environment.md)")
     print("\n".join(_others()))
     if plugins():

@@ -150,16 +150,16 @@ def typed(options: Mapping[str, Option], arguments: Sequence[str], prog: str) ->
     values: dict[str, Any] = {}
     free: list[str] = []
     behind: dict[int, str] = {}
-    """Index in `free` -> the switch that it stands behind, perhaps as its value."""
-    last_switch = ""
+    """Index in `free` -> what is wrong there, if it was to be a value of the option before it."""
+    wrong = ""
     rest, unknown_ones = list(arguments), list[str]()
     while rest:
         word = rest.pop(0)
         if not word.startswith("-") or VALUE.match(word):
-            if last_switch:
-                behind[len(free)] = last_switch
+            if wrong:
+                behind[len(free)] = wrong.format(word=word)
             free.append(word)
-            last_switch = ""
+            wrong = ""
             continue
         written, equals, text = word.partition("=")
         key = written.removeprefix("--shaping.") if "shaping" in options else written
@@ -175,7 +175,11 @@ def typed(options: Mapping[str, Option], arguments: Sequence[str], prog: str) ->
             given = [f"{key}={_number(written, given)}"]
         value = _read(option, written, given, negated=negated)
         values[option.field] = values.get(option.field, ()) + value if is_repeated(option) else value
-        last_switch = written if option.bare is bool and not given else ""
+        wrong = f"{written} {{word}} cannot be used: give true or false" * (option.bare is bool and not given)
+        if is_repeated(option):
+            wrong = (
+                f"{{word!r}} belongs to no option: give {written} once for each value, {written} {{word}} too"
+            )
     if unknown_ones:
         raise ConfigError("\n".join(unknown_ones))
     values |= _placed(positional, free, behind, prog)
@@ -195,16 +199,13 @@ def _number(written: str, given: Sequence[str]) -> float:
 def _placed(
     positional: Sequence[Option], free: Sequence[str], behind: Mapping[int, str], prog: str
 ) -> dict[str, Any]:
-    """Return the values of positional options. behind: index of a word -> the switch before it."""
+    """Return the values of positional options. behind: index of a word -> what is wrong if it is none of them."""
     if any(_is_several(option) for option in positional):
         (option,) = positional
         return {option.field: _read(option, option.name.upper(), list(free), negated=False)} if free else {}
     if len(free) > len(positional):
-        if len(positional) in behind:
-            raise ConfigError(
-                f"{behind[len(positional)]} {free[len(positional)]} cannot be used: give true or false"
-            )
-        raise ConfigError(f"{free[len(positional)]!r} belongs to no option; {prog} --help")
+        first = len(positional)
+        raise ConfigError(behind.get(first, f"{free[first]!r} belongs to no option; {prog} --help"))
     return {
         option.field: _read(option, option.name.upper(), [word], negated=False)
         for option, word in zip(positional, free, strict=False)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from pbt_rl.cli.parse import over, spelt, typed
-from pbt_rl.config import Config
+from pbt_rl.config import NAME, OF_NAMES, Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import as_base, changed, table
 from pbt_rl.record.saved import Trust, read_config
@@ -55,6 +56,8 @@ def parse_resume(folder: Path, arguments: list[str]) -> Config:
     """Return the config of a recorded run with these options over it. Raises ConfigError."""
     _refuse_of_train(arguments)
     before = read_config(folder)
+    if not re.fullmatch(NAME, folder.name):
+        raise ConfigError(f"{folder} cannot be continued by that name: rename the folder, to {OF_NAMES}")
     start = ResumeCommand(**vars(before))
     options = table(start)
     values = over(start, options, typed(options, arguments, PROG))

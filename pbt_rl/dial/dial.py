@@ -129,6 +129,12 @@ def _measured(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
         f"{hours:g}",
         "it chooses when members are compared, and these are not: give --train-for-seconds instead",
     )
+    require(
+        not config.slots,
+        "slots",
+        config.slots,
+        "with --hours all members train at the same time: leave out one of the two",
+    )
     with environment_code(config.env):
         spec = probe(config.env, config.env_options)
     budget = min(max(TRIAL_SHARE * seconds, LEAST_TRIAL_SECONDS), MOST_TRIAL_SECONDS)
@@ -292,11 +298,12 @@ def notes(config: Config) -> list[str]:
     window, least = config.pbt.objective_episodes, config.pbt.min_episodes
     first = max(pbt.start_seconds, pbt.period_seconds)
     held = 1 + int((seconds - first) / pbt.period_seconds) if seconds > first else 0
-    text = (
-        f"note: --hours {_hours(config):g}: {seconds:,.0f} s of training; members are compared after {first:g} s, then "
-        f"every {pbt.period_seconds:g} s, about {held} times, by the last {window} episodes since their last change "
-        f"({least} at least); all of them train at the same time"
-    )
+    text = f"note: --hours {_hours(config):g}: {seconds:,.0f} s of training"
+    if config.num_policies > 1:
+        text += (
+            f"; members are compared after {first:g} s, then every {pbt.period_seconds:g} s, about {held} times, by "
+            f"the last {window} episodes since their last change ({least} at least); all of them train at the same time"
+        )
     return [text]
 
 

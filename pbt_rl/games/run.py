@@ -80,7 +80,9 @@ def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]
 
     They had begun before the checkpoint that noted the position, and hold for a run that goes on from there.
     """
-    found = []
+    found: list[Evaluation] = []
+    if not journal.exists():  # which is said where it is continued
+        return found
     with journal.open("rb") as file:
         file.seek(position)
         for line in file:  # not all at once: a run that was not saved for days has written much since

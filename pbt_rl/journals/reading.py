@@ -27,9 +27,9 @@ def journal_events(folder: Path) -> Iterator[Event]:
         check_file(path)
         yield from each_event(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"{folder} is not the folder of a run: it has no {path.name}") from None
+        raise ConfigError(RunFolder(folder).lacks(path.name)) from None
     except ConfigError:
         raise
     except (OSError, ValueError) as error:
         why = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else error
-        raise ConfigError(f"{folder} is not the folder of a run: {why}") from error
+        raise ConfigError(f"{folder} cannot be read: {why}") from error

@@ -122,7 +122,8 @@ def _row(path: Path) -> RunRow:
             best = _highest(member.objective for member in told.members)
         if summary is not None:
             final = _highest(member.final.mean for member in summary.members if member.final is not None)
-        state = state or _state(folder, end or (summary.ended if summary else None), summary)
+        ended = end or (summary.ended if summary else None)
+        state = state or _state(folder, ended, summary, begun=last is not None)
     except _Broken as broken:
         state = state or f"broken: {broken}"
     return RunRow(path.name or path.resolve().name, env, members, frames, best, state, changed, final)
@@ -148,13 +149,18 @@ def _tuned(folder: RunFolder) -> tuple[str, int]:
     return given.api, given.num_members
 
 
-def _state(folder: RunFolder, ended: str | None, summary: _Summary | None) -> str:
-    """Return how a run ended. One whose end could not be saved has still to go on from its last checkpoint."""
+def _state(folder: RunFolder, ended: str | None, summary: _Summary | None, *, begun: bool) -> str:
+    """Return how a run ended. One whose end could not be saved has still to go on from its last checkpoint.
+
+    begun: its journal has an event. Raises _Broken.
+    """
     planned = ended in PLANNED_ENDS
     unsaved = os.path.lexists(folder.config) and summary is not None and summary.saved_at_frames is None
     if planned and not unsaved:
         return "ended"
     saved = next(folder.checkpoints.glob("*/manifest.json"), None) is not None
+    if saved and not begun:
+        raise _Broken("journal.jsonl is empty")
     if saved or os.path.lexists(folder.path / TUNE_STATE):
         return "resumable"
     return "failed" if ended == "failed" or planned else "interrupted"

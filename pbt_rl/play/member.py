@@ -330,7 +330,9 @@ def evaluate(
         # A camera sees one row. Those of many tasks would take too long one after another.
         alone = filmed is not None and not spec.tasks
         progress = Progress(sys.stderr, registry.begins(config.env, options))
-        played = play_episodes(policy, options, episodes, seed, filmed, progress, one_by_one=alone)
+        played = play_episodes(
+            policy, options, episodes, seed, filmed, progress, most=1 if alone else MAX_ROWS
+        )
     if spec.tasks:
         _print_tasks(spec, played)
     else:
@@ -354,13 +356,12 @@ def play_episodes(
     filmed: Filmed | None = None,
     progress: Progress | None = None,
     *,
-    one_by_one: bool = False,
+    most: int = MAX_ROWS,
 ) -> list[PlayedEpisode]:
-    """Play whole episodes, in an environment with tasks this many of each. filmed: makes the environments."""
+    """Play whole episodes, with tasks so many of each, at most `most` at once. filmed: makes the environments."""
     spec = policy.spec
     # A row of tensors costs little, and plays one whole episode.
-    most = 1 if one_by_one else episodes if spec.resident else MAX_ROWS
-    rows = -(-min(episodes, most) // spec.seats) * spec.seats
+    rows = -(-min(episodes, episodes if spec.resident and most > 1 else most) // spec.seats) * spec.seats
     share_R = [share * (len(spec.tasks) or 1) for share in shares(episodes, rows)]
     with ExitStack() as end:
         if progress is not None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pbt_rl.cli.parse import whole
 from pbt_rl.cli.train import parse_train
+from pbt_rl.config import NAME, OF_NAMES
 from pbt_rl.errors import ConfigError
 from pbt_rl.listing.listing import list_runs
 from pbt_rl.prove.arms import BASELINE, Arm, Task, check_words, read_arms
@@ -122,11 +123,8 @@ def read_words(arguments: Sequence[str]) -> Words:
     common = [word for word in common if word != "--show"]
     check_words(common, f"with {PROG}")
     name = own["--name"][-1] if own["--name"] else ""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise ConfigError(
-            f"--name {name}".rstrip()
-            + " cannot be used: name the experiment by letters, digits, '.', '_' and '-'"
-        )
+    if not re.fullmatch(NAME, name):
+        raise ConfigError(f"--name {name}".rstrip() + f" cannot be used: name the experiment by {OF_NAMES}")
     return Words(
         Path(own["--out"][-1] if own["--out"] else "runs") / name,
         _number("--seeds", own["--seeds"], 5, 2, 1000, "one seed has no spread: "),
@@ -143,8 +141,8 @@ def _number(name: str, given: Sequence[str], default: int, least: int, most: int
         return default
     try:
         number = whole(given[-1])
-    except ValueError as remedy:
-        raise ConfigError(f"{name} {given[-1]} cannot be used: give {remedy}") from None
+    except ValueError:
+        raise ConfigError(f"{name} {given[-1]} cannot be used: give a number, such as {default}") from None
     if not least <= number <= most:
         raise ConfigError(
             f"{name} {number} cannot be used: {why if number == 1 else ''}give {least} to {most:,}"

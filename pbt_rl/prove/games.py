@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import json
 import math
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pbt_rl.envs.base import default_shaping_source
-from pbt_rl.envs.registry import make_unit
-from pbt_rl.play.member import Player, Policy, evaluation_spec, load_pack, one_thread, play, shares
+from pbt_rl.play.member import (
+    Policy,
+    counted_objectives,
+    evaluation_spec,
+    load_pack,
+    one_thread,
+    play_episodes,
+)
+from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import Source, find_saved, read_config
 
 FILE = "judged.json"
@@ -52,7 +57,7 @@ def judge(run: Path, games: int) -> Judged:
     seed = read_config(run).seed
     validation = fresh_games(run, games, VALIDATION + 1000 * seed)
     test = fresh_games(run, games, TEST + 1000 * seed)
-    frames = json.loads((run / "summary.json").read_text())["frames"]
+    frames = json.loads(RunFolder(run).summary.read_text())["frames"]
     members = sorted(test)
     scores = [tuple(one[member] for member in members) for one in (validation, test)]
     judged = Judged(games, frames, tuple(members), scores[0], scores[1])
@@ -63,29 +68,29 @@ def judge(run: Path, games: int) -> Judged:
 
 
 def read_judged(run: Path, games: int) -> Judged | None:
-    """Return the scores of so many games, if they were played."""
+    """Return the scores of so many games, if they were played, and the run has not gone on since."""
     try:
         found: dict[str, Any] = json.loads((run / FILE).read_text())
+        frames = json.loads(RunFolder(run).summary.read_text())["frames"]
     except (FileNotFoundError, json.JSONDecodeError):
         return None
     members, validation, test = (tuple(found[name]) for name in ("members", "validation", "test"))
     judged = Judged(found["games"], found["frames"], members, validation, test)
-    return judged if judged.games == games else None
+    return judged if (judged.games, judged.frames) == (games, frames) else None
 
 
 def fresh_games(run: Path, games: int, seed: int) -> dict[int, float]:
-    """Return member -> mean objective of whole games with sampled actions, all members on the same seeds."""
+    """Return member -> mean objective of whole games with sampled actions, all members on the same seeds.
+
+    With tasks, of so many games of each, as `pbt-rl eval` counts them.
+    """
     config = read_config(run)
     spec, options = evaluation_spec(config)
     scores = {}
     for saved in find_saved(Source(run), print).checkpoint.members():
-        policy = find_saved(Source(run, None, str(saved.member)), print)
-        player = Player(Policy(load_pack(config, spec, policy, seed), spec, config.model, seed, greedy=False))
-        rows = min(ROWS, games)
-        with (
-            one_thread(),
-            closing(make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))) as unit,
-        ):
-            played = play(unit, player, shares(games, rows))
-        scores[saved.member] = fmean(episode.objective for episode in played)
+        pack = load_pack(config, spec, find_saved(Source(run, None, str(saved.member)), print), seed)
+        policy = Policy(pack, spec, config.model, seed, greedy=False)
+        with one_thread():
+            played = play_episodes(policy, options, games, seed, most=ROWS)
+        scores[saved.member] = fmean(counted_objectives(spec, played))
     return scores

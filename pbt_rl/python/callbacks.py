@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from numbers import Real
 
 from pbt_rl.display.view import EXTRA, MemberView, RunView
+from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Decision, PopulationReport
 from pbt_rl.python.stopping import Stop
 from pbt_rl.record.checkpoint_writer import Written
@@ -40,6 +41,10 @@ class OwnCallbacks(Callbacks):
     on_checkpoint: OnCheckpoint | None = None
 
     def __post_init__(self) -> None:
+        for name in ("on_report", "on_decision", "on_checkpoint"):
+            given = getattr(self, name)
+            if given is not None and not callable(given):
+                raise ConfigError(f"{name} {given!r:.100} cannot be used: give a function")
         self._own: dict[str, float] = {}
         self._of_member: dict[int, dict[str, float]] = {}
 

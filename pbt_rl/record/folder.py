@@ -25,6 +25,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
+from glob import escape, glob
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,14 @@ class RunFolder:
     def is_run(self) -> bool:
         """Whether there is a config, so a run; False too for a path that no file can have or that may not be seen."""
         return os.path.isfile(self.config)  # noqa: PTH113 - Path.is_file raises for such a path
+
+    def lacks(self, name: str) -> str:
+        """Return the message about a folder that is no run's, as this file is not there. It may hold runs."""
+        if self.is_run:
+            return f"{self.path} has no {name}: restore the file"
+        inside = sorted(glob(f"{escape(str(self.path))}/*/config.json"))  # noqa: PTH207 - Path raises for a long name
+        hint = f"; it holds {len(inside)} runs: name one, such as {Path(inside[0]).parent}" if inside else ""
+        return f"{self.path} is not the folder of a run: it has no {name}{hint}"
 
     @property
     def journal(self) -> Path:

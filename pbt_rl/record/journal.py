@@ -192,7 +192,8 @@ def each_line(path: Path, decode: Callable[[bytes, int], LineT]) -> Iterator[Lin
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if broken:
-                raise ValueError(f"{path}, line {broken}, is no JSON; the file is damaged: remove that line")
+                remedy = "restore the file; without that line the rest can be read, but the run cannot go on"
+                raise ValueError(f"{path}, line {broken}, is no JSON: {remedy}")
             try:
                 event = decode(line, number)
             except NOT_JSON:
@@ -206,8 +207,10 @@ def each_line(path: Path, decode: Callable[[bytes, int], LineT]) -> Iterator[Lin
 def cut_journal(path: Path, position: int) -> None:
     """Cut a journal off after `position` bytes, which is where an event ended, to continue it from there.
 
-    Raises ConfigError if it is shorter or no event ends there, OSError if it cannot be read or cut.
+    Raises ConfigError if it is missing or shorter or no event ends there, OSError if it cannot be read or cut.
     """
+    if not path.exists():
+        raise ConfigError(f"{path} is missing: restore the file")
     with path.open("r+b") as file:
         size = file.seek(0, os.SEEK_END)
         if size < position:
@@ -285,7 +288,7 @@ def was_saved(folder: Path) -> bool:
         lines = each_line(path, lambda line, _: _KIND.decode(line))
         return any(one.event in ("checkpoint", "resume") for one in lines)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder} is not the folder of a run: {_reason(error)}") from error
+        raise ConfigError(f"{folder} cannot be read: {_reason(error)}") from error
 
 
 class _Kind(msgspec.Struct):

@@ -31,7 +31,7 @@ def read_config(run: Path) -> Config:
     Raises ConfigError if there is none, or EnvSetupError.
     """
     folder = RunFolder(run)
-    missing = f"{run} is not the folder of a run: it has no config.json"
+    missing = folder.lacks("config.json")
     if os.path.isfile(folder.journal):  # noqa: PTH113 - for pathlib a name may be too long
         missing = (
             f"{run} has a journal but no config.json: it is a run of something else than agents, which goes on in the "

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pbt_rl.cli.parse import spelt, value_of, values_of, whole
 from pbt_rl.cli.train import parse_train
-from pbt_rl.config import Config
+from pbt_rl.config import NAME, OF_NAMES, Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.extras import offered
 from pbt_rl.listing.command import table
@@ -129,11 +129,9 @@ def in_files_of_options(words: Sequence[str]) -> list[str]:
 
 
 def _folder(own: Mapping[str, Sequence[str]]) -> Path:
-    if not own["--name"] or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", own["--name"][-1]):
+    if not own["--name"] or not re.fullmatch(NAME, own["--name"][-1]):
         given = f" {own['--name'][-1]}" if own["--name"] else ""
-        raise ConfigError(
-            f"--name{given} cannot be used: name the sweep by letters, digits, '.', '_' and '-'"
-        )
+        raise ConfigError(f"--name{given} cannot be used: name the sweep by {OF_NAMES}")
     return Path(own["--out"][-1] if own["--out"] else "runs") / own["--name"][-1]
 
 

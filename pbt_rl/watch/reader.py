@@ -82,9 +82,7 @@ class Reader:
                 journal.seek(self._position)
                 return self._read_lines(path, journal)
         except (FileNotFoundError, NotADirectoryError):
-            raise ConfigError(
-                f"{self._folder.path} is not the folder of a run: it has no {path.name}"
-            ) from None
+            raise ConfigError(self._folder.lacks(path.name)) from None
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
 

@@ -333,13 +333,13 @@ def test_a_mistake_gets_one_clear_line_and_leaves_nothing(typed, text, golden, p
     ("command", "said"),
     {
         "train --env toy/identity --out {}": "--out {} cannot be written: File name too long",
-        "train --env toy/identity --name {}": "--out runs cannot be written: File name too long",
+        "train --env toy/identity --name {}": "--name {} cannot be used: give letters",
         "train --env toy/identity --resume {}": "--resume {} cannot be used",
         "train --env toy/identity --init-from {}": "--init-from {} cannot be used: write a member of a run",
         "train --env toy/identity --init-from {}.safetensors": "{}.safetensors is not a file: give a",
         "resume {}": "{}/config.json cannot be read: File name too long",
         "eval {}": "{}/config.json cannot be read: File name too long",
-        "report {}": "{} is not the folder of a run: File name too long",
+        "report {}": "{} cannot be read: File name too long",
         "runs {}": "{} cannot be listed: File name too long",
     }.items(),
 )

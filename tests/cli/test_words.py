@@ -1,5 +1,6 @@
 """What people type: understood, or answered with the right option in one line."""
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -9,9 +10,12 @@ import tyro
 
 from pbt_rl.cli.evaluate import EvalCommand
 from pbt_rl.cli.parse import ELSEWHERE, number, parse, typed, whole
+from pbt_rl.cli.resume import parse_resume
 from pbt_rl.cli.train import TrainCommand, parse_train
+from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import option, table
+from pbt_rl.record.folder import to_json
 
 
 @pytest.mark.parametrize(
@@ -98,6 +102,9 @@ ANSWERS = {
     "--figures=maybe": "--figures maybe cannot be used: give true or false",
     "--seed": "--seed needs a value",
     "--seed 1 2": "'2' belongs to no option",
+    "--env-option a=1 b=2": "'b=2' belongs to no option: give --env-option once for each value, --env-option b=2 too",
+    "--env-option=a=1 b=2 --seed 1": "'b=2' belongs to no option: give --env-option once",
+    "--name a~b": "--name a~b cannot be used: give letters, digits, '.', '_' and '-', at most 200",
 }
 
 
@@ -171,3 +178,14 @@ def audit_command():
 def test_an_option_has_the_name_that_it_is_given(kind, option):
     command = parse(kind() if kind is audit_command else kind, "pbt-rl x", ["runs/x", option, "my:own"])
     assert command.trusted.given == {option.removeprefix("--"): ("my:own",)}
+
+
+def test_a_run_in_a_folder_whose_name_no_run_may_have_is_renamed_first(tmp_path):
+    folder = tmp_path / "my run"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(to_json(Config("toy/identity"))))
+    with pytest.raises(
+        ConfigError, match="my run cannot be continued by that name: rename the folder, to letters"
+    ):
+        parse_resume(folder, [])
+    assert parse_resume(folder.rename(tmp_path / "my_run"), []).name == "my_run"

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pbt_rl.advice.show import describe_comparisons
 from pbt_rl.audit.recorded import audit
 from pbt_rl.cli.train import parse_train
 from pbt_rl.dial import dial
@@ -56,6 +57,16 @@ def test_the_budget_is_all_that_is_given(trials, tmp_path):
     )
     (trial,) = trials
     assert not trial.pbt.enabled
+
+
+def test_the_plan_says_when_members_are_compared_and_nothing_of_it_for_one_policy(trials, tmp_path):
+    several, one = (
+        "\n".join([*describe_plan(run), *describe_comparisons(run.config)])
+        for run in (resolve(planned(tmp_path, words)) for words in ("", "--num-policies 1"))
+    )
+    assert "members are compared after 14.4 s of training and every 3.6 s from there" in several
+    assert "--hours 0.04: 144 s of training" in one
+    assert "compared" not in one
 
 
 def test_what_the_user_gives_stays(trials, tmp_path):
@@ -128,6 +139,7 @@ def test_a_run_that_is_there_keeps_what_was_chosen(trials, tmp_path):
         ("--hours 0", "above 0"),
         ("--hours 1 --controller asha", "give --train-for-seconds instead"),
         ("--hours 1 --pbt.no-enabled", "give --train-for-seconds instead"),
+        ("--hours 1 --slots 2", "--slots 2 cannot be used: with --hours all members train at the same time"),
         pytest.param("--hours 1 --nodes ray", "leave out --nodes", marks=pytest.mark.extra("pbt_rl/nodes")),
     ],
 )

@@ -190,6 +190,11 @@ def test_exceptions_of_the_factory_or_its_module_are_shown(tmp_path):
     (tmp_path / "needs_more.py").write_text("import a_package_that_is_missing\n")
     with pytest.raises(EnvSetupError, match=r"ModuleNotFoundError: .*a_package_that_is_missing"):
         probe("needs_more:make_env", EnvOptions())
+    (tmp_path / "no_python.py").write_text("\n\ndef make_env(:\n")
+    with pytest.raises(EnvSetupError, match="it raised SyntaxError") as caught:
+        probe("no_python:make_env", EnvOptions())
+    assert 'no_python.py", line 3' in str(caught.value)
+    assert "importlib" not in str(caught.value)
 
 
 def test_environments_that_are_made_unalike_are_refused():

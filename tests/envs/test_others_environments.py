@@ -11,9 +11,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, random_actions, read_stats
-from pbt_rl.envs.custom import make
 from pbt_rl.envs.gym import GymUnit, describe
-from pbt_rl.envs.registry import keywords
+from pbt_rl.envs.registry import EnvOptions, keywords, probe
 from pbt_rl.envs.shaping import default_shaping, find_interface, frames_per_step
 from pbt_rl.envs.values import metadata_of, wrapped
 from tests.helpers.vectors import vector_unit
@@ -130,6 +129,12 @@ def test_a_vector_without_metadata_says_what_it_lacks():
         vector_unit("m:f", vector, 0, Source())
 
 
+@pytest.mark.parametrize("reward", ["1", b"1", None, [1.0, 2.0]])
+def test_a_reward_that_is_no_number_is_refused(reward):
+    with pytest.raises(EnvSetupError, match="the reward must be a number, got"):
+        played(env_of(reward=reward))
+
+
 # -- shaping, objectives and masks by the checker's rules ----------------------------------------------------
 
 
@@ -156,9 +161,18 @@ def setter(self, reward_shaping, agent_idx):
             "did you mean get_default_reward_shaping",
         ),
         ({"set_trainig_info": setter}, "did you mean set_training_info"),
+        (
+            {"get_default_reward_shaping": getter, "set_reward_shaping": lambda self, shaping: None},
+            r"its set_reward_shaping does not take \(reward_shaping, agent_idx\): write `def set_reward_shaping",
+        ),
+        (
+            {"get_default_reward_shaping": lambda self, row: {}, "set_reward_shaping": setter},
+            r"its get_default_reward_shaping does not take \(\): write",
+        ),
+        ({"set_training_info": lambda self: None}, r"its set_training_info does not take \(info\)"),
     ],
 )
-def test_half_an_interface_is_refused(methods, said):
+def test_half_an_interface_or_one_that_cannot_be_called_is_refused(methods, said):
     with pytest.raises(EnvSetupError, match=said):
         describe("m:f", gymnasium.wrappers.TimeLimit(env_of(**methods)(), 5))
 
@@ -403,6 +417,7 @@ def test_what_was_returned_instead_is_told_in_one_line(returned, got):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.extra("envs/trial")
 def test_a_wrapper_that_cannot_flatten_a_space_is_named_with_what_to_do(monkeypatch):
     class Words(spaces.Space):
         """As MiniGrid's space of missions: none of Gymnasium's kinds."""
@@ -414,7 +429,7 @@ def test_a_wrapper_that_cannot_flatten_a_space_is_named_with_what_to_do(monkeypa
     module.make_env = lambda: gymnasium.wrappers.FlattenObservation(Mission())
     monkeypatch.setitem(sys.modules, "flattened", module)
     with pytest.raises(EnvSetupError, match="leave FlattenObservation out, for texts") as caught:
-        make("flattened:make_env", 1, {})
+        probe("flattened:make_env", EnvOptions())
     assert "\n" not in str(caught.value)
 
 

@@ -94,6 +94,8 @@ def test_the_states_of_runs(tmp_path):
         folder = write(tmp_path, name, ended="frames", checkpoint=checkpoint)
         folder.write_summary({"ended": "frames", "members": members(7.0), "saved_at_frames": None})
     os.utime(tmp_path / "resumed" / "summary.json", (NOW - 100, NOW - 100))  # of an earlier end
+    emptied = write(tmp_path, "emptied", checkpoint=True)
+    emptied.journal.write_bytes(b"")
     running = write(tmp_path, "running", ended="frames", summary="frames")
     claim = claim_run_folder(Config("toy/identity", num_policies=2, name="running", out=tmp_path))
     assert claim.folder == running
@@ -107,6 +109,7 @@ def test_the_states_of_runs(tmp_path):
         "frames": "ended",
         "no-summary": "ended",
         "reached": "ended",
+        "emptied": "broken: journal.jsonl is empty",
         "killed": "resumable",
         "killed-early": "interrupted",
         "ctrl-c": "resumable",

@@ -325,5 +325,11 @@ def test_an_experiment_goes_on_with_what_is_missing(tmp_path):
     assert "0 to train" in again.out
     assert "fresh games of 1 runs" in again.out
     assert [line for line in again.out.splitlines() if line.startswith(("pbt ", "defaults "))] == verdict
-    assert read_judged(folder / "pbt.seed1", 4) is not None
-    assert read_judged(folder / "pbt.seed1", 5) is None
+    run = folder / "pbt.seed1"
+    assert read_judged(run, 4) is not None
+    assert read_judged(run, 5) is None
+    summary = run / "summary.json"
+    summary.write_text(
+        json.dumps(json.loads(summary.read_text()) | {"frames": 10**6})
+    )  # it has gone on since
+    assert read_judged(run, 4) is None

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 import pbt_rl
+from pbt_rl import ConfigError
 from pbt_rl.display.scalars import member_scalars, population_scalars
 from pbt_rl.procs.child import StackDumps
 from pbt_rl.python.callbacks import OwnCallbacks as Callbacks
@@ -133,3 +134,8 @@ def test_the_run_ends_at_an_objective_over_a_full_window(tmp_path):
     assert result.ended == "objective"
     assert result.best.objective >= 1
     assert all(m.episodes >= 40 for m in result.members)
+
+
+def test_what_is_no_function_is_refused_before_anything_starts():
+    with pytest.raises(ConfigError, match="on_report 3 cannot be used: give a function"):
+        pbt_rl.train(env="toy/identity", on_report=3)

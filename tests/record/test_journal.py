@@ -328,6 +328,8 @@ def test_a_journal_that_does_not_fit_the_position_is_not_cut(tmp_path, position,
     with pytest.raises(ConfigError, match=said):
         cut_journal(path, position)
     assert path.read_bytes() == before
+    with pytest.raises(ConfigError, match="nowhere is missing: restore the file"):
+        cut_journal(tmp_path / "nowhere", position)
 
 
 def test_a_journal_that_is_a_pipe_is_not_waited_for(tmp_path):

@@ -20,6 +20,7 @@ from pbt_rl.plan import Machine, PackPlan
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.train import train
+from pbt_rl.warm_start.extra import SHOWN
 from pbt_rl.warm_start.saved import WarmStart
 from tests.helpers.saved import save, write_run
 
@@ -142,9 +143,11 @@ def test_nothing_that_fits_is_an_error(source):
         ("{source}/config.json", "cannot be used: write a member"),
     ],
 )
-def test_a_source_that_is_not_there_is_one_clear_error(source, text, said):
-    with pytest.raises(ConfigError, match=said):
-        WarmStart.find(resolved(text.format(source=source)), print)
+def test_a_source_that_is_not_there_is_one_clear_error_also_where_a_plan_is_shown(source, text, said):
+    run = resolved(text.format(source=source))
+    for find in (lambda: WarmStart.find(run, print), lambda: SHOWN(run, {})):
+        with pytest.raises(ConfigError, match=said):
+            find()
 
 
 def test_numbers_that_are_not_finite_are_refused(source):

@@ -68,6 +68,9 @@ def refine_explore(rule: Explore, pbt: PbtConfig, table: Specs) -> Explore:
     )
     function = load(path, "pbt.custom-explore")
     require(callable(function), "pbt.custom-explore", path, "give a function of (values, rng)")
+    check_signature(f"--pbt.custom-explore {path}", function, "", 2)
+    defaults = {name: spec.default for name, spec in table.items()}
+    CustomExplore(function, table).mutate(defaults, Random(0))  # a trial
     return CustomExplore(function, table, rule)
 
 

@@ -133,6 +133,23 @@ def _full_hyperband(options: Groups, budget_frames: int) -> int:
     return full * search.eta // (search.eta - 1) if search.restart else full
 
 
+def _asha_note(options: Groups, members: int, _budget_frames: int) -> str:
+    """Return a hint at a population of which nobody reaches the highest rung, or nothing."""
+    search = options.group(SearchConfig)
+    rungs = Asha({}, 0, phase_frames=1, eta=search.eta, resource=search.resource).rungs
+    least = search.eta ** (len(rungs) - 1)
+    reached = next(
+        i for i, _ in enumerate(rungs) if members // search.eta ** (i + 1) == 0 or i + 1 == len(rungs)
+    )
+    return (
+        ""
+        if members >= least
+        else f"note: of {members} members asha promotes one of {search.eta} from each rung, so none trains beyond "
+        f"{rungs[reached]} of {search.resource} units: give --num-policies {least} or more, or a smaller "
+        f"--search.resource, such as {search.eta**reached}"
+    )
+
+
 NEEDS = ("pbt_rl.turns",)
 """Members wait for decisions, and are stopped."""
 _OPTIONS = ("search", "pbt.min_episodes")
@@ -167,6 +184,7 @@ CONTROLLERS = {
         _OPTIONS,
         _HELP,
         searches=True,
+        note=_asha_note,
         patience_frames=_patience_of_resource,
         full_frames=_full_resource,
     ),

@@ -1,9 +1,10 @@
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.envs.names import meant, named_by
+from pbt_rl.envs.names import attribute, meant, named_by, packages
 from pbt_rl.envs.registry import FAMILIES, family_of
 
 module = sys.modules[meant.__module__]
@@ -95,3 +96,23 @@ def test_an_id_may_begin_with_the_package_that_registers_it():
 def test_an_id_of_a_known_package_that_is_missing_is_no_game_of_another_family(typed, monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == "minatar" else True)
     assert meant(typed, FAMILIES) == "minatar/NAME needs the package minatar, which is not installed"
+
+
+def test_a_module_that_hides_a_file_of_the_working_directory_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = SimpleNamespace(__name__="test", __file__=str(tmp_path / "test.py"), make_env=print)
+    assert attribute(own, own, "make_evn") == "did you mean make_env?"
+    assert attribute(own, own, "x") == "it has make_env"
+    (tmp_path / "test.py").touch()
+    assert attribute(own, own, "x") == "it has make_env"
+    other = SimpleNamespace(__name__="test", __file__="/lib/test/__init__.py")
+    assert "it comes from /lib/test/__init__.py, which hides the file test.py" in attribute(other, other, "x")
+
+
+def test_what_gymnasium_lacks_is_listed_with_how_it_is_installed(monkeypatch):
+    monkeypatch.setattr(packages, "find_spec", lambda name: None if name == "mujoco" else True)
+    (line,) = packages.absent().splitlines()
+    assert "mujoco is missing, for gym/Reacher-v4, " in line
+    assert line.endswith('; pip install "gymnasium[mujoco]"')
+    monkeypatch.setattr(packages, "find_spec", lambda _name: True)
+    assert packages.absent() == ""

@@ -265,6 +265,10 @@ def raises_on_call(values, rng):
     return {"rate": 1 / 0}
 
 
+def one_argument(values):
+    return values
+
+
 def texts(values, rng):
     return dict.fromkeys(values, "much")
 
@@ -273,10 +277,13 @@ def texts(values, rng):
     ("function", "message"),
     [
         ("raises_on_call", "--pbt.custom-explore raises_on_call raised ZeroDivisionError"),
+        (
+            "one_argument",
+            r"--pbt.custom-explore .*:one_argument cannot be used: it is called with 2 arguments",
+        ),
         ("texts", "the custom explore function returned a value that is no number"),
     ],
 )
-def test_a_function_that_explores_and_fails_is_one_clear_error(function, message):
-    pbt = replace(PBT, custom_explore=f"{HERE}:{function}")
+def test_a_function_that_explores_and_fails_is_one_clear_error_at_the_start(function, message):
     with pytest.raises(ConfigError, match=message):
-        observed(build(pbt, TABLE, 0, 3), 100)
+        build(replace(PBT, custom_explore=f"{HERE}:{function}"), TABLE, 0, 3)

@@ -1,9 +1,12 @@
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
 from pbt_rl.pbt.decisions import Continue, Stop
 from pbt_rl.pbt.search.asha import Asha
+from pbt_rl.pbt.search.extra import CONTROLLERS
+from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.tune.simulation import simulate
 from tests.helpers.populations import member, report
 from tests.helpers.searches import TABLE, any_score, any_speed, at, begun, going_on, stopped
@@ -103,3 +106,20 @@ def test_a_report_without_a_decision_changes_nothing():
     assert asha.observe(report(0, [member(i, (), frames=5) for i in range(3)])) == []
     assert before == (asha._rng.getstate(), asha._promoted, [vars(p) for p in asha._progress])
     assert stopped(asha.observe(at(10, {0: float("nan"), 1: 1.0, 2: 0.0}))) == {0}
+
+
+def test_a_population_of_which_nobody_reaches_the_top_is_told_how_many_do():
+    def note(members, eta=3, resource=27):
+        options = SimpleNamespace(group=lambda _kind: SearchConfig(eta=eta, resource=resource))
+        return CONTROLLERS["asha"].note(options, members, 1000)
+
+    assert "none trains beyond 3 of 27 units: give --num-policies 27 or more" in note(4)
+    assert "none trains beyond 9 of 27 units" in note(26)
+    assert note(27) == note(30) == note(4, eta=2, resource=4) == note(1, resource=1) == ""
+    for members, eta, resource in ((4, 3, 27), (26, 3, 27), (5, 2, 8), (7, 4, 20)):
+        asha = Asha(TABLE, 0, phase_frames=1, eta=eta, resource=resource, slots=members)
+        left, reached = members, asha.rungs[0]
+        for units in asha.rungs[1:]:
+            left //= eta
+            reached = units if left else reached
+        assert f"beyond {reached} of {resource} units" in note(members, eta, resource)

@@ -1,0 +1,64 @@
+"""Options that were given, and that nothing in this run reads: a note on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pbt_rl.advice.show import ENVIRONMENT_GROUPS, as_typed, read_groups
+from pbt_rl.config import Config
+from pbt_rl.options import table
+from pbt_rl.pbt.registry import CONTROLLERS, OPTIONS, controller_entry
+from pbt_rl.pbt.rules import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
+from pbt_rl.recipes import environment_recipe
+from pbt_rl.run.resolved import ResolvedRun
+
+KINDS: Mapping[str, Mapping[str, Any]] = {
+    "pbt.ready": READY_RULES,
+    "pbt.exploit": EXPLOIT_RULES,
+    "pbt.explore": EXPLORE_RULES,
+}
+"""Option that names a rule -> the rules."""
+
+
+def unread(resolved: ResolvedRun) -> list[str]:
+    """Return a note for each option that has another value than usual, and that this run does not read."""
+    config = resolved.config
+    recommended = environment_recipe(config.env, config.env_option)
+    reasons = dict(_reasons(config, resolved.spec.seats))
+    found = []
+    for one in table(config).values():
+        value = one.of(config)
+        if one.field in reasons and value not in (one.default, recommended.get(one.field, one.default)):
+            found.append(f"note: {' '.join(as_typed(one, value))} does nothing here: {reasons[one.field]}")
+    return found
+
+
+def _reasons(config: Config, seats: int) -> Iterator[tuple[str, str]]:
+    """Yield the options (as files write them) that this run does not read, and why."""
+    for group in ENVIRONMENT_GROUPS - read_groups(config.env, seats):
+        yield from _of_group(config, group, f"{config.env} does not read it")
+    entry, pbt = controller_entry(config.controller), config.pbt
+    off = entry.compares and not pbt.enabled
+    if off:
+        yield "controller", "--pbt.no-enabled leaves all members alone"
+    for group in OPTIONS.keys() - {*entry.options} if ":" not in config.controller else ():
+        readers = [name for name, other in CONTROLLERS.items() if group in other.options]
+        yield from _of_group(config, group, f"it is read by --controller {', '.join(readers)}")
+    if config.num_policies == 1 or ":" in config.controller:
+        return
+    for option, rules in KINDS.items():
+        chosen = option.partition(".")[2]
+        rule = getattr(pbt, chosen)
+        of_rules = {name for other in rules.values() for name in other.options} - {*entry.options}
+        if off or not entry.compares:
+            why = "--pbt.no-enabled" if off else f"--controller {config.controller}"
+            yield from ((name, f"{why} compares no members by it") for name in (option, *of_rules))
+        elif rule in rules and not (chosen == "ready" and getattr(config, "hours", None) is not None):
+            for name in of_rules.difference(rules[rule].options):
+                readers = [other for other, declared in rules.items() if name in declared.options]
+                yield name, f"it is read by --{option} {', '.join(readers)}"
+
+
+def _of_group(config: Config, group: str, reason: str) -> Iterator[tuple[str, str]]:
+    yield from ((one.field, reason) for one in table(config).values() if one.path[0] == group)

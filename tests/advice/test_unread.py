@@ -1,0 +1,78 @@
+"""Options that were given and that nothing reads: each is named, and what is read is not."""
+
+import pytest
+
+from pbt_rl.advice.unread import unread
+from pbt_rl.plan import Machine
+from tests.helpers.plans import resolved as resolved_on
+
+pytestmark = [pytest.mark.extra("pbt_rl/pbt/published"), pytest.mark.extra("pbt_rl/pbt/search")]
+
+
+def resolved(env, *options):
+    return resolved_on(env, *options, machine=Machine(2, 0))
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        (
+            "--pbt.factors 0.5 2",
+            ["--pbt.factors 0.5 2 does nothing here: it is read by --pbt.explore factors, resample"],
+        ),
+        ("--pbt.factors 0.5 2 --pbt.explore factors", []),
+        ("--pbt.factors 0.5 2 --pbt.explore resample", []),
+        (
+            "--pbt.exploit t-test --pbt.replace-gap 0.9",
+            [
+                "--pbt.replace-gap 0.9 does nothing here: it is read by --pbt.exploit top-middle-bottom, truncation"
+            ],
+        ),
+        ("--pbt.exploit truncation --pbt.replace-gap 0.9", []),
+        ("--pbt.replace-gap 0.1", []),
+        ("--search.phases 3 --controller hypertrick", []),
+        (
+            "--search.phases 3",
+            ["--search.phases 3 does nothing here: it is read by --controller hypertrick, "],
+        ),
+        (
+            "--controller asha --pbt.exploit t-test --pbt.period-frames 7000 --pbt.min-episodes 9",
+            [
+                "--pbt.period-frames 7000 does nothing here: --controller asha compares no members by it",
+                "--pbt.exploit t-test does nothing here: --controller asha compares no members by it",
+            ],
+        ),
+        (
+            "--pbt.no-enabled --pbt.mutation-rate 0.5",
+            ["--pbt.mutation-rate 0.5 does nothing here: --pbt.no-enabled"],
+        ),
+        (
+            "--pbt.no-enabled --controller ipbt",
+            ["--controller ipbt does nothing here: --pbt.no-enabled leaves all"],
+        ),
+        ("--num-policies 1 --pbt.factors 0.5 2", []),
+        (
+            "--atari.frame-stack 3",
+            ["--atari.frame-stack 3 does nothing here: gym/CartPole-v1 does not read it"],
+        ),
+    ],
+)
+def test_what_nothing_reads_is_said(text, notes):
+    found = unread(resolved("gym/CartPole-v1", *text.split()))
+    assert len(found) == len(notes)
+    for line, note in zip(found, notes, strict=True):
+        assert line.startswith(f"note: {note}")
+
+
+@pytest.mark.extra("pbt_rl/pbt/timed")
+def test_periods_are_of_frames_or_of_seconds():
+    assert unread(resolved("toy/identity", "--pbt.ready", "timed", "--pbt.period-seconds", "5")) == []
+    (note,) = unread(resolved("toy/identity", "--pbt.period-seconds", "5"))
+    assert note == "note: --pbt.period-seconds 5 does nothing here: it is read by --pbt.ready timed"
+    (note,) = unread(resolved("toy/identity", "--pbt.ready", "timed", "--pbt.period-frames", "500"))
+    assert "--pbt.period-frames 500 does nothing here" in note
+
+
+@pytest.mark.parametrize("env", ["toy/identity", "gym/CartPole-v1", "gym/Pendulum-v1", "atari/pong"])
+def test_nothing_is_said_of_what_recipes_choose(env):
+    assert unread(resolved(env)) == []
