@@ -111,6 +111,10 @@ PROTOCOLS: Mapping[str, Protocol] = {
     "minatar_breakout_narrow": Protocol(
         4, 2, f"--env gymnax/Breakout-MinAtar {MINATAR} {NARROW} --without defaults"
     ),
+    "minatar_asterix": Protocol(4, 1, f"--env gymnax/Asterix-MinAtar {MINATAR} {WIDE} --without defaults"),
+    "minatar_space_invaders": Protocol(
+        4, 10, f"--env gymnax/SpaceInvaders-MinAtar {MINATAR} {WIDE} --without defaults"
+    ),
 }
 
 

@@ -245,6 +245,7 @@ def does_pbt_help() -> list[str]:
         ("courier_weights", "a courier whose deliveries are sparse: weights of reward terms"),
         ("atari", "Breakout, 100,000 frames a member"),
         ("minatar_breakout", "MinAtar's Breakout in JAX, 1,000,000 frames a member"),
+        ("minatar_breakout_narrow", "the same from narrow priors"),
         ("unroll", "a memory, at most 1"),
     ):
         scores = read_scores(read_rows(ROWS / f"{name}.csv"))

@@ -15,6 +15,7 @@ from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.dmlab.process import SILENCE_SECONDS
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.tuning import chosen
+from pbt_rl.prove.games import read_judged
 from pbt_rl.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 from tests.helpers import runs
@@ -97,6 +98,19 @@ def test_thirty_levels_make_one_objective(here, lab):  # noqa: F811
     assert mean == pytest.approx(sum(counted) / 30, abs=0.05)
     tested = [call["level"] for call in calls(lab, "lab") if call["config"].get("allowHoldOutLevels")]
     assert sum(level.endswith("_test") for level in set(tested)) == 2
+
+
+@pytest.mark.long
+@pytest.mark.extra("pbt_rl/prove")
+def test_an_experiment_scores_a_member_by_all_tasks(here, lab):  # noqa: F811
+    train(here, "dmlab30", *one_second("--num-policies=1", "--train-for-frames=300", "--mode=serial")).wait()
+    before = len(calls(lab, "lab"))
+    judged = start(here, "prove", "--judge", "runs/x", "1")
+    assert judged.wait() == 0, judged.err
+    played = [call["level"] for call in calls(lab, "lab")[before:]]
+    assert len(set(played)) >= 30
+    (score,) = read_judged(here / "runs" / "x", 1).test
+    assert 0 <= score <= 100
 
 
 @pytest.mark.long
