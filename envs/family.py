@@ -83,6 +83,8 @@ class Backend:
     """(name, rows, seed, options, shaping) -> unit."""
     recipe: Callable[[str, EnvOptions], dict[str, object]] = _no_recipe
     """(name, options) -> defaults of a run: dotted name of a config field -> value."""
+    recipe_of: Callable[[EnvSpec], dict[str, object]] | None = None
+    """The same of a spec that is known, for those that make an environment for it."""
     make: Callable[[str, EnvOptions], RawEnv | None] | None = None
     """Makes one environment as its author wrote it; None if there is only an engine of many."""
     for_evaluation: Callable[[EnvOptions], EnvOptions] = _as_trained
@@ -171,6 +173,7 @@ def keywords_backend(
             name, rows, seed, shaping, options.keywords
         ),
         recipe=lambda name, options: recipe(first.for_recipe(name, options.keywords)),
+        recipe_of=recipe,
         make=make,
         make_resident=make_resident,
     )

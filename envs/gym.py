@@ -428,17 +428,8 @@ def _cannot_make(gym_id: str, error: Exception) -> str:
     return f"gym/{gym_id} cannot be made: {reason}.{hint} `pbt-rl envs` lists what is installed"
 
 
-def probe(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> EnvSpec:
-    """Describe a Gymnasium environment by its id."""
-    return probe_with(f"gym/{gym_id}", maker(gym_id, keywords))
-
-
 def make_unit(
-    gym_id: str,
-    rows: int,
-    seed: int,
-    shaping: ShapingSource,
-    keywords: Mapping[str, Any] = MappingProxyType({}),
+    gym_id: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]
 ) -> GymUnit:
     """Make R environments by Gymnasium id."""
     return GymUnit(f"gym/{gym_id}", maker(gym_id, keywords), rows, seed, shaping)
@@ -447,7 +438,7 @@ def make_unit(
 BACKEND = keywords_backend(
     "gym",
     names,
-    probe,
+    lambda name, keywords: probe_with(f"gym/{name}", maker(name, keywords)),
     make_unit,
     recipe,
     make=lambda name, options: maker(name, options.keywords)(),

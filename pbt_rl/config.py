@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from pbt_rl.algos.algorithm import Algorithm
 
 T = TypeVar("T")
-NAME, OF_NAMES = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", "letters, digits, '.', '_' and '-', at most 200"
+NAME, OF_NAMES = (
+    re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"),
+    "letters, digits, '.', '_' and '-', at most 200",
+)
 ENCODERS = ("auto", "nature", "impala", "a3c", "mlp")
 CORES = ("none", "gru", "lstm")
 HEADS = ("linear",)
@@ -256,7 +259,7 @@ class Config:
     """Seed of weights, actions, environments and controller."""
     name: str | None = option(
         None,
-        test=lambda name: re.fullmatch(NAME, name) is not None,
+        test=lambda name: NAME.fullmatch(name) is not None,
         remedy=OF_NAMES,
         common=True,
         may_change=True,

@@ -7,10 +7,10 @@ from typing import Any
 
 from pbt_rl.advice.show import ENVIRONMENT_GROUPS, as_typed, read_groups
 from pbt_rl.config import Config
+from pbt_rl.envs.registry import backend_of
 from pbt_rl.options import table
 from pbt_rl.pbt.registry import CONTROLLERS, OPTIONS, controller_entry
 from pbt_rl.pbt.rules import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
-from pbt_rl.recipes import environment_recipe
 from pbt_rl.run.resolved import ResolvedRun
 
 KINDS: Mapping[str, Mapping[str, Any]] = {
@@ -24,8 +24,10 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
 def unread(resolved: ResolvedRun) -> list[str]:
     """Return a note for each option that has another value than usual, and that this run does not read."""
     config = resolved.config
-    recommended = environment_recipe(config.env, config.env_option)
-    reasons = dict(_reasons(config, resolved.spec.seats))
+    backend, name = backend_of(config.env, config.env_options)
+    made = backend.recipe_of  # none is made again for it
+    recommended = backend.recipe(name, config.env_options) if made is None else made(resolved.spec)
+    reasons = dict([*_reasons(config, resolved.spec.seats), *_of_learning(resolved)])
     found = []
     for one in table(config).values():
         value = one.of(config)
@@ -62,3 +64,31 @@ def _reasons(config: Config, seats: int) -> Iterator[tuple[str, str]]:
 
 def _of_group(config: Config, group: str, reason: str) -> Iterator[tuple[str, str]]:
     yield from ((one.field, reason) for one in table(config).values() if one.path[0] == group)
+
+
+def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
+    """Yield likewise what neither the algorithm nor the network reads, nor the games at the end."""
+    config, spec = resolved.config, resolved.spec
+    for one in table(config).values():
+        if one.path[0] == "hypers" and one.path[-1] not in resolved.table:
+            how = f" with {'V-trace' if config.uses_vtrace else 'GAE'}" * (config.algo == "appo")
+            yield one.field, f"--algo {config.algo} does not read it{how}"
+    model, learner = config.model, config.learner
+    if getattr(config.hypers, "unroll", 0) > learner.rollout:
+        yield (
+            "hypers.unroll",
+            f"a rollout has {learner.rollout} steps (--learner.rollout), and returns look no further",
+        )
+    if learner.lr_schedule != "kl-adaptive":
+        yield "learner.kl_target", "it is read by --learner.lr-schedule kl-adaptive"
+    if model.core == "none":
+        yield "model.core_size", "the network has no memory (--model.core)"
+    if config.algorithm.learns_per_unit:
+        once = f"--algo {config.algo} learns once from each rollout"
+        yield from ((name, once) for name in ("learner.epochs", "learner.minibatches"))
+    if not config.slots:
+        yield "slot_frames", "all members train at the same time (--slots)"
+    if spec.seats > 1:
+        yield "final_episodes", "a score means little without its opponents"
+    elif spec.tasks:
+        yield "final_episodes", "an episode of each task would take too long"

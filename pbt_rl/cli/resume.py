@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +55,7 @@ def parse_resume(folder: Path, arguments: list[str]) -> Config:
     """Return the config of a recorded run with these options over it. Raises ConfigError."""
     _refuse_of_train(arguments)
     before = read_config(folder)
-    if not re.fullmatch(NAME, folder.name):
+    if not NAME.fullmatch(folder.name):
         raise ConfigError(f"{folder} cannot be continued by that name: rename the folder, to {OF_NAMES}")
     start = ResumeCommand(**vars(before))
     options = table(start)

@@ -7,7 +7,6 @@ protocol.json (of the folder) --> runs that are missing --> games that are missi
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,7 +122,7 @@ def read_words(arguments: Sequence[str]) -> Words:
     common = [word for word in common if word != "--show"]
     check_words(common, f"with {PROG}")
     name = own["--name"][-1] if own["--name"] else ""
-    if not re.fullmatch(NAME, name):
+    if not NAME.fullmatch(name):
         raise ConfigError(f"--name {name}".rstrip() + f" cannot be used: name the experiment by {OF_NAMES}")
     return Words(
         Path(own["--out"][-1] if own["--out"] else "runs") / name,

@@ -192,8 +192,9 @@ def each_line(path: Path, decode: Callable[[bytes, int], LineT]) -> Iterator[Lin
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if broken:
-                remedy = "restore the file; without that line the rest can be read, but the run cannot go on"
-                raise ValueError(f"{path}, line {broken}, is no JSON: {remedy}")
+                raise ValueError(
+                    f"{path}, line {broken}, is no JSON: restore it; a run goes on with all lines only"
+                )
             try:
                 event = decode(line, number)
             except NOT_JSON:

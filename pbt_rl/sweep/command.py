@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import statistics
 import time
@@ -129,7 +128,7 @@ def in_files_of_options(words: Sequence[str]) -> list[str]:
 
 
 def _folder(own: Mapping[str, Sequence[str]]) -> Path:
-    if not own["--name"] or not re.fullmatch(NAME, own["--name"][-1]):
+    if not own["--name"] or not NAME.fullmatch(own["--name"][-1]):
         given = f" {own['--name'][-1]}" if own["--name"] else ""
         raise ConfigError(f"--name{given} cannot be used: name the sweep by {OF_NAMES}")
     return Path(own["--out"][-1] if own["--out"] else "runs") / own["--name"][-1]

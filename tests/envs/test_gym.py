@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from pbt_rl.envs import gym as gymnasium_env
 from pbt_rl.envs.base import ArraySpec, EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.family import EnvOptions
-from pbt_rl.envs.gym import GymUnit, describe, recipe
+from pbt_rl.envs.gym import GymUnit, describe, make_unit, recipe
+from pbt_rl.envs.registry import probe
 from pbt_rl.envs.spaces import obs_leaves, read_leaf
 from pbt_rl.envs.toy import Shaped
 
@@ -134,7 +134,7 @@ def test_seeds_fit_into_an_int_of_c():
 @pytest.mark.parametrize("same", [True, False])
 def test_units_of_the_same_seed_are_equal_and_of_others_not(same):
     def run(seed):
-        unit = gymnasium_env.make_unit("CartPole-v1", 2, seed, lambda _row: (0, {}))
+        unit = make_unit("CartPole-v1", 2, seed, lambda _row: (0, {}), {})
         out = private_step_arrays(unit.spec, 2)
         unit.reset(out)
         seen = []
@@ -389,9 +389,9 @@ def test_names_that_flatten_to_the_same_are_refused():
     ("gym_id", "components"), [("CartPole-v1", (2,)), ("Pendulum-v1", ()), ("FrozenLake-v1", (4,))]
 )
 def test_real_environments_run(gym_id, components):
-    spec = gymnasium_env.probe(gym_id)
+    spec = probe(f"gym/{gym_id}", EnvOptions())
     assert spec.action.nvec == components
-    unit = gymnasium_env.make_unit(gym_id, 3, 0, default_shaping_source(spec))
+    unit = make_unit(gym_id, 3, 0, default_shaping_source(spec), {})
     out = private_step_arrays(spec, 3)
     unit.reset(out)
     done = np.zeros(3, bool)
@@ -403,7 +403,7 @@ def test_real_environments_run(gym_id, components):
 
 
 def test_the_time_limit_of_a_registered_environment_truncates():
-    unit = gymnasium_env.make_unit("Pendulum-v1", 1, 0, lambda _row: (0, {}))
+    unit = make_unit("Pendulum-v1", 1, 0, lambda _row: (0, {}), {})
     out = private_step_arrays(unit.spec, 1)
     unit.reset(out)
     for _ in range(200):
@@ -421,7 +421,7 @@ def test_an_environment_is_filmed_whatever_render_mode_it_trains_with():
         2,
         0,
         EnvOptions(keywords={"render_mode": "rgb_array_list"}),
-        default_shaping_source(gymnasium_env.probe("CartPole-v1")),
+        default_shaping_source(probe("gym/CartPole-v1", EnvOptions())),
     )
     out = private_step_arrays(unit.spec, 2)
     unit.reset(out)
