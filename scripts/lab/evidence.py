@@ -111,9 +111,14 @@ PROTOCOLS: Mapping[str, Protocol] = {
     "minatar_breakout_narrow": Protocol(
         4, 2, f"--env gymnax/Breakout-MinAtar {MINATAR} {NARROW} --without defaults"
     ),
-    "minatar_asterix": Protocol(4, 1, f"--env gymnax/Asterix-MinAtar {MINATAR} {WIDE} --without defaults"),
-    "minatar_space_invaders": Protocol(
-        4, 10, f"--env gymnax/SpaceInvaders-MinAtar {MINATAR} {WIDE} --without defaults"
+    "tensors_pendulum": Protocol(
+        8,
+        -1000,
+        "--env tensors/pendulum --mode serial --no-figures --learner.threads 1 --rows 16 --num-policies 8 "
+        "--learner.lr-schedule constant --pbt.objective-episodes 32 --pbt.period-frames 8k --pbt.start-frames 8k "
+        f"{WORST_QUARTER} --games 64 --train-for-frames 100k "
+        "--pbt.tune learning_rate entropy_coef gamma shaping.angle=0.01:10:log shaping.speed=0.001:10:log "
+        "shaping.effort=0.0001:1:log --without defaults --arm pb2:'--pbt.explore pb2' --arm mf-pbt",
     ),
 }
 
