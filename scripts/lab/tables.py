@@ -242,10 +242,11 @@ def does_pbt_help() -> list[str]:
     for name, title in (
         ("cartpole", "CartPole, at most 500"),
         ("pendulum", "Pendulum, return"),
-        ("courier_weights", "a courier whose deliveries are sparse: weights of reward terms"),
+        ("courier_weights", "a courier whose deliveries are sparse: weights of reward terms alone"),
+        ("courier", "the courier: weights of reward terms, rate and entropy"),
         ("atari", "Breakout, 100,000 frames a member"),
         ("minatar_breakout", "MinAtar's Breakout in JAX, 1,000,000 frames a member"),
-        ("minatar_breakout_narrow", "the same from narrow priors"),
+        ("minatar_breakout_narrow", "MinAtar's Breakout from narrow priors"),
         ("unroll", "a memory, at most 1"),
     ):
         scores = read_scores(read_rows(ROWS / f"{name}.csv"))
