@@ -31,8 +31,7 @@ def seconds_to_comparison(
 ) -> float | None:
     """Return the time until the next comparison is due, 0 if it waits for episodes; None if it is unknown."""
     training = sum(not member.stopped for member in population.members)
-    report = population.report(training_seconds)
-    controller, report = innermost(controller, report)
-    if not isinstance(controller, PbtController) or rate <= 0 or training < 2:
+    controller, report = innermost(controller, population.report(training_seconds))
+    if not isinstance(controller, PbtController) or rate <= 0 or min(training, len(report.members)) < 2:
         return None
     return controller.frames_left(report) * training / rate

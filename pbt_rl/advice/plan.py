@@ -9,6 +9,7 @@ from pbt_rl.config import Config
 from pbt_rl.display.terminal import counted
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.registry import controller_entry
+from pbt_rl.pbt.rules import READY_RULES
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import PackPlan
 from pbt_rl.plan.sizes import LAG_OF_QUEUE, LEAST_SPARE_ROWS, Size
@@ -61,7 +62,16 @@ def notes(resolved: ResolvedRun) -> list[str]:
 
 def _comparison_note(config: Config) -> str:
     """Return a hint at comparisons for which the frames do not suffice, or nothing."""
-    first, last = max(config.pbt.start_frames, config.pbt.period_frames), config.train_for_frames
+    pbt = config.pbt
+    if READY_RULES[pbt.ready].by_time:
+        after = max(pbt.start_seconds, pbt.period_seconds)  # type: ignore[attr-defined] # of an extra
+        if 0 < config.train_for_seconds <= after:
+            return (
+                f"note: PBT compares members first after {after:g} s, and this run ends after "
+                f"{config.train_for_seconds:g}: lower --pbt.start-seconds and --pbt.period-seconds to see it at work"
+            )
+        return controller_entry(config.controller).note(config, config.num_policies, config.train_for_frames)
+    first, last = max(pbt.start_frames, pbt.period_frames), config.train_for_frames
     if first >= last:
         return (
             f"note: PBT compares members first at {first:,} frames each, and this run ends at {last:,}: "

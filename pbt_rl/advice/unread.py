@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 from pbt_rl.advice.show import ENVIRONMENT_GROUPS, as_typed, read_groups
 from pbt_rl.config import Config
 from pbt_rl.envs.registry import backend_of
+from pbt_rl.extras import discover
 from pbt_rl.options import table
 from pbt_rl.pbt.registry import CONTROLLERS, OPTIONS, controller_entry
 from pbt_rl.pbt.rules import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
@@ -40,26 +42,46 @@ def _reasons(config: Config, seats: int) -> Iterator[tuple[str, str]]:
     """Yield the options (as files write them) that this run does not read, and why."""
     for group in ENVIRONMENT_GROUPS - read_groups(config.env, seats):
         yield from _of_group(config, group, f"{config.env} does not read it")
+    if config.num_policies > 1:
+        yield from of_rules(config)
+    elif ":" not in config.controller:
+        yield from _of_controllers(config)
+
+
+def of_rules(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield likewise the options of controllers and of rules. A controller of the user's own may read any of them."""
+    if ":" in config.controller:
+        return
+    yield from _of_controllers(config)
     entry, pbt = controller_entry(config.controller), config.pbt
     off = entry.compares and not pbt.enabled
     if off:
         yield "controller", "--pbt.no-enabled leaves all members alone"
-    for group in OPTIONS.keys() - {*entry.options} if ":" not in config.controller else ():
-        readers = [name for name, other in CONTROLLERS.items() if group in other.options]
-        yield from _of_group(config, group, f"it is read by --controller {', '.join(readers)}")
-    if config.num_policies == 1 or ":" in config.controller:
-        return
+    why = f"{'--pbt.no-enabled' if off else f'--controller {config.controller}'} compares no members by it"
+    if off or not entry.compares:
+        yield from ((name, why) for name in ("pbt.copy", "pbt.custom_explore"))
     for option, rules in KINDS.items():
         chosen = option.partition(".")[2]
         rule = getattr(pbt, chosen)
-        of_rules = {name for other in rules.values() for name in other.options} - {*entry.options}
+        of_kind = {name for other in rules.values() for name in other.options} - {*entry.options}
         if off or not entry.compares:
-            why = "--pbt.no-enabled" if off else f"--controller {config.controller}"
-            yield from ((name, f"{why} compares no members by it") for name in (option, *of_rules))
+            yield from ((name, why) for name in (option, *of_kind))
         elif rule in rules and not (chosen == "ready" and getattr(config, "hours", None) is not None):
-            for name in of_rules.difference(rules[rule].options):
+            for name in of_kind.difference(rules[rule].options):
                 readers = [other for other, declared in rules.items() if name in declared.options]
                 yield name, f"it is read by --{option} {', '.join(readers)}"
+
+
+def _of_controllers(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield the options that belong to other controllers: their groups, and what they add to those of PBT."""
+    for group in OPTIONS.keys() - {*controller_entry(config.controller).options}:
+        readers = [name for name, other in CONTROLLERS.items() if group in other.options]
+        yield from _of_group(config, group, f"it is read by --controller {', '.join(readers)}")
+    for extra in discover("pbt_rl.pbt"):
+        readers = [*getattr(extra, "CONTROLLERS", ())]
+        if readers and config.controller not in readers and hasattr(extra, "PBT_FIELDS"):
+            for one in fields(extra.PBT_FIELDS):
+                yield f"pbt.{one.name}", f"it is read by --controller {', '.join(readers)}"
 
 
 def _of_group(config: Config, group: str, reason: str) -> Iterator[tuple[str, str]]:
@@ -86,6 +108,8 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
     if config.algorithm.learns_per_unit:
         once = f"--algo {config.algo} learns once from each rollout"
         yield from ((name, once) for name in ("learner.epochs", "learner.minibatches"))
+    if config.mode == "serial":
+        yield "learner.max_policy_lag", "with --mode serial no rollout is older than the policy"
     if not config.slots:
         yield "slot_frames", "all members train at the same time (--slots)"
     if spec.seats > 1:

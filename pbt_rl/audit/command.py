@@ -19,7 +19,8 @@ class AuditCommand:
     run: tyro.conf.Positional[Path]
     """Folder of a run, such as runs/demo."""
     what_if: tuple[str, ...] = ()
-    """Decide the recorded scores again under other rules, as NAME=VALUE: pbt.exploit=t-test pbt.period-frames=4M."""
+    """Decide the recorded scores again under other rules, as NAME=VALUE: pbt.exploit=t-test pbt.period-frames=4M.
+    Several entries of one option are separated by commas: pbt.factors=2,0.5."""
     trust: bool = False
     """Import the modules that config.json names. They run as your own code does."""
     controller: str = ""

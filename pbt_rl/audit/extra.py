@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pbt_rl.extras import Command
 
-NEEDS = ("pbt_rl.pbt.history", "pbt_rl.journals", "pbt_rl.provenance")
+NEEDS = ("pbt_rl.pbt.history", "pbt_rl.journals", "pbt_rl.provenance", "pbt_rl.advice")
 COMMANDS = (
     Command(
         "audit",

@@ -10,23 +10,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, get_origin, runtime_checkable
 
 from msgspec import structs
 
+from pbt_rl.advice.unread import of_rules
 from pbt_rl.audit.recorded import Recorded
-from pbt_rl.cli.parse import over, spelt, typed
+from pbt_rl.cli.parse import is_repeated, over, spelt, typed
 from pbt_rl.config import Config
 from pbt_rl.display.terminal import counted
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.journals.events import Event, Initial, Lost, Resume, Round
-from pbt_rl.options import changed, table
+from pbt_rl.options import Option, changed, table
 from pbt_rl.pbt.controllers import PbtController, innermost
 from pbt_rl.pbt.decisions import Controller, Decision, MemberReport, PopulationReport, Replace
 from pbt_rl.pbt.history.decide import with_values
 from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.pbt.history.noise import LEVEL, Noise
 from pbt_rl.pbt.registry import controller_entry
+from pbt_rl.pbt.rules import READY_RULES
 from pbt_rl.pbt.state import save_state
 from pbt_rl.record.saved import NO_TRUST, Trust
 from pbt_rl.run.resolved import build_controller
@@ -190,8 +192,30 @@ def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
             f"the recorded scores came about by it: train again with --{name} {value}",
         )
     options = table(config)
-    arguments = [f"--{word.removeprefix('--')}" for word in words]
-    return changed(config, over(config, options, typed(options, arguments, "pbt-rl audit --what-if")))
+    arguments = [part for word in words for part in _as_typed(word.removeprefix("--"), options)]
+    other = changed(config, over(config, options, typed(options, arguments, "pbt-rl audit --what-if")))
+    require(
+        READY_RULES[other.pbt.ready].by_time == READY_RULES[config.pbt.ready].by_time,
+        "what-if",
+        " ".join(words),
+        f"{run} compared its members by --pbt.ready {config.pbt.ready}, and of another clock no times are recorded",
+    )
+    unread = dict(of_rules(other))
+    for word in words:
+        name = spelt(word.partition("=")[0])
+        if name in options and options[name].field in unread:
+            raise ConfigError(
+                f"--what-if {word} cannot be used, as it changes nothing: {unread[options[name].field]}"
+            )
+    return other
+
+
+def _as_typed(word: str, options: Mapping[str, Option]) -> list[str]:
+    """Return NAME=VALUE as it is typed; the entries of an option that has several are separated by commas."""
+    name, _, value = word.partition("=")
+    option = options.get(spelt(name))
+    several = option is not None and get_origin(option.bare) is tuple and not is_repeated(option)
+    return [f"--{name}", *value.split(",")] if several else [f"--{word}"]
 
 
 def what_if(run: Path, words: Sequence[str], trust: Trust = NO_TRUST) -> int:
@@ -233,6 +257,8 @@ def described(found: WhatIf, run: Path, words: Sequence[str]) -> list[str]:
     """Return the lines that are printed."""
     noise = found.noise
     lines = [f"{run} with {' '.join(words)}: {found.rounds} recorded rounds decided again"]
+    if not found.rounds:
+        return [*lines, "no comparison is recorded, so there is nothing to decide again"]
     if not found.first:
         lines.append("all agree bit for bit with those recorded: these rules would have made the same run")
     else:

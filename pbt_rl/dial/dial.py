@@ -41,6 +41,7 @@ from pbt_rl.options import build, changed
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.pbt.timed.options import TimedOptions
 from pbt_rl.record.folder import RunFolder, config_from_json
+from pbt_rl.run.resolved import build_controller, value_table
 
 if TYPE_CHECKING:
     from pbt_rl.plan import PackPlan
@@ -64,6 +65,8 @@ CHOSEN = (
     "pbt.min_episodes",
     "pbt.objective_episodes",
 )
+MEMBERS_OF_ANY_RULE = 64
+"""Enough for every rule and controller."""
 BATCHES = 3
 """Of a period, if rollouts are made longer."""
 FRAMES_ROOM, SCHEDULE_ROOM = 100.0, 4.0
@@ -137,6 +140,8 @@ def _measured(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
     )
     with environment_code(config.env):
         spec = probe(config.env, config.env_options)
+    if "pbt.ready" not in given:
+        _check_by_time(config, spec, hours)
     budget = min(max(TRIAL_SHARE * seconds, LEAST_TRIAL_SECONDS), MOST_TRIAL_SECONDS)
     playing = 0.0 if spec.resident else min(budget, PLAY_SECONDS)
     _say(
@@ -146,6 +151,19 @@ def _measured(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
     episodes = None if spec.resident else played(config, spec, playing)
     trial = tried_run(_for_trial(config), budget)
     return _options(config, given, spec, _from_trial(spec, episodes, trial), seconds)
+
+
+def _check_by_time(config: Config, spec: EnvSpec, hours: float) -> None:
+    """Raise ConfigError, before the trial, for a controller or an option that does not go with comparisons by time."""
+    by_time = replace(config, num_policies=MEMBERS_OF_ANY_RULE, pbt=changed(config.pbt, {"ready": "timed"}))
+    try:
+        build_controller(by_time, value_table(config.with_declared_hypers(), spec.shaping), config.seed)
+    except ConfigError as error:
+        if "--pbt.ready" in str(error):
+            raise ConfigError(
+                f"--hours {hours:g} cannot be used, as it has members compared by time: {error}. Or give "
+                "--train-for-seconds instead of --hours"
+            ) from error
 
 
 BESIDE: Mapping[str, Any] = {"hours": None, "control": 0.0, "init_from": ()}
@@ -219,10 +237,13 @@ def _options(
     try:
         choice = chosen(seconds, measured, wanted, given.get("num_policies"), everyone)
     except TooShortError as error:
+        by_seconds = "train_for_seconds" in given
+        asked = f"--train-for-seconds {seconds:g}" if by_seconds else f"--hours {seconds / 3600:g}"
+        least = f"{_up(error.seconds)} s" if by_seconds else f"--hours {_up(error.seconds / 3600)}"
         raise ConfigError(
-            f"--hours {seconds / 3600:g} cannot be used: at {measured.steps_per_second:,.0f} steps/s, with episodes of "
+            f"{asked} cannot be used: at {measured.steps_per_second:,.0f} steps/s, with episodes of "
             f"up to {measured.longest_steps:,.0f} steps, {PERIODS} periods are too short to compare members: give at "
-            f"least --hours {_up(error.seconds / 3600)}"
+            f"least {least}"
         ) from None
     each = measured.steps_per_second / everyone(choice.members) * spec.frame_skip
     room = SCHEDULE_ROOM if config.learner.lr_schedule == "linear" else FRAMES_ROOM
@@ -271,7 +292,7 @@ def _layout(
         found = {"actors": actors * packs, "envs_per_unit": envs}
     in_time = measured.steps_per_second * choice.period_seconds / BATCHES / (config.members * rows)
     longer = min(LONGEST_ROLLOUT, config.learner.batch // rows, int(in_time))
-    if config.algo == "appo" and longer > config.learner.rollout:
+    if config.algo == "appo" and longer > config.learner.rollout and "learner.rollout" not in given:
         found |= {"learner.rollout": longer, "hypers.unroll": longer}
     batch_rows = min(
         rows, max(1, config.learner.batch // found.get("learner.rollout", config.learner.rollout))

@@ -67,6 +67,7 @@ class _Games(Struct):
 
 
 class _Member(Struct):
+    member: Whole = 0
     frames: Whole = 0
     objective: float | None = None
     final: _Games | None = None
@@ -108,7 +109,7 @@ def _row(path: Path) -> RunRow:
     env = members = frames = best = final = None
     state = "running" if is_held(path) else ""
     try:
-        env, members = _config(folder.config) if os.path.lexists(folder.config) else _tuned(folder)
+        env, members, population = (_config if os.path.lexists(folder.config) else _tuned)(folder)
         last, progress = _tail(folder.journal)
         end = last.ended if isinstance(last, End) else None
         # A run that was resumed has a summary of an earlier end.
@@ -119,9 +120,10 @@ def _row(path: Path) -> RunRow:
         told = summary or progress
         if told is not None and told.members:
             frames = sum(member.frames for member in told.members)
-            best = _highest(member.objective for member in told.members)
+            best = _highest(member.objective for member in told.members if member.member < population)
         if summary is not None:
-            final = _highest(member.final.mean for member in summary.members if member.final is not None)
+            own = [member for member in summary.members if member.member < population]
+            final = _highest(member.final.mean for member in own if member.final is not None)
         ended = end or (summary.ended if summary else None)
         state = state or _state(folder, ended, summary, begun=last is not None)
     except _Broken as broken:
@@ -129,16 +131,17 @@ def _row(path: Path) -> RunRow:
     return RunRow(path.name or path.resolve().name, env, members, frames, best, state, changed, final)
 
 
-def _config(path: Path) -> tuple[str, int]:
-    """Return the environment and the number of members. Raises _Broken."""
+def _config(folder: RunFolder) -> tuple[str, int, int]:
+    """Return the environment, the number of members, and of those that are no controls. Raises _Broken."""
     try:
-        config = convert(_json(path), _Config)
+        config = convert(_json(folder.config), _Config)
     except ValidationError:
-        raise _Broken(f"{path.name} names no environment or no members") from None
-    return config.env, config.num_policies + number_of_controls(config.control, config.num_policies)
+        raise _Broken(f"{folder.config.name} names no environment or no members") from None
+    population = config.num_policies
+    return config.env, population + number_of_controls(config.control, population), population
 
 
-def _tuned(folder: RunFolder) -> tuple[str, int]:
+def _tuned(folder: RunFolder) -> tuple[str, int, int]:
     """Return the same of a run of `tune.run`, which has no config.json: its journal names it. Raises _Broken."""
     head, _ = _read(folder.journal, _TAILS[-1], from_start=True)
     try:
@@ -146,7 +149,7 @@ def _tuned(folder: RunFolder) -> tuple[str, int]:
         given = convert(start.config if isinstance(start, Start) else None, _Tuned)
     except ValueError:
         raise _Broken(f"{folder.config.name} is missing") from None
-    return given.api, given.num_members
+    return given.api, given.num_members, given.num_members
 
 
 def _state(folder: RunFolder, ended: str | None, summary: _Summary | None, *, begun: bool) -> str:

@@ -184,21 +184,31 @@ class Task:
         return [*words, "--seed", str(seed), "--pbt.start-values", *self.drawn(seed, config.num_policies)]
 
     def check(self, arm: Arm) -> None:
-        """Raise ConfigError or EnvSetupError if the runs of an arm would end at their start."""
+        """Raise ConfigError or EnvSetupError if the runs of an arm would end at their start, or be those of another."""
+        tuned = {spec.name.replace("_", "-") for spec in self._tuned()}
+        for name in spellings(arm.options):
+            of_start = name == "pbt.prior" or name.removeprefix("hypers.") in tuned
+            if of_start and "pbt.start-values" not in spellings(arm.options) and arm.name not in BUILT_IN:
+                raise ConfigError(
+                    f"--{name} cannot be used in --arm {arm.name}: the members of all arms begin with the same values, "
+                    "drawn before, which it does not change. Give it for all arms, or --pbt.start-values in this one"
+                )
         try:
             config, _ = parse_train(self.command(arm, 0)[1:])
             resolve(config).controller().initial(config.members)
         except ConfigError as error:
             raise ConfigError(f"the arm {arm.name} cannot be trained: {error}") from error
 
-    def drawn(self, seed: int, members: int) -> list[str]:
-        """Return the first values of each member; of a smaller population the first ones."""
+    def _tuned(self) -> list[HyperSpec]:
         config = self.config
         with environment_code(config.env):
             shaping = probe(config.env, config.env_options).shaping
         table = chosen(value_table(config.with_declared_hypers(), shaping), config.pbt.tune, config.pbt.prior)
-        rng = Random(f"members.{seed}")
-        specs = [spec for spec in table.values() if spec.tuned]
+        return [spec for spec in table.values() if spec.tuned]
+
+    def drawn(self, seed: int, members: int) -> list[str]:
+        """Return the first values of each member; of a smaller population the first ones."""
+        rng, specs = Random(f"members.{seed}"), self._tuned()
         return [",".join(_drawn(spec, rng) for spec in specs) for _ in range(members)]
 
 

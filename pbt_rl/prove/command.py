@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from msgspec import Struct, convert, to_builtins
+
 from pbt_rl.cli.parse import whole
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import NAME, OF_NAMES
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, require
 from pbt_rl.listing.listing import list_runs
 from pbt_rl.prove.arms import BASELINE, Arm, Task, check_words, read_arms
 from pbt_rl.prove.games import judge, read_judged
@@ -89,19 +91,24 @@ def run(arguments: list[str]) -> int:
     pairs = [(arm, seed) for seed in range(words.seeds) for arm in words.arms]
     points = [Point(f"{arm.name}.seed{seed}", {"arm": arm.name}, seed) for arm, seed in pairs]
     commands = {point.name: task.command(*pair) for point, pair in zip(points, pairs, strict=True)}
+    dealt = shares_of(words.jobs, {task.config.devices}, len(commands))
+    for arm in words.arms:
+        task.check(arm)
     if words.show:
         for name, command in commands.items():
             print(f"{name}: pbt-rl {shlex.join(command)}")
         return 0
     if find_spec("matplotlib") is None:
         raise ConfigError(f'{PROG} needs matplotlib: pip install "pbt-rl[report]"')
-    dealt = shares_of(words.jobs, {task.config.devices}, len(commands))
-    for arm in words.arms:
-        task.check(arm)
     write_protocol(words)
     code = _train_and_judge(words, points, commands, dealt)
+    if code > 128:  # interrupted
+        return code
     scores = read_scores(words, points)
-    return code or _print_outcome(words, scores)
+    if code and any(len(seeds) < 2 for seeds in scores.values()):
+        return code
+    _print_outcome(words, scores)
+    return code
 
 
 def read_words(arguments: Sequence[str]) -> Words:
@@ -149,39 +156,52 @@ def _number(name: str, given: Sequence[str], default: int, least: int, most: int
     return number
 
 
+class _Protocol(Struct):
+    """What the folder of an experiment holds."""
+
+    common: list[str]
+    games: int
+    arms: dict[str, list[str]]
+
+
+def read_protocol(folder: Path) -> _Protocol | None:
+    """Return what a folder holds; None if that is no experiment. Raises ConfigError."""
+    path = folder / PROTOCOL
+    try:
+        return convert(json.loads(path.read_text()), _Protocol)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be used: {error}; restore it, or use another --name") from error
+
+
 def write_protocol(words: Words) -> None:
     """Write what the folder holds. Raises ConfigError if it holds another experiment; new arms and seeds may come."""
-    path = words.folder / PROTOCOL
-    arms = {arm.name: list(arm.options) for arm in words.arms}
-    try:
-        words.folder.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            before = json.loads(path.read_text())
-            for what, old, new in (
-                ("the options", before["common"], words.common),
-                ("--games", before["games"], words.games),
-                *((f"--arm {n}", before["arms"][n], arms[n]) for n in arms.keys() & before["arms"].keys()),
-            ):
-                if old != new:
-                    shown = [
-                        shlex.join(map(str, one if isinstance(one, list) else [one])) for one in (old, new)
-                    ]
-                    raise ConfigError(
-                        f"--name {words.folder.name} cannot be used: {what} there: {shown[0]}; now: {shown[1]}. Use "
-                        "another name, or go on with the same command"
-                    )
-            arms = before["arms"] | arms
-        elif any(words.folder.iterdir()):
-            raise ConfigError(
-                f"--name {words.folder.name} cannot be used: {words.folder} holds something else; use another name"
-            )
-        draft = path.with_suffix(".partial")
-        draft.write_text(
-            json.dumps({"common": words.common, "games": words.games, "arms": arms}, indent=2) + "\n"
+    folder, before = words.folder, read_protocol(words.folder)
+    now = _Protocol(words.common, words.games, {arm.name: list(arm.options) for arm in words.arms})
+    if before is not None:
+        for what, old, new in (
+            ("the options", before.common, now.common),
+            ("--games", [str(before.games)], [str(now.games)]),
+            *((f"--arm {n}", before.arms[n], now.arms[n]) for n in now.arms.keys() & before.arms.keys()),
+        ):
+            if old != new:
+                raise ConfigError(
+                    f"--name {folder.name} cannot be used: {what} there: {shlex.join(old)}; now: {shlex.join(new)}. "
+                    "Use another name, or go on with the same command"
+                )
+        now.arms = before.arms | now.arms
+    elif folder.is_dir() and any(folder.iterdir()):
+        raise ConfigError(
+            f"--name {folder.name} cannot be used: {folder} holds something else; use another name"
         )
-        draft.replace(path)
-    except (OSError, KeyError, json.JSONDecodeError) as error:
-        raise ConfigError(f"{path} cannot be used: {error}") from error
+    draft = folder / f"{PROTOCOL}.partial"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(to_builtins(now), indent=2) + "\n")
+        draft.replace(folder / PROTOCOL)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
 
 
 def _train_and_judge(
@@ -200,8 +220,14 @@ def _train_and_judge(
     done = {row.name for row in list_runs(folder) if row.state == "ended"}
     for name in sorted(done & commands.keys()):  # a file of options may have changed
         run = ["--name", name, "--out", str(folder)]
-        changes_of(
-            read_config(folder / name), parse_train([*commands[name][1:], *run])[0], RunFolder(folder / name)
+        before, now = read_config(folder / name), parse_train([*commands[name][1:], *run])[0]
+        changes_of(before, now, RunFolder(folder / name))
+        require(
+            before.train_for_frames == now.train_for_frames,
+            "train-for-frames",
+            now.train_for_frames,
+            f"{folder / name} has gone on to {before.train_for_frames:,}, and arms have equal frames: remove that "
+            "folder, and the run is trained again",
         )
     untrained = [p for p in points if p.name not in done]
     print(f"{len(points)} runs in {folder}: {len(untrained)} to train; {len(dealt)} at a time", flush=True)
@@ -214,13 +240,18 @@ def _train_and_judge(
             told.add(arm)
             print(f"note: {arm}: {line}", flush=True)
 
-    code = _jobs(folder, train, dealt, untrained, note)
-    if code is not None:
+    code = _jobs(folder, train, dealt, untrained, note) or 0
+    if code > 128:
         return code
-    unplayed = [p for p in points if read_judged(folder / p.name, words.games) is None]
+    trained = [p for p in points if not code or _ended(folder / p.name)]
+    unplayed = [p for p in trained if read_judged(folder / p.name, words.games) is None]
     if unplayed:
         print(f"fresh games of {len(unplayed)} runs", flush=True)
-    return _jobs(folder, games, dealt, unplayed) or 0
+    return max(code, _jobs(folder, games, dealt, unplayed) or 0)
+
+
+def _ended(run: Path) -> bool:
+    return run.is_dir() and [row.state for row in list_runs(run)] == ["ended"]
 
 
 def _jobs(
@@ -254,12 +285,16 @@ def read_scores(words: Words, points: Sequence[Point]) -> Scores:
     return scores
 
 
-def _print_outcome(words: Words, scores: Scores) -> int:
+def _print_outcome(words: Words, scores: Scores) -> None:
     """Write the tables and the page, and print a line per arm."""
     from pbt_rl.prove.page import write_outcome
 
     found: Outcome = outcome(scores, BASELINE)
-    notes = []
+    protocol = read_protocol(words.folder)
+    others = [] if protocol is None else [name for name in protocol.arms if name not in scores]
+    notes = [
+        f"the folder holds runs of {', '.join(others)}, too: name the arms again, and they take part"
+    ] * bool(others)
     for arm, seeds in scores.items():
         runs = [words.folder / f"{arm}.seed{seed}" for seed in sorted(seeds)]
         lines = [*map(too_short, runs[:1]), lucky(runs)]
@@ -269,4 +304,3 @@ def _print_outcome(words: Words, scores: Scores) -> int:
     print("\n".join([*found.lines(), *(f"note: {note}" for note in notes)]))
     print()
     print("\n".join(map(str, paths)))
-    return 0

@@ -11,8 +11,10 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
+from msgspec import convert
+
+from pbt_rl.errors import ConfigError
 from pbt_rl.play.member import (
     Policy,
     counted_objectives,
@@ -22,6 +24,7 @@ from pbt_rl.play.member import (
     play_episodes,
 )
 from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.journal import read_object
 from pbt_rl.record.saved import Source, find_saved, read_config
 
 FILE = "judged.json"
@@ -54,10 +57,9 @@ class Judged:
 
 def judge(run: Path, games: int) -> Judged:
     """Play both kinds of games of all saved members of a whole run, and write them down. Raises ConfigError."""
-    seed = read_config(run).seed
+    frames, seed = frames_of(run), read_config(run).seed
     validation = fresh_games(run, games, VALIDATION + 1000 * seed)
     test = fresh_games(run, games, TEST + 1000 * seed)
-    frames = json.loads(RunFolder(run).summary.read_text())["frames"]
     members = sorted(test)
     scores = [tuple(one[member] for member in members) for one in (validation, test)]
     judged = Judged(games, frames, tuple(members), scores[0], scores[1])
@@ -68,15 +70,27 @@ def judge(run: Path, games: int) -> Judged:
 
 
 def read_judged(run: Path, games: int) -> Judged | None:
-    """Return the scores of so many games, if they were played, and the run has not gone on since."""
+    """Return the scores of so many games, if they were played, and the run has not gone on since.
+
+    None, too, for a file that is damaged: then they are played again.
+    """
     try:
-        found: dict[str, Any] = json.loads((run / FILE).read_text())
-        frames = json.loads(RunFolder(run).summary.read_text())["frames"]
-    except (FileNotFoundError, json.JSONDecodeError):
+        found = convert(json.loads((run / FILE).read_text()), Judged)
+        frames = frames_of(run)
+    except (OSError, ValueError):
         return None
-    members, validation, test = (tuple(found[name]) for name in ("members", "validation", "test"))
-    judged = Judged(found["games"], found["frames"], members, validation, test)
-    return judged if (judged.games, judged.frames) == (games, frames) else None
+    whole = len(found.members) == len(found.validation) == len(found.test) > 0
+    return found if whole and (found.games, found.frames) == (games, frames) else None
+
+
+def frames_of(run: Path) -> int:
+    """Return the frames that all members of a whole run have trained. Raises ConfigError."""
+    path = RunFolder(run).summary
+    remedy = f"remove the folder {run}, and the run is trained again by the same command"
+    frames = read_object(path, f"{path} is missing: {remedy}").get("frames")
+    if not isinstance(frames, int):
+        raise ConfigError(f"{path} is not the summary of a run: {remedy}")
+    return frames
 
 
 def fresh_games(run: Path, games: int, seed: int) -> dict[int, float]:

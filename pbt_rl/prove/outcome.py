@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
 from pbt_rl.display.terminal import counted
+from pbt_rl.errors import ConfigError
 from pbt_rl.prove.games import Judged
 from pbt_rl.prove.statistics import Comparison, compare, iqm
 
@@ -84,7 +86,13 @@ def signed(number: float) -> str:
 
 
 def outcome(scores: Scores, baseline: str) -> Outcome:
-    """Compare every arm with the baseline, on the seeds that both have."""
+    """Compare every arm with the baseline, on the seeds that both have. Raises ConfigError for infinite scores."""
+    for arm, runs in scores.items():
+        for seed, one in runs.items():
+            if not math.isfinite(one.score):
+                raise ConfigError(
+                    f"arm {arm}, seed {seed} has the score {one.score}: only finite true objectives can be compared"
+                )
     theirs = scores[baseline]
     found = {}
     for arm, ours in scores.items():

@@ -90,7 +90,8 @@ def facts(history: History) -> list[tuple[str, str]]:
         shown += [("best objective", f"{best:.4g}"), ("best member", f"{last[0]}")]
     if history.entry_episodes > 1:
         shown.append(("an entry of a window", f"mean of {history.entry_episodes} episodes"))
-    finite = [] if history.final is None else [x for x in history.final.means.items() if math.isfinite(x[1])]
+    played = {} if history.final is None else history.final.means
+    finite = [x for x in played.items() if math.isfinite(x[1]) and x[0] not in history.controls]
     if history.final is not None and finite:
         chosen = max(finite, key=lambda item: item[1])
         games = f"member {chosen[0]}: {chosen[1]:.4g} over {history.final.episodes}"

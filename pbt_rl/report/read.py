@@ -375,10 +375,16 @@ def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -
 
 
 def _spent(events: Sequence[Event], began: float, counts: Callable[[str], bool]) -> float:
-    """Integrate the busy threads of some stages; each record of progress has them as means over the time before it."""
-    total, before, busy = 0.0, 0.0, 0.0
+    """Integrate the busy threads of some stages; each record of progress has them as means over the time before it.
+
+    The first ones of a run have none yet: the first that has them stands for the time since the start.
+    """
+    total, before, busy, known = 0.0, 0.0, 0.0, False
     for event in events:
         if not isinstance(event, Progress):
+            continue
+        known = known or bool(event.busy_threads)
+        if not known:
             continue
         now = _since(began, event)
         threads = [x for stage, x in event.busy_threads.items() if counts(stage)]

@@ -116,3 +116,14 @@ def test_a_comparison_that_waits_for_episodes_for_a_whole_period_is_pointed_out_
     silent = replace(member(0), episodes=0)
     (_, (text,)) = (remarks(view(replace(silent, frames=n), **due)) for n in (100, 300))
     assert "no episode has ended" in text
+
+
+@pytest.mark.extra("pbt_rl/pbt/timed")
+def test_a_run_that_compares_by_time_is_not_told_of_frames():
+    timed = ("--pbt.ready=timed", "--pbt.period-seconds=5", "--train-for-frames=1000")
+    assert "compares members first" not in notes(*timed)
+    assert "PBT compares members first at 50,000 frames" in notes(
+        "--pbt.start-frames=0", "--train-for-frames=1000"
+    )
+    text = notes(*timed, "--pbt.start-seconds=100", "--train-for-seconds=60")
+    assert "PBT compares members first after 100 s, and this run ends after 60" in text

@@ -52,6 +52,19 @@ def resolved(env, *options):
         ),
         ("--num-policies 1 --pbt.factors 0.5 2", []),
         (
+            "--pbt.frequencies 1 2",
+            ["--pbt.frequencies 1 2 does nothing here: it is read by --controller mf-pbt"],
+        ),
+        ("--pbt.frequencies 1 2 --controller mf-pbt --num-policies 8", []),
+        (
+            "--controller asha --pbt.copy weights",
+            ["--pbt.copy weights does nothing here: --controller asha compares"],
+        ),
+        (
+            "--mode serial --learner.max-policy-lag 3",
+            ["--learner.max-policy-lag 3 does nothing here: with --mode"],
+        ),
+        (
             "--hypers.vtrace-rho 2 --mode serial",
             ["--hypers.vtrace-rho 2 does nothing here: --algo appo does not read it with GAE"],
         ),

@@ -129,11 +129,21 @@ def test_a_period_that_becomes_shorter_parts_where_it_would_compare(runs):
         ("pbt.exploit", "write NAME=VALUE"),
         ("pbt.exploit=tea", "give top-middle-bottom"),
         ("controller=asha", "compares no members by rules"),
+        ("pbt.t-test-level=0.5", "changes nothing: it is read by --pbt.exploit t-test"),
+        ("pbt.frequencies=1,2", "changes nothing: it is read by --controller mf-pbt"),
+        ("pbt.period-seconds=5", "changes nothing: it is read by --pbt.ready timed"),
+        ("pbt.ready=timed", "compared its members by --pbt.ready synchronous, and of another clock"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(runs, words, remedy):
     with pytest.raises(ConfigError, match=remedy):
         what_if(runs / "own", [words])
+
+
+def test_several_entries_of_an_option_are_separated_by_commas(runs):
+    recorded = Recorded.open(runs / "own")
+    other = with_rules(recorded.config, ["pbt.explore=factors", "pbt.factors=2,0.5"], runs / "own")
+    assert other.pbt.factors == (2.0, 0.5)
 
 
 def test_a_control_group_is_as_it_began(runs):

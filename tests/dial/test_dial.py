@@ -139,6 +139,15 @@ def test_a_run_that_is_there_keeps_what_was_chosen(trials, tmp_path):
         ("--hours 0", "above 0"),
         ("--hours 1 --controller asha", "give --train-for-seconds instead"),
         ("--hours 1 --pbt.no-enabled", "give --train-for-seconds instead"),
+        (
+            "--hours 1 --controller mf-pbt",
+            "--hours 1 cannot be used, as it has members compared by time: .*mf-pbt",
+        ),
+        (
+            "--hours 1 --pbt.evaluate-episodes 5",
+            "as it has members compared by time: --pbt.evaluate-episodes 5",
+        ),
+        ("--hours 1 --train-for-seconds 1", "--train-for-seconds 1 cannot be used: .* give at least .* s"),
         ("--hours 1 --slots 2", "--slots 2 cannot be used: with --hours all members train at the same time"),
         pytest.param("--hours 1 --nodes ray", "leave out --nodes", marks=pytest.mark.extra("pbt_rl/nodes")),
     ],

@@ -144,7 +144,10 @@ def test_runs_of_tune_are_listed_though_they_have_no_config(tmp_path):
 
 def test_final_games_have_a_column_of_their_own(tmp_path, capsys):
     folder = write(tmp_path, "judged", ended="frames")
-    games = [members(7.0, 5.0)[i] | {"final": {"mean": mean}} for i, mean in enumerate((3.0, 4.5))]
+    third = (9.0, 8.5)  # it is a control, beyond the two of the population, and not the best
+    games = [
+        members(7.0, 5.0, third[0])[i] | {"final": {"mean": x}} for i, x in enumerate((3.0, 4.5, third[1]))
+    ]
     folder.write_summary({"ended": "frames", "members": games})
     write(tmp_path, "plain", ended="frames", summary="frames")
     rows = {row.name: row for row in list_runs(tmp_path)}

@@ -16,9 +16,9 @@ from pbt_rl.journals.events import Round
 from pbt_rl.pbt.decisions import MemberReport, PopulationReport, Replace
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.prove import held
-from pbt_rl.prove.arms import Task, read_arms
-from pbt_rl.prove.command import read_words, run, write_protocol
-from pbt_rl.prove.games import FILE, Judged, read_judged
+from pbt_rl.prove.arms import Arm, Task, read_arms
+from pbt_rl.prove.command import read_protocol, read_words, run, write_protocol
+from pbt_rl.prove.games import FILE, Judged, frames_of, read_judged
 from pbt_rl.prove.members import prove_members
 from pbt_rl.prove.outcome import outcome
 from pbt_rl.run.train import train
@@ -188,6 +188,52 @@ def test_a_folder_of_another_protocol_is_refused_and_new_arms_and_seeds_are_not(
     (tmp_path / "other" / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match="holds something else"):
         write_protocol(read_words(["--name=other", f"--out={tmp_path}", *TINY]))
+
+
+@pytest.mark.parametrize("text", [b"[]", b"{}", b"\xff", b"{", b'{"common": [], "games": 4, "arms": []}'])
+def test_a_damaged_protocol_is_one_clear_error(tmp_path, text):
+    (tmp_path / "protocol.json").write_bytes(text)
+    with pytest.raises(
+        ConfigError, match=r"protocol\.json cannot be used: .*; restore it, or use another --name"
+    ):
+        read_protocol(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", "\xff", '{"games": 4, "frames": 9, "members": [0], "validation": [1.0], "test": []}']
+)
+def test_scores_that_are_damaged_are_played_again(tmp_path, text):
+    (tmp_path / "summary.json").write_text('{"frames": 9}')
+    (tmp_path / FILE).write_text(json.dumps(Judged(4, 9, (0,), (1.0,), (2.0,)).__dict__))
+    assert read_judged(tmp_path, 4).score == 2
+    (tmp_path / FILE).write_text(text, encoding="latin-1")
+    assert read_judged(tmp_path, 4) is None
+    for summary in ("{}", "{"):
+        (tmp_path / "summary.json").write_text(summary)
+        with pytest.raises(ConfigError, match=r"summary\.json"):
+            frames_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--pbt.prior learning_rate=1e-3:1e-2", "--hypers.learning-rate 0.1", "--hypers.learning_rate=0.1"],
+)
+def test_an_arm_that_would_be_that_of_another_is_refused(options):
+    task = Task.read([*TINY, "--pbt.tune", "learning_rate"])
+    with pytest.raises(ConfigError, match="in --arm x: the members of all arms begin with the same values"):
+        task.check(Arm("x", tuple(options.split())))
+    task.check(
+        Arm(
+            "x", (*options.split(), "--pbt.start-values", *(f"learning_rate={x}" for x in (0.002, 0.003, 0.004)))
+        )
+    )
+    task.check(Arm("x", ("--hypers.gamma", "0.9")))
+
+
+def test_scores_that_are_not_finite_are_refused():
+    scores = {"random": {0: judged(1.0), 1: judged(2.0)}, "pbt": {0: judged(1.0), 1: judged(math.inf)}}
+    with pytest.raises(ConfigError, match="arm pbt, seed 1 has the score inf"):
+        outcome(scores, "random")
 
 
 def judged(score, frames=100):

@@ -14,7 +14,7 @@ from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.report.best_of import expected_best
 from pbt_rl.report.cost import costs, of_runs, of_scores, pareto, run_costs
 from pbt_rl.report.figures import drawn_curves
-from pbt_rl.report.page import page
+from pbt_rl.report.page import facts, page
 from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import PbtOptions, RunOptions, read_run
 from pbt_rl.report.verdict import control_box, notes, scores
@@ -52,14 +52,14 @@ def controlled(tmp_path, *, controls=4, final=None, busy=None, halves=None):
              "objective": 1.0}
             for m in last["report"]["members"]
         ]  # fmt: skip
-        for seconds in (10.0, 20.0):
+        for seconds, threads in ((5.0, {}), (10.0, busy), (20.0, busy)):
             events.append(
                 {
                     "event": "progress",
                     "time": 1.7e9 + seconds,
                     "frames": 0,
                     "members": members,
-                    "busy_threads": busy,
+                    "busy_threads": threads,
                 }
             )
     if final:
@@ -92,6 +92,8 @@ def test_the_box_compares_equal_numbers_of_starts(tmp_path):
     assert len(re.findall(r'<tr class="control">', shown)) == 4
     assert shown.count('<tr class="best">') == 1
     assert "<dt>members</dt><dd>4 + 4 controls</dd>" in shown
+    lucky = controlled(tmp_path / "lucky", final=final | {6: 30.0})
+    assert dict(facts(lucky))["best of final games"] == "member 0: 10 over 20"
     assert "pbt-rl prove" in box
 
 
