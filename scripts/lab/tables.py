@@ -244,6 +244,7 @@ def does_pbt_help() -> list[str]:
         ("pendulum", "Pendulum, return"),
         ("courier_weights", "a courier whose deliveries are sparse: weights of reward terms alone"),
         ("courier", "the courier: weights of reward terms, rate and entropy"),
+        ("tensors_pendulum", "a pendulum of tensors: weights of reward terms, rate, entropy and gamma"),
         ("atari", "Breakout, 100,000 frames a member"),
         ("minatar_breakout", "MinAtar's Breakout in JAX, 1,000,000 frames a member"),
         ("minatar_breakout_narrow", "MinAtar's Breakout from narrow priors"),
