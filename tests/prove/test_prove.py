@@ -224,7 +224,8 @@ def test_an_arm_that_would_be_that_of_another_is_refused(options):
         task.check(Arm("x", tuple(options.split())))
     task.check(
         Arm(
-            "x", (*options.split(), "--pbt.start-values", *(f"learning_rate={x}" for x in (0.002, 0.003, 0.004)))
+            "x",
+            (*options.split(), "--pbt.start-values", *(f"learning_rate={x}" for x in (0.002, 0.003, 0.004))),
         )
     )
     task.check(Arm("x", ("--hypers.gamma", "0.9")))
