@@ -181,7 +181,7 @@ def test_every_option_with_bounds_is_in_the_table():
             "resnet",
             "--model.encoder resnet cannot be used: give auto, nature, impala, a3c, mlp or module:factory",
         ),
-        ("name", "", "--name '' cannot be used: give letters, digits, '.', '_' and '-'"),
+        ("name", "", "--name '' cannot be used: give letters, digits, '.', '_' and '-', at most 200"),
     ],
 )
 def test_a_message_names_option_value_and_remedy(name, value, message):

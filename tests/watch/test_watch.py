@@ -249,7 +249,7 @@ def test_a_run_that_becomes_unreadable_is_said_and_served_again(tmp_path, events
         reader._next = 0.0
         status, _, text = get("/state.json")
         assert status == 503
-        assert "it has no journal.jsonl" in json.loads(text)["error"]
+        assert "run has no journal.jsonl: restore the file" in json.loads(text)["error"]
         (tmp_path / "aside").rename(run / "journal.jsonl")
         assert get("/state.json")[0] == 200
 
