@@ -239,7 +239,7 @@ def _options(
     except TooShortError as error:
         by_seconds = "train_for_seconds" in given
         asked = f"--train-for-seconds {seconds:g}" if by_seconds else f"--hours {seconds / 3600:g}"
-        least = f"{_up(error.seconds)} s" if by_seconds else f"--hours {_up(error.seconds / 3600)}"
+        least = f"{1.05 * error.seconds:.0f} s" if by_seconds else f"--hours {_up(error.seconds / 3600)}"
         raise ConfigError(
             f"{asked} cannot be used: at {measured.steps_per_second:,.0f} steps/s, with episodes of "
             f"up to {measured.longest_steps:,.0f} steps, {PERIODS} periods are too short to compare members: give at "

@@ -52,7 +52,7 @@ def test_probe_and_unit_agree(env_id):
             marks=pytest.mark.extra("envs/names"),
         ),
         ("atari/", "'atari/' names no environment"),
-        ("gym/CartPol-v1", "Did you mean gym/CartPole-v1"),
+        pytest.param("gym/CartPol-v1", "Did you mean gym/CartPole-v1", marks=pytest.mark.extra("envs/names")),
         ("gym/CartPole-v9", "CartPole-v9 cannot be made.*version"),
         ("gym/no_such_package:Thing-v0", "no_such_package"),
         ("atari/breakot", "did you mean atari/breakout"),
