@@ -243,7 +243,7 @@ def test_an_environment_that_hangs_when_it_is_made_is_named(folder, monkeypatch)
 @pytest.mark.parametrize(
     ("env", "option", "said"),
     [
-        ("my_walk:make_evn", "length=4", "has no 'make_evn'; did you mean make_env"),
+        ("my_walk:make_evn", "length=4", "my_walk has no 'make_evn'"),
         ("my_wlak:make_env", "length=4", "no module 'my_wlak'"),
         (
             "my_walk:make_env",
