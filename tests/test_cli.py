@@ -356,7 +356,7 @@ MISTAKES = {
     "nothing like it": (["--env", "nothing"], "write atari/NAME, gym/NAME"),
     "unknown family": (["--env", "gyn/CartPole-v1"], "did you mean gym/CartPole-v1?"),
     "a module from a parent": (["--env", ".x:y"], ".x:y cannot be found: write module:factory"),
-    "unknown gym": (["--env", "gym/CartPoel-v1"], "gym/CartPole-v1"),
+    "unknown gym": (["--env", "gym/CartPoel-v1"], "Did you mean: `CartPole`"),
     "unknown game": (["--env", "atari/pongg"], "atari/pong"),
     "unknown toy": (["--env", "toy/identiti"], "toy/identity"),
     "no policies": (["--num-policies", "0"], "--num-policies 0 cannot be used: give 1 to 100000"),
