@@ -333,7 +333,7 @@ def test_a_mistake_gets_one_clear_line_and_leaves_nothing(typed, text, golden, p
     ("command", "said"),
     {
         "train --env toy/identity --out {}": "--out {} cannot be written: File name too long",
-        "train --env toy/identity --name {}": "--name {} cannot be used: give letters",
+        "train --env toy/identity --name {}": "--name " + "a" * 100,
         "train --env toy/identity --resume {}": "--resume {} cannot be used",
         "train --env toy/identity --init-from {}": "--init-from {} cannot be used: write a member of a run",
         "train --env toy/identity --init-from {}.safetensors": "{}.safetensors is not a file: give a",
