@@ -16,6 +16,8 @@ LONG_SECONDS = 3600.0
 """A first comparison that is further away than this is pointed out."""
 STEADY_SECONDS = 30.0
 """Before, the speed of a run says little about hours."""
+LONG_WAIT = 3
+"""Periods that a comparison may wait for episodes before that is said."""
 
 
 class Remarks:
@@ -56,7 +58,11 @@ class Remarks:
         )
 
     def _comparison_that_waits(self, view: RunView) -> str | None:
-        """Return a line if a comparison has been due for a whole period, and waits for episodes to end."""
+        """Return a line if a comparison has been due for long, and waits for episodes to end.
+
+        Long is a period if no episode has ended at all, else LONG_WAIT of them: in a run with short periods, such as
+        `make demo`, some comparison waits for one.
+        """
         frames = min((one.frames for one in view.members if not (one.stopped or one.control)), default=0)
         if view.comparison_in_seconds != 0:
             self._due_frames = None
@@ -64,11 +70,10 @@ class Remarks:
         if self._due_frames is None:
             self._due_frames = frames
         waited = frames - self._due_frames
-        if waited < self._resolved.config.pbt.period_frames:
+        any_ended = any(one.episodes for one in view.members)
+        if waited < (LONG_WAIT if any_ended else 1) * self._resolved.config.pbt.period_frames:
             return None
-        ended = (
-            "no episode has ended" if not any(one.episodes for one in view.members) else "episodes are long"
-        )
+        ended = "episodes are long" if any_ended else "no episode has ended"
         return (
             f"WARNING: a comparison of members has waited for {waited:,} frames of each, over --pbt.period-frames: "
             f"{ended}, and every environment of a member has to end one. Let episodes end (such as by a TimeLimit), or "
