@@ -56,7 +56,7 @@ class RunFolder:
         if self.is_run:
             return f"{self.path} has no {name}: restore the file"
         inside = sorted(glob(f"{escape(str(self.path))}/*/config.json"))  # noqa: PTH207 - Path raises for a long name
-        hint = f"; it holds {len(inside)} runs: name one, such as {Path(inside[0]).parent}" if inside else ""
+        hint = f"; it holds runs: name one, such as {Path(inside[0]).parent}" if inside else ""
         return f"{self.path} is not the folder of a run: it has no {name}{hint}"
 
     @property

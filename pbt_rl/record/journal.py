@@ -193,7 +193,7 @@ def each_line(path: Path, decode: Callable[[bytes, int], LineT]) -> Iterator[Lin
         for number, line in enumerate(file, start=1):
             if broken:
                 raise ValueError(
-                    f"{path}, line {broken}, is no JSON: restore it; a run goes on with all lines only"
+                    f"{path}, line {broken}, is no JSON: restore the file, as no run goes on without a line"
                 )
             try:
                 event = decode(line, number)
