@@ -46,7 +46,10 @@ class Present(NamedTuple):
 
 
 class LossInputs(NamedTuple):
-    """Samples [N] of one policy. Values and targets are in one, normalised, unit. The `old` ones: of acting time."""
+    """Samples [N] of one policy. Values and targets are in one, normalised, unit.
+
+    The `old` ones are of acting time, or of the begin of the batch if `UpdateSettings.proximal`.
+    """
 
     log_prob: Tensor
     """With gradients, as are entropy and value."""
@@ -56,6 +59,7 @@ class LossInputs(NamedTuple):
     target: Tensor
     old_log_prob: Tensor
     old_value: Tensor
+    acting_log_prob: Tensor
     valid: Tensor
     """bool: the others change neither loss nor gradients, whatever they hold."""
 
@@ -72,6 +76,8 @@ class UpdateSettings:
     kl_target: float | None
     """Adapt `state["lr_factor"]` to this divergence after each batch; None: keep it."""
     distribution: Distribution
+    proximal: bool = False
+    """What a loss calls old is of the policy at the begin of the batch, which costs a forward, not of acting time."""
 
 
 class OwnStep(NamedTuple):
@@ -188,6 +194,9 @@ class Algorithm:
     and `fixed_advantage` if a policy's outputs at one step do not suffice, and needs a recurrent core."""
     learns_single_steps: bool = False
     """A minibatch may be of single steps, if the network has no memory and returns are those of acting time."""
+    proximal: bool = False
+    """`loss` weighs a sample by how likely its action was at the begin of the batch (`old_log_prob`) over when it was
+    taken (`acting_log_prob`). So rollouts of older weights do not move the centre of its trust region."""
     learns_per_unit: bool = False
     """Learn once from each full rollout of a unit, without waiting for a batch of several. If units are many, from
     as few together as keep rollouts young enough (pbt_rl/plan/sizes.py)."""

@@ -1,7 +1,9 @@
-"""APPO: PPO on rollouts of slightly older weights.
+"""APPO: PPO on rollouts of older weights.
 
 Clipped ratio and value (Schulman et al. 2017), advantages by GAE or corrected by V-trace (Espeholt et al. 2018), as
-Sample Factory combines them (Petrenko et al. 2020).
+Sample Factory combines them (Petrenko et al. 2020). The clip is around the policy at the begin of the batch, and the
+policy that acted is the denominator of importance alone (Hilton, Cobbe and Schulman 2022, "Batch size-invariance for
+policy optimization", section 3): else several batches of old rollouts would share one trust region.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from .returns import gae, vtrace
 
 _MAX_LOG_RATIO = 20.0
 """exp() of more overflows after a few products, and one overflow turns a masked gradient into NaN."""
+MAX_IMPORTANCE = 2.0
+"""Limit on the weight of a sample, as that of V-trace on its ratios: without one a few samples decide a step."""
 
 
 def ppo_loss(
@@ -39,15 +43,17 @@ def ppo_loss(
 ) -> tuple[Tensor, Stats]:
     """PPO with clipped ratio and clipped value: (loss, stats), all 0-d float32.
 
+        importance = min(exp(old_log_prob - acting_log_prob), MAX_IMPORTANCE)
         ratio = exp(log_prob - old_log_prob)
-        policy_loss = -mean(min(ratio * A, clip(ratio, 1 - clip_ratio, 1 + clip_ratio) * A))
+        policy_loss = -mean(importance * min(ratio * A, clip(ratio, 1 - clip_ratio, 1 + clip_ratio) * A))
         V_clip = old_value + clip(value - old_value, -clip_value, clip_value)
         value_loss = 0.5 * mean(max((value - target)^2, (V_clip - target)^2))
         kl = mean(ratio - 1 - log(ratio))
         loss = policy_loss + value_coef * value_loss - entropy_coef * mean(entropy) + kl_coef * kl
 
-    (Schulman et al. 2017, Eq. 7 and 9; the value is clipped as in its reference implementation.) Coefficients are
-    floats or 0-d tensors. Stats are detached; see `APPO.statistics`.
+    (Schulman et al. 2017, Eq. 7 and 9; the value is clipped as in its reference implementation. The importance is
+    pi_prox / pi_behav of Hilton et al. 2022, Eq. 3; 1 where `old` means acting time.) Coefficients are floats or 0-d
+    tensors. Stats are detached; see `APPO.statistics`.
 
     `kl` is KL(old || new) by the actions taken (Schulman's k3): never negative, and as an average over actions of the
     old policy it has the divergence's value and its gradient. So nothing of the old policy is kept but log_prob.
@@ -59,7 +65,10 @@ def ppo_loss(
 
     ratio = log_ratio.exp()
     clipped_ratio = clamp(ratio, 1 - clip_ratio, 1 + clip_ratio)
-    policy_loss = -mean(torch.minimum(ratio * advantage, clipped_ratio * advantage), s.valid)
+    older = masked(s.old_log_prob - s.acting_log_prob, s.valid)
+    importance = older.clamp(max=_MAX_LOG_RATIO).exp().clamp(max=MAX_IMPORTANCE)
+    surrogate = torch.minimum(ratio * advantage, clipped_ratio * advantage)
+    policy_loss = -mean(importance * surrogate, s.valid)
 
     clipped_value = old_value + clamp(value - old_value, -clip_value, clip_value)
     error = torch.maximum((value - target).square(), (clipped_value - target).square())
@@ -85,8 +94,8 @@ def appo_loss(s: LossInputs, hypers: Hypers, settings: UpdateSettings) -> tuple[
     return ppo_loss(s, **hypers)
 
 
-def gae_of_acting_time(s: Samples, hypers: Hypers, settings: UpdateSettings) -> Tensor | None:
-    """Advantages by the values of acting time, [G, T, B]; None if V-trace needs the present policy."""
+def gae_of_batch(s: Samples, hypers: Hypers, settings: UpdateSettings) -> Tensor | None:
+    """Advantages by the old values, [G, T, B]; None if V-trace needs the present policy."""
     if settings.use_vtrace:
         return None
     value_T1 = torch.cat([s.value, s.last_value.unsqueeze(1)], dim=1)
@@ -115,14 +124,15 @@ def vtrace_targets(
 APPO = Algorithm(
     loss=appo_loss,
     targets=vtrace_targets,
-    fixed_advantage=gae_of_acting_time,
+    fixed_advantage=gae_of_batch,
     optimizer=ADAM,
     loss_hypers=("clip_ratio", "clip_value", "value_coef", "entropy_coef", "kl_coef"),
     learns_single_steps=True,
+    proximal=True,
     statistics=COMMON_STATISTICS
     | {
         "kl": "KL(old || new) estimated as mean(ratio - 1 - log ratio), never negative (Schulman's k3)",
         "clip_fraction": "share of samples whose ratio is outside the clip",
-        "explained_variance": "share of the targets' variance that the values of acting time explain",
+        "explained_variance": "share of the targets' variance that the old values explain",
     },
 )

@@ -152,6 +152,8 @@ class Samples(Transitions[Tensor]):
     """[G, B] of the observation after the last step."""
     final_value: Tensor | None = None
     """[G, T, B], see `Batch`."""
+    proximal: Tensor | None = None
+    """[G, T, B] log probability of the action at the begin of the batch, as is `value` then; None: of acting time."""
     advantage: Tensor | None = None
     """[G, T, B] if it does not depend on the present policy: the same for all passes over the batch."""
     replayed: tuple[Segments, ...] = ()
@@ -185,6 +187,18 @@ class Samples(Transitions[Tensor]):
         return replace(
             self, reward=self.reward + ahead, terminated=self.terminated | self.truncated, final_value=None
         )
+
+    @property
+    def old_log_prob(self) -> Tensor:
+        """Log probability of the action under the policy that a trust region is around."""
+        return self.log_prob if self.proximal is None else self.proximal
+
+    def parts(self, number: int) -> list[Samples]:
+        """Return the rows of every policy in so many parts, or one part a row, in order; they share its memory."""
+        number = min(number, self.valid.shape[2])
+        rows = [r.tolist() for r in torch.arange(self.valid.shape[2]).tensor_split(number)]
+        cuts = [slice(r[0], r[-1] + 1) for r in rows]
+        return [self._each(lambda x, c=c: x[:, :, c], lambda x, c=c: x[:, c]) for c in cuts]
 
     def columns(self, index: Tensor) -> Samples:
         """Select these rows of every policy."""

@@ -191,7 +191,7 @@ class Rollout(Transitions[NDArray[Any]]):
     Beside the fields of `Transitions`:
 
     obs: name -> [T+1, R, ...] on the device, as kept; of stacked frames [3+T+1, R, ...], three from before step 0.
-    updates[t, p]: batches that the weights which acted at step t had learned from.
+    weights_version[t, p]: optimiser steps that the weights which acted at step t had taken.
     weights_epoch[p]: that of the slot when the rollout began; exchanged weights make the rollout outdated.
     unit: number of the unit that fills it, among those of the pack.
     number: among those of a sampler, whose `memory` they share; it is given and stays.
@@ -233,7 +233,7 @@ class Rollout(Transitions[NDArray[Any]]):
 
         self.layouts, self.steps, self.rows = layouts, steps, rows
         self.obs = {name: of_device[OBS + name] for name in layouts}
-        self.updates = np.full((steps, policies), -1, np.int64)
+        self.weights_version = np.full((steps, policies), -1, np.int64)
         self.weights_epoch = np.full(policies, -1, np.int64)
         self.unit = -1
         self.ready: Mark | None = None

@@ -186,7 +186,7 @@ class Updater:
         self._factor_P.fill_(1.0)
         self._layouts = batch.layouts
         for group, steps in zip(self._pack.groups(), self._steps, strict=True):
-            samples = _samples(self._pack, batch, group.span, self._settings, self._stepping.obs)
+            samples = self._samples(group, batch)
             parts = _minibatches(samples.valid.shape[2], self._settings.minibatches, generator)
             orders = [*{None if order is None else len(order): order for order in parts}.values()]
             for _ in range(times):
@@ -214,10 +214,7 @@ class Updater:
         self, group: Group, steps: Steps, batch: Batch, generator: torch.Generator
     ) -> Iterator[tuple[int, ...]]:
         pack, settings, span = self._pack, self._settings, group.span
-        samples = _samples(pack, batch, span, settings, self._stepping.obs)
-        seen = {name: layout.as_seen(samples.obs[name]) for name, layout in self._layouts.items()}
-        with self.changing:
-            pack.observe_obs(span, seen, samples.valid & self.current.tensor[span, None, None])
+        samples = self._samples(group, batch)
         columns = samples.valid.shape[2]
         orders = [
             order
@@ -240,6 +237,25 @@ class Updater:
             kl_G = kl_SG.sum(0) / steps_G.clamp_min(1)
             with self.changing:
                 _adapt_learning_rate(pack, group, kl_G, settings, self.current.tensor[span] & (steps_G > 0))
+
+    @torch.no_grad()
+    def _samples(self, group: Group, batch: Batch) -> Samples:
+        """Cut out a group's part of the batch, with all that holds for every pass over it."""
+        pack, settings, span = self._pack, self._settings, group.span
+        samples = Samples.of(batch, span, self._stepping.obs)
+        with self.changing:
+            pack.observe_obs(span, self._seen(samples), samples.valid & self.current.tensor[span, None, None])
+        if settings.proximal:
+            found = [self._present(group, part) for part in samples.parts(settings.minibatches)]
+            log_prob, value = (torch.cat(parts, 2) for parts in zip(*found, strict=True))
+            samples = replace(samples, proximal=log_prob, value=value)
+        return _with_advantages(pack, span, samples, settings)
+
+    def _present(self, group: Group, s: Samples) -> tuple[Tensor, Tensor]:
+        """Return what the present policy says of a batch: log probabilities and values in reward units, [G, T, B]."""
+        params, value, _ = self._forward(group, s, s.valid)
+        log_prob = self._settings.distribution.log_prob(params, s.action)
+        return log_prob.float(), self._pack.denormalize_value(value.float(), group.span)
 
     def take_statistics(self) -> Sequence[StepsTaken]:
         """Return the statistics of all steps since the last call. Waits for the device; call it during a batch."""
@@ -271,19 +287,16 @@ class Updater:
     def _backward(self, group: Group, s: Samples, valid: Tensor) -> Stats:
         """Forward, loss and backward of the valid steps of a minibatch; leaves the gradients in the pack."""
         pack, settings, span, dist = self._pack, self._settings, group.span, self._settings.distribution
-        # Outdated rows may begin with the state of weights that had diverged; 0 * NaN would reach the gradient.
-        state = torch.where(valid.any(1).unsqueeze(-1), s.state, 0.0)
-        obs = {name: layout.as_seen(s.obs[name]) for name, layout in self._layouts.items()}
-        cut = unroll_begins(pack.hypers_of(span)["unroll"], s.first) if pack.state_size else None
         hypers = _read(pack, span, settings.algorithm.loss_hypers)
         observe_returns = partial(self._observe_returns, span, valid)
         if settings.algorithm.backward is not None:
+            obs, state, cut = self._inputs(group, s, valid)
             assert cut is not None, "an algorithm that goes backward itself is of a network with memory"
             seen, scale = replace(s, obs=obs, state=state, valid=valid), pack.return_scale(span)
             return settings.algorithm.backward(
                 OwnStep(group, seen, cut, hypers, scale, observe_returns, settings)
             )
-        params, value, _ = group.forward(obs, state, s.first, cut)
+        params, value, _ = self._forward(group, s, valid)
         log_prob, entropy = dist.log_prob(params, s.action), dist.entropy(params)
         target, advantage = _targets(pack, span, s, settings, valid, value.detach(), log_prob.detach())
         observe_returns(target)
@@ -293,11 +306,31 @@ class Updater:
             value=value,
             advantage=advantage,
             target=pack.normalize_value(target, span),
-            old_log_prob=s.log_prob,
+            old_log_prob=s.old_log_prob,
             old_value=pack.normalize_value(s.value, span),
+            acting_log_prob=s.log_prob,
             valid=valid,
         )
         return _loss(group, inputs, hypers, settings) | self._auxiliary(group, s)
+
+    def _forward(self, group: Group, s: Samples, valid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute the outputs of every step: see `Group.forward`."""
+        obs, state, cut = self._inputs(group, s, valid)
+        return group.forward(obs, state, s.first, cut)
+
+    def _inputs(
+        self, group: Group, s: Samples, valid: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor | None]:
+        """Return observations, recurrent state, and where an unroll begins, if there is memory."""
+        # Outdated rows may begin with the state of weights that had diverged; 0 * NaN would reach the gradient.
+        state = torch.where(valid.any(1).unsqueeze(-1), s.state, 0.0)
+        pack = self._pack
+        cut = unroll_begins(pack.hypers_of(group.span)["unroll"], s.first) if pack.state_size else None
+        return self._seen(s), state, cut
+
+    def _seen(self, s: Samples) -> dict[str, Tensor]:
+        """Return the observations as the network sees them, but for their normalising."""
+        return {name: layout.as_seen(s.obs[name]) for name, layout in self._layouts.items()}
 
     def _observe_returns(self, span: slice, valid_GTB: Tensor, target_GTB: Tensor) -> None:
         """Update the statistics of returns by targets, which may be of the first steps alone."""
@@ -352,12 +385,8 @@ def _loss(group: Group, inputs: LossInputs, hypers: dict[str, Tensor], settings:
     return stats
 
 
-@torch.no_grad()
-def _samples(
-    pack: Pack, batch: Batch, span: slice, settings: UpdateSettings, obs: dict[str, Tensor] | None
-) -> Samples:
-    """Cut out a group's part of the batch, with the advantages that hold for all passes over it, if any do."""
-    samples = Samples.of(batch, span, obs)
+def _with_advantages(pack: Pack, span: slice, samples: Samples, settings: UpdateSettings) -> Samples:
+    """Add the advantages that hold for all passes over a batch, if any do."""
     if samples.final_value is not None:
         assert settings.algorithm.needs_final_steps is None, settings.algorithm.needs_final_steps
     hypers = pack.hypers_of(span)

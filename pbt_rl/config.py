@@ -125,8 +125,11 @@ class LearnerConfig:
     epochs: int = option(1, at_least=1, common=True)
     """Passes over a batch (appo)."""
     returns: Literal["auto", "gae", "vtrace"] = "auto"
-    """Advantage estimate (appo). auto: V-trace if async (it corrects policy lag), else GAE. No effect with a3c
-    and what is built on it, which take n-step returns."""
+    """Advantage estimate (appo). auto: GAE; V-trace where old rollouts have no other correction (async with
+    --learner.no-proximal). No effect with a3c and what is built on it, which take n-step returns."""
+    proximal: bool = True
+    """Clip around the policy at the begin of a batch, whose values advantages then follow, instead of the one that acted
+    (appo, async). Old rollouts cost less so."""
     normalize_advantage: bool = True
     """Normalise advantages, per policy and minibatch (appo)."""
     normalize_returns: bool = True
@@ -141,8 +144,9 @@ class LearnerConfig:
     kl-adaptive: follows --learner.kl-target; the learning rate is then not tuned."""
     kl_target: float = option(0.01, above=0)
     """kl-adaptive: the factor is divided by 1.5 above twice this divergence and multiplied by 1.5 below half of it."""
-    max_policy_lag: int = option(16, at_least=1)
-    """Discard (and count) rollouts that began more than this many updates ago."""
+    max_policy_lag: int = option(1000, at_least=1)
+    """Discard (and count) rollouts that began more than this many optimiser steps ago, of --learner.epochs x
+    --learner.minibatches in a batch. The plan keeps rollouts younger than half of it, and than what harms."""
     precision: Literal["auto", "bf16", "float32"] = "auto"
     """Arithmetic of encoder and core; master weights are float32. auto: bf16 if the device is faster at it."""
     packing: Literal["auto", "loop", "vmap", "bmm"] = option("auto", may_change=True)
@@ -389,7 +393,18 @@ class Config:
     @property
     def uses_vtrace(self) -> bool:
         """Whether advantages follow the present policy (appo)."""
-        return self.learner.returns == "vtrace" or (self.learner.returns == "auto" and self.mode == "async")
+        uncorrected = self.mode == "async" and not self.clips_around_batch
+        return self.learner.returns == "vtrace" or (self.learner.returns == "auto" and uncorrected)
+
+    @property
+    def clips_around_batch(self) -> bool:
+        """Whether what a loss calls old is of the begin of a batch, since acting was earlier."""
+        return self.learner.proximal and self.mode == "async" and self.algorithm.proximal
+
+    @property
+    def optimizer_steps_of_batch(self) -> int:
+        """Optimiser steps that a policy takes on each batch."""
+        return 1 if self.algorithm.learns_per_unit else self.learner.epochs * self.learner.minibatches
 
     @property
     def learns_single_steps(self) -> bool:

@@ -102,7 +102,7 @@ def measure_stage(
 
     def step_learning() -> int:
         for rollout in rollouts:
-            rollout.updates[:] = shared.pack.updates
+            rollout.weights_version[:] = shared.pack.weights_version
             rollout.weights_epoch[:] = shared.pack.weights_epoch
             shared.full.append(rollout)
         trainer.learn()

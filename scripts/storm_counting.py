@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pbt_rl.algos.algorithm import Hypers, UpdateSettings
-from pbt_rl.algos.appo import APPO, gae_of_acting_time
+from pbt_rl.algos.appo import APPO, gae_of_batch
 from pbt_rl.algos.batch import Samples
 from pbt_rl.envs.toys.counting import counting_errors
 
@@ -35,7 +35,7 @@ class CheckedAdvantage:
             for b in range(obs_GTBF.shape[2]):
                 errors = self.errors(obs_GTBF[g, :, b], action_GTB[g, :, b], first_GTB[g, :, b])
                 assert not errors, f"{INEXACT}: {errors}"
-        return gae_of_acting_time(s, hypers, settings)
+        return gae_of_batch(s, hypers, settings)
 
     def errors(
         self, obs_TF: NDArray[np.float32], action_T: NDArray[np.int64], first_T: NDArray[np.bool_]

@@ -149,6 +149,7 @@ def fun_loss(
         target=target / return_scale,
         old_log_prob=log_prob,
         old_value=value[:-1],
+        acting_log_prob=log_prob,
         valid=valid,
     )
     coefs = {name: hypers[name] for name in ("value_coef", "entropy_coef")}

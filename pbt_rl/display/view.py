@@ -189,12 +189,14 @@ class RunView:
     )
     lag_mean: float = shown(
         tag="throughput/lag_mean",
-        chart="policy lag: mean, max",
+        chart="age of rollouts in optimiser steps: mean, max",
         key="policy_lag.mean",
-        text=lambda view: f"policy lag {view.lag_mean:.1f}, max {view.lag_max}",
+        text=lambda view: f"rollouts {view.lag_mean:.0f} optimiser steps old, {view.lag_max} at most",
     )
-    """Updates between acting and learning."""
-    lag_max: int = shown(tag="throughput/lag_max", chart="policy lag: mean, max", key="policy_lag.max")
+    """Optimiser steps between the weights that acted and those that learned."""
+    lag_max: int = shown(
+        tag="throughput/lag_max", chart="age of rollouts in optimiser steps: mean, max", key="policy_lag.max"
+    )
     discarded_rollouts: int = shown(
         tag="throughput/discarded_rollouts",
         chart="discarded rollouts, restarts",

@@ -252,7 +252,7 @@ class RecordedSampler(Sampler):
 
     def _act_recorded(self, units: list[ServedUnit]) -> None:
         """Do the same as `_act` by recorded calls, which also take the observations in."""
-        streams, updates = self._pack.streams, self._shared.pack.updates.copy()
+        streams, version = self._pack.streams, self._shared.pack.weights_version.copy()
         places = [
             Place(
                 unit.number,
@@ -270,5 +270,5 @@ class RecordedSampler(Sampler):
                 self._shared.full.append(place.rollout)
                 unit.rollouts += 1
                 self._go_on_in(unit, place.following)
-            unit.rollout.updates[unit.t] = updates
+            unit.rollout.weights_version[unit.t] = version
             self._answer(unit, action_RA)

@@ -332,6 +332,7 @@ def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:
         normalize_advantage=learner.normalize_advantage,
         kl_target=learner.kl_target if learner.lr_schedule == "kl-adaptive" else None,
         distribution=build_distribution(spec, config.model),
+        proximal=config.clips_around_batch,
     )
 
 

@@ -1,6 +1,6 @@
 """What a learner continues from besides its members: generators, slots and, between two batches, its units.
 
-    always               states of the generators; updates, epochs and shaping versions of the slots
+    always               states of the generators; weights and shaping versions, epochs of the slots
     serial mode, where   the observation that each unit waits with, so that the run goes on as if it had not stopped;
     the environments     without it, units begin new episodes
     can be saved
@@ -81,7 +81,7 @@ class Continuation:
         holder = state.holders[slot]
         return {
             "holder": self._shared.holder(slot),
-            "updates": int(state.updates[slot]),
+            "weights_version": int(state.weights_version[slot]),
             "weights_epoch": int(state.weights_epoch[slot]),
             "shaping_version": int(self._shaping.shaping_version[slot]),
             "generation_of": [] if holder is None else sorted(holder.generation_of.items()),
@@ -91,7 +91,10 @@ class Continuation:
 
     def _restore_slot(self, slot: int, saved: Mapping[str, Any]) -> None:
         state = self._shared.pack
-        state.updates[slot], state.weights_epoch[slot] = saved["updates"], saved["weights_epoch"]
+        state.weights_version[slot], state.weights_epoch[slot] = (
+            saved["weights_version"],
+            saved["weights_epoch"],
+        )
         holder = state.holders[slot]
         if holder is not None:
             state.holders[slot] = SlotHolder(

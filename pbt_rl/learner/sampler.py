@@ -294,7 +294,7 @@ class Sampler:
         state_PBS = torch.empty((*shape, 0), device=pack.device)
         if pack.state_size:
             state_PBS = packed([u.state.view(-1, envs, pack.state_size) for u in units])
-        updates = self._shared.pack.updates.copy()
+        version = self._shared.pack.weights_version.copy()
         params_PBD, value_PB, state_PBS = pack.act(obs, state_PBS, first_PB, self.between_policies)
         self.between_policies()
         action_PBA, log_prob_PB = self.distribution.sample(params_PBD, self.generator)
@@ -317,7 +317,7 @@ class Sampler:
                 unit.rollout.by_policy["value"][0] = value[:, mine]
             unit.rollout.by_policy["action"][unit.t] = action[:, mine]
             unit.rollout.by_policy["log_prob"][unit.t] = log_prob[:, mine]
-            unit.rollout.updates[unit.t] = updates
+            unit.rollout.weights_version[unit.t] = version
             if pack.state_size:
                 unit.state.copy_(state_PBS[:, mine].flatten(0, 1))
             self._answer(unit, on_host[:, mine])

@@ -38,7 +38,7 @@ from pbt_rl.wire.messages import Episode, Game
 class WholeRollout(Protocol):
     """A rollout that is a batch as it lies. All but `batch` is as of `Rollout`."""
 
-    updates: NDArray[np.int64]
+    weights_version: NDArray[np.int64]
     weights_epoch: NDArray[np.int64]
     ready: Mark | None
     on_device: list[Tensor]
@@ -73,8 +73,8 @@ class SlotHolder:
 class PackState:
     """State of the slots, [P] each."""
 
-    updates: NDArray[np.int64]
-    """Batches that the published weights have learned from."""
+    weights_version: NDArray[np.int64]
+    """Optimiser steps that the published weights have taken."""
     weights_epoch: NDArray[np.int64]
     """Rises when the weights in a slot are exchanged: rollouts that began before are outdated."""
     holders: list[SlotHolder | None]

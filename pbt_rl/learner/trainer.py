@@ -147,6 +147,7 @@ class Trainer:
             self._beat(True)
             with updater.changing:
                 self.pack.publish(slots)
+                shared.pack.weights_version[list(slots)] += updater.current.host[list(slots)]
             self.run_commands()
         self._stopwatch.end()
         seconds = self._stopwatch.seconds()  # a sleep; to fetch what is not there yet keeps a core busy
@@ -167,7 +168,6 @@ class Trainer:
     def _count(self, steps_P: list[int]) -> None:
         """Count the batch for the members that have learned from it. steps_P: steps of each slot in it."""
         shared, learned_P = self._shared, self.updater.current.host
-        shared.pack.updates += learned_P
         with shared.learning.lock:
             for p in np.flatnonzero(learned_P).tolist():
                 index = shared.pack.member[p]
@@ -189,8 +189,8 @@ class Trainer:
         """
         state, counts = self._shared.pack, self._shared.learning
         epoch_PK = np.stack([r.weights_epoch for r in rollouts], axis=1)
-        updates_PKT = np.stack([r.updates.T for r in rollouts], axis=1)
-        lag_PKT = state.updates[:, None, None] - updates_PKT
+        acting_PKT = np.stack([r.weights_version.T for r in rollouts], axis=1)
+        lag_PKT = state.weights_version[:, None, None] - acting_PKT
         same_PK = epoch_PK == state.weights_epoch[:, None]
         held_P = (state.member < len(self._shared.members)) & ~state.evaluated
         usable_PK: NDArray[np.bool_] = same_PK & (lag_PKT[:, :, 0] <= self._max_lag) & held_P[:, None]

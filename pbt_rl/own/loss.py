@@ -61,7 +61,7 @@ def _made_up() -> LossInputs:
         return torch.where(valid, torch.rand(valid.shape, generator=drawn) + 0.1, torch.nan)
 
     learned = {name: numbers().requires_grad_() for name in ("log_prob", "entropy", "value")}
-    others = ("advantage", "target", "old_log_prob", "old_value")
+    others = ("advantage", "target", "old_log_prob", "old_value", "acting_log_prob")
     return LossInputs(valid=valid, **learned, **{name: numbers() for name in others})
 
 

@@ -87,6 +87,12 @@ class Plan:
         return {m: pack.environments_of_member for pack in self.packs for m in pack.members}
 
     @property
+    def rollout_age(self) -> tuple[int, int]:
+        """Optimiser steps between the weights that act and those that learn, as planned: at least and at most."""
+        ages = [self.sizing.age(pack.units, pack.units_per_batch) for pack in self.packs]
+        return min(least for least, _ in ages), max(most for _, most in ages)
+
+    @property
     def actors(self) -> int:
         """Actor processes in all."""
         return sum(p.actors for p in self.packs)
@@ -172,6 +178,7 @@ def sizing_of(config: Config, slots: int, seats: int, *, on_gpu: bool) -> Sizing
     return Sizing(
         batch_rows=config.learner.batch / config.learner.rollout,
         max_policy_lag=config.learner.max_policy_lag,
+        batch_steps=config.optimizer_steps_of_batch,
         slots=slots,
         seats=seats,
         minibatches=config.learner.minibatches,
@@ -179,7 +186,6 @@ def sizing_of(config: Config, slots: int, seats: int, *, on_gpu: bool) -> Sizing
         on_policy=config.mode != "async",
         per_unit=config.algorithm.learns_per_unit,
         on_gpu=on_gpu,
-        corrected=config.uses_vtrace,
     )
 
 

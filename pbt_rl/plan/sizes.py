@@ -1,13 +1,13 @@
 """Rows of a unit, rollouts of a batch, and actors of each learner, for every size of machine.
 
 While a unit fills a rollout every other unit delivers one too. With U units and k rollouts in a batch, a rollout is
-therefore U / k updates old when it is full, and up to two older when it is learned from: one batch may be waiting and
-one in work. Half the limit on the policy lag is left for what no plan foresees (slow units, slow updates):
+therefore U / k batches old when it is full, and up to two older when it is learned from: one batch may be waiting and
+one in work. Age counts in optimiser steps, as Sample Factory counts its policy lag; S is those of a batch (epochs *
+minibatches). It is planned to be harmless, and half the limit on the policy lag is left for what no plan foresees:
 
-    U / k + 2 <= --learner.max-policy-lag / 2
+    (U / k + 2) * S <= min(AGE_PLANNED, --learner.max-policy-lag / 2)    and    U / k + 2 <= BATCHES_PLANNED
 
-Beside a GPU a quarter of the limit is enough to leave where V-trace corrects what is old, and three eighths where units
-would be small otherwise. So every batch bounds the rows in flight, and on a machine with many cores units are small or
+or U = k, if that is more. So every batch bounds the rows in flight, and on a machine with many cores units are small or
 some cores have no actor. In the sync modes all units rest while a batch is learned from: k = U.
 
 Rows here are those of one policy: U units, b of its rows in each, k rollouts in its batch.
@@ -34,11 +34,15 @@ LEAST_SPARE_ROWS = 8
 """The same where each learner has a core to itself."""
 ENOUGH_ACTORS = 0.9
 """Smaller units on all cores are faster than those on fewer than this share of the cores."""
-LAG_PLANNED, LAG_OF_SMALL_UNITS, LAG_CORRECTED = 0.5, 0.625, 0.75
-"""Share of the limit on the policy lag that is planned with; the others beside a GPU: where units would be small
-otherwise, and where V-trace corrects it."""
+AGE_PLANNED = 192
+"""Optimiser steps between the weights that act and those that learn, up to which rollouts cost nothing that could be
+measured if the clip is proximal (docs/rollout-age.md)."""
+BATCHES_PLANNED = 10
+"""The same in batches, for algorithms that take few steps in one."""
+LAG_PLANNED = 0.5
+"""Share of the limit on the policy lag that is planned with."""
 LAG_OF_QUEUE = 2
-"""Updates between a full rollout and the end of the update that learns from it."""
+"""Batches between a full rollout and the end of the update that learns from it."""
 EVEN = 1.1
 """Members train at even speed if none has more than this many times the actors, rows or batch of another."""
 FAR_BATCH = 0.25
@@ -65,6 +69,8 @@ class Sizing:
     batch_rows: float
     """Rows that make a batch of one policy, each with one rollout."""
     max_policy_lag: int
+    batch_steps: int
+    """Optimiser steps of a batch."""
     slots: int
     """P of the largest pack."""
     seats: int
@@ -78,21 +84,14 @@ class Sizing:
     """The algorithm learns from each rollout alone, or from as few as are young enough."""
     on_gpu: bool = False
     """All learners have one."""
-    corrected: bool = False
-    """V-trace corrects for the lag."""
     least_rows: int = LEAST_UNIT_ROWS
     """Of a unit, if cores may be idle for that."""
-    longer_lag: bool = False
-    """Units would be small otherwise."""
 
     @property
     def units_per_rollout(self) -> float:
         """Most units in flight for each rollout of a batch."""
-        if self.on_gpu and self.corrected:
-            share = LAG_CORRECTED
-        else:
-            share = LAG_OF_SMALL_UNITS if self.longer_lag else LAG_PLANNED
-        return max(1.0, self.max_policy_lag * share - LAG_OF_QUEUE)
+        steps = min(AGE_PLANNED, self.max_policy_lag * LAG_PLANNED)
+        return max(1.0, min(steps / self.batch_steps, BATCHES_PLANNED) - LAG_OF_QUEUE)
 
     @property
     def wanted_envs(self) -> int:
@@ -104,6 +103,13 @@ class Sizing:
     def least_rollouts(self, units: int) -> int:
         """Return the smallest k at which rollouts are young enough."""
         return math.ceil(units / self.units_per_rollout - 1e-9)
+
+    def age(self, units: int, rollouts: int) -> tuple[int, int]:
+        """Return how old rollouts are when they are learned from, in optimiser steps: at least and at most."""
+        if self.on_policy:
+            return 0, 0
+        full = max(units, 1) / rollouts
+        return round(full * self.batch_steps), round((full + LAG_OF_QUEUE) * self.batch_steps)
 
     def too_old(self, units: int, size: Size) -> bool:
         """Whether rollouts are older than the rule above allows."""
@@ -205,20 +211,19 @@ def plan_actors(
 ) -> tuple[Sizing, list[int]]:
     """Choose the actors of each pack, and by which sizing.
 
-    Beside a GPU every core has one, nearly, if units are large so, perhaps with a longer lag. Else `wanted` leaves each
-    learner a core, unless that is a large part of its cores; then smaller units do. members, slots: of each pack.
+    Beside a GPU every core has one, nearly, if units are large so. Else `wanted` leaves each learner a core, unless
+    that is a large part of its cores; then smaller units do. members, slots: of each pack.
     """
     if sizing.on_gpu and not sizing.envs:
         most = max(wanted, cores)
         spare = wanted if wanted >= ENOUGH_ACTORS * most else most
         for least, number in ((LEAST_GPU_ROWS, most), (LEAST_SPARE_ROWS, spare)):
-            for longer in (False, True):
-                choice = replace(sizing, least_rows=least, longer_lag=longer)
-                actors = _most_actors(choice, number, units_per_actor, members, slots)
-                sizes = choice.sizes([n * units_per_actor for n in actors])
-                rows = min(size.envs * n for size, n in zip(sizes, slots, strict=True))
-                if rows >= least and sum(actors) >= ENOUGH_ACTORS * number:
-                    return choice, actors
+            choice = replace(sizing, least_rows=least)
+            actors = _most_actors(choice, number, units_per_actor, members, slots)
+            sizes = choice.sizes([n * units_per_actor for n in actors])
+            rows = min(size.envs * n for size, n in zip(sizes, slots, strict=True))
+            if rows >= least and sum(actors) >= ENOUGH_ACTORS * number:
+                return choice, actors
     return sizing, _most_actors(sizing, wanted, units_per_actor, members, slots)
 
 

@@ -384,7 +384,7 @@ class Population:
 
     @property
     def lag_mean(self) -> float:
-        """Mean policy lag of all reports, in updates."""
+        """Mean policy lag of all reports, in optimiser steps."""
         return self._lag_sum / self._lag_count if self._lag_count else 0.0
 
     def report(self, seconds: float | None = None) -> PopulationReport:

@@ -141,6 +141,12 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
             f"({pack.envs_per_policy} per policy); batch {steps} steps per policy{wanted}; "
             f"{counted(pack.threads, 'thread')}"
         )
+    least, most = plan.rollout_age
+    if most:
+        lines.append(
+            f"rollouts are learned from when they are {least} to {most} optimiser steps old, "
+            f"{config.optimizer_steps_of_batch} of which are a batch (docs/rollout-age.md)"
+        )
     lines += [f"note: {note}" for note in spec.notes]
     return [*lines, *(note for notes in offered("pbt_rl", "PLAN_NOTES") for note in notes(resolved))]
 

@@ -75,7 +75,7 @@ def batch_in_place(
 class InPlaceRollout:
     """Memory of T steps, used again and again; fresh memory is poisoned.
 
-    fields: name -> [P, T(+1), b, ...] (`state`: [P, b, S]). obs: name -> [P, T+1, b, ...]. updates, weights_epoch,
+    fields: name -> [P, T(+1), b, ...] (`state`: [P, b, S]). obs: name -> [P, T+1, b, ...]. weights_version, weights_epoch,
     ready and on_device are those of `Rollout`.
     """
 
@@ -103,7 +103,7 @@ class InPlaceRollout:
         }
         self.final_value = poisoned((policies, steps, rows), torch.float32, device)
         """[P, T, b] see `Batch`."""
-        self.updates: NDArray[np.int64] = np.full((steps, policies), -1, np.int64)
+        self.weights_version: NDArray[np.int64] = np.full((steps, policies), -1, np.int64)
         self.weights_epoch: NDArray[np.int64] = np.full(policies, -1, np.int64)
         self.ready: Mark | None = None
         self.on_device = [*self.fields.values(), *self.obs.values(), self.final_value]

@@ -165,7 +165,7 @@ class ResidentSampler:
         with self._pack.streams.acting(), torch.no_grad():
             self.take_resets()
             self.rollout.weights_epoch[:] = self._epoch
-            self.rollout.updates[:] = shared.pack.updates
+            self.rollout.weights_version[:] = shared.pack.weights_version
             self._pack.streams.after(self.rollout.ready)
             if self._turns.rounds is None:  # the first step may compile for minutes
                 with self._may_take_long("the first steps of"):

@@ -60,7 +60,7 @@ class MemberStats:
     """One member's learning statistics since the last report (means over its updates).
 
     values: `policy_loss`, `value_loss`, `entropy`, `kl`, `clip_fraction`, `explained_variance`, `grad_norm`,
-    `learning_rate_in_use` (after the schedule), `lag` (updates between acting and learning); absent while the
+    `learning_rate_in_use` (after the schedule), `lag` (optimiser steps between the weights that acted and those that learn); absent while the
     member has had no update since the last report.
     """
 
@@ -190,7 +190,7 @@ class LearnerReport:
     stage_seconds: dict[str, float]
     """Busy thread-seconds by stage: `inference`, `learning`, `waiting` (inference had nothing to serve)..."""
     lag_max: int
-    """Largest policy lag of any step learned from, ever, in updates."""
+    """Largest policy lag of any step learned from, ever, in optimiser steps."""
     discarded_rollouts: int
     """Rollouts of older generations or over the lag limit that were thrown away, in total."""
     games: list[Game] = field(default_factory=list)

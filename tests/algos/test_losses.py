@@ -16,7 +16,16 @@ GRADIENTS = ("log_prob", "value", "entropy")
 
 def samples(seed: int = 0, n: int = N) -> dict[str, torch.Tensor]:
     g = torch.Generator().manual_seed(seed)
-    names = ("log_prob", "old_log_prob", "advantage", "value", "old_value", "target", "entropy")
+    names = (
+        "log_prob",
+        "old_log_prob",
+        "acting_log_prob",
+        "advantage",
+        "value",
+        "old_value",
+        "target",
+        "entropy",
+    )
     data = {name: 0.5 * torch.randn(n, generator=g) for name in names}
     return data | {"valid": torch.rand(n, generator=g) < 0.7}
 
@@ -29,12 +38,14 @@ CASES = {
 
 def test_ppo_equals_a_loop_over_samples():
     data = samples()
-    policy = value = entropy = kl = clipped = 0.0
+    policy = value = entropy = kl = clipped = limited = 0.0
     valid = [i for i in range(N) if data["valid"][i]]
     for i in valid:
         s = {k: v[i].item() for k, v in data.items()}
         ratio = math.exp(s["log_prob"] - s["old_log_prob"])
-        policy -= min(ratio * s["advantage"], min(max(ratio, 0.8), 1.2) * s["advantage"])
+        importance = min(math.exp(s["old_log_prob"] - s["acting_log_prob"]), 2)
+        limited += importance == 2
+        policy -= importance * min(ratio * s["advantage"], min(max(ratio, 0.8), 1.2) * s["advantage"])
         near = s["old_value"] + min(max(s["value"] - s["old_value"], -0.3), 0.3)
         value += 0.5 * max((s["value"] - s["target"]) ** 2, (near - s["target"]) ** 2)
         entropy += s["entropy"]
@@ -56,6 +67,7 @@ def test_ppo_equals_a_loop_over_samples():
     ratio_of_variances = (target - old).var(correction=0) / target.var(correction=0)
     assert stats["explained_variance"].item() == pytest.approx(1 - ratio_of_variances.item(), rel=1e-4)
     assert 0 < stats["clip_fraction"] < 1
+    assert 0 < limited < n
     assert set(stats) == set(APPO.statistics)
 
 
@@ -73,6 +85,7 @@ def test_the_term_of_the_divergence_has_its_value_and_gradient_on_average():
     # And `ppo_loss` computes that average of the samples, without any other gradient.
     n = 4
     nothing = dict.fromkeys(("advantage", "value", "old_value", "target", "entropy"), torch.zeros(n))
+    nothing["acting_log_prob"] = log_p
     inputs = LossInputs(log_prob=log_q, old_log_prob=log_p, valid=torch.ones(n, dtype=torch.bool), **nothing)
     loss, stats = ppo_loss(inputs, **(PPO_COEFS | {"kl_coef": 2.0}))
     torch.testing.assert_close(loss, 2 * (log_ratio.exp() - 1 - log_ratio).mean())

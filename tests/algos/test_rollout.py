@@ -163,7 +163,7 @@ def test_fresh_buffers_are_poisoned():
     assert np.isnan(rollout.reward).all()
     assert (rollout.action < 0).all()
     assert (rollout.obs["screen"] == 0xA5).all()
-    assert (rollout.updates == -1).all()
+    assert (rollout.weights_version == -1).all()
     assert (rollout.weights_epoch == -1).all()
 
 

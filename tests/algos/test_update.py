@@ -7,6 +7,7 @@ tolerance is two learning rates on every weight and a tenth of one on their mean
 """
 
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -93,6 +94,8 @@ CASES = {
     "separate critic": ({}, {"core": "lstm", "model": {"critic": "separate"}}),
     "frames": ({}, {"layout": FRAMES}),
     "normalised observations": ({"kl_target": 0.01}, {"normalize_obs": True}),
+    "proximal": ({"proximal": True}, {"normalize_obs": True}),
+    "proximal vtrace": ({"proximal": True, "use_vtrace": True}, {"core": "gru"}),
     "raw returns": ({"normalize_advantage": False}, {"normalize_returns": False}),
     "a3c lstm gaussian": (
         {"algo": "a3c", "epochs": 1, "distribution": GAUSSIAN},
@@ -219,6 +222,42 @@ def test_a_hyper_changed_between_two_steps_acts_in_the_next():
     assert not torch.equal(packs[0].state["param"], packs[1].state["param"])
 
 
+# -- rollouts of older weights ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+@pytest.mark.parametrize("core", ["none", "lstm"])
+def test_the_clip_is_around_the_policy_at_the_begin_of_the_batch(core, packing):
+    """The first step of a batch then moves nothing out of its clip, however old the rollouts are."""
+
+    def first_step(**changes):
+        pack = make_pack([H, H], packing=packing, core=core, normalize_obs=True)
+        old = batch_of(make_rollouts([0, 1], state_size=pack.state_size), 2)
+        of_slots = {}
+        for step in update(pack, old, settings(**changes)):
+            for i, slot in enumerate(step.slots):
+                of_slots.setdefault(slot, []).append(step.values["kl"][i].item())
+        return of_slots
+
+    for kl in first_step(proximal=True).values():
+        assert abs(kl[0]) < 1e-6 < kl[1]
+    assert all(kl[0] > 1e-2 for kl in first_step().values())
+
+
+def test_samples_of_the_present_policy_learn_as_without_a_proximal_one():
+    """Where log probabilities and values are those of the present weights, nothing is different."""
+    packs = [make_pack([H]) for _ in range(2)]
+    fresh = batch_of(make_rollouts([0]), 1)
+    begun = Updater(packs[0], settings(proximal=True), CurrentSlots(1, CPU))
+    begun._layouts = fresh.layouts
+    now = begun._samples(packs[0].groups()[0], fresh)
+    value = torch.cat([now.value, fresh.value[:, -1:]], 1)
+    fresh = replace(fresh, log_prob=now.proximal, value=value)
+    for pack, proximal in zip(packs, (False, True), strict=True):
+        learn(pack, fresh, settings(proximal=proximal, minibatches=2))
+    torch.testing.assert_close(packs[0].state["param"], packs[1].state["param"], rtol=1e-5, atol=1e-6)
+
+
 # -- what must not count ------------------------------------------------------------------------------------
 
 
@@ -234,7 +273,9 @@ def spoil(rollout, rows, value):
 @pytest.mark.parametrize("packing", ["loop", "vmap"])
 @pytest.mark.parametrize("value", [1e6, float("nan"), float("inf")])
 @pytest.mark.parametrize(
-    "changes", [{}, {"use_vtrace": True}, {"algo": "a3c", "epochs": 1}], ids=["gae", "vtrace", "a3c"]
+    "changes",
+    [{}, {"use_vtrace": True}, {"proximal": True}, {"algo": "a3c", "epochs": 1}],
+    ids=["gae", "vtrace", "proximal", "a3c"],
 )
 def test_reset_steps_change_nothing_whatever_they_hold(packing, value, changes):
     s = settings(**changes)
@@ -257,8 +298,8 @@ def test_reset_steps_change_nothing_whatever_they_hold(packing, value, changes):
 
 @pytest.mark.parametrize("packing", ["loop", "vmap"])
 @pytest.mark.parametrize("value", [1e3, float("nan")])
-@pytest.mark.parametrize("vtrace", [False, True])
-def test_an_outdated_rollout_changes_nothing_whatever_it_holds(packing, value, vtrace):
+@pytest.mark.parametrize("changes", [{}, {"use_vtrace": True}, {"proximal": True}], ids=str)
+def test_an_outdated_rollout_changes_nothing_whatever_it_holds(packing, value, changes):
     # Rollout 1 is outdated for policy 0 alone: its weights had diverged when it was made.
     packs = [make_pack([H, H], packing=packing, core="lstm", normalize_obs=True) for _ in range(2)]
     for pack, spoiled in zip(packs, (False, True), strict=True):
@@ -269,12 +310,12 @@ def test_an_outdated_rollout_changes_nothing_whatever_it_holds(packing, value, v
                 array[:, rows] = value
             rollouts[1].state[rows] = value
         usable = [[True, False], [True, True]]
-        learn(pack, batch_of(rollouts, 2, usable), settings(use_vtrace=vtrace))
+        learn(pack, batch_of(rollouts, 2, usable), settings(**changes))
     for p in range(2):
         assert same_bits(state_of(packs[0], p), state_of(packs[1], p))
     assert packs[1].state["optimizer_steps"].tolist() == [2.0, 2.0]
     everything = make_pack([H, H], packing=packing, core="lstm", normalize_obs=True)
-    learn(everything, batch_of(make_rollouts([0, 1], state_size=16), 2), settings(use_vtrace=vtrace))
+    learn(everything, batch_of(make_rollouts([0, 1], state_size=16), 2), settings(**changes))
     assert not torch.equal(everything.state["param"][0], packs[0].state["param"][0])
 
 
@@ -398,14 +439,14 @@ def test_statistics_are_those_of_the_groups_members():
 @pytest.mark.parametrize(("packing", "vectors"), [("loop", 1), ("vmap", 3)])
 def test_policies_that_learn_one_by_one_share_a_gradient_and_keep_no_samples(monkeypatch, packing, vectors):
     """For 40 policies of Atari both were 1.6 GB."""
-    cut, of = [], algos_update._samples
+    cut, of = [], algos_update._with_advantages
 
     def watched(*arguments):
         samples = of(*arguments)
         cut.append(weakref.ref(samples))
         return samples
 
-    monkeypatch.setattr(algos_update, "_samples", watched)
+    monkeypatch.setattr(algos_update, "_with_advantages", watched)
     pack = make_pack(DIFFERENT, packing=packing)
     assert pack.weights.grad.shape[0] == vectors
     updater = Updater(pack, settings(), CurrentSlots(3, CPU))

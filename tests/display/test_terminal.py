@@ -72,7 +72,7 @@ def test_a_stopped_member_is_marked():
 def test_the_footer_counts():
     assert footer_lines(view()) == [
         "replacements 3 | mutations 5 | actors 2 (1 restarted), learners replaced 1",
-        "policy lag 1.2, max 6 | discarded rollouts 4",
+        "rollouts 1 optimiser steps old, 6 at most | discarded rollouts 4",
         "CPU: environment 75% | learning 25%",
     ]
     assert len(footer_lines(view(busy_threads={}))) == 2

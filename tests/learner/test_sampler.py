@@ -264,9 +264,9 @@ def test_a_replaced_policy_begins_with_zeroed_state_and_the_others_keep_theirs(o
 
 def test_each_step_records_the_updates_of_the_weights_that_acted():
     with Bench() as bench:
-        bench.shared.pack.updates[:] = [3, 5]
+        bench.shared.pack.weights_version[:] = [3, 5]
         rollouts = bench.take(2)
-        assert all((r.updates == [3, 5]).all() for r in rollouts)
+        assert all((r.weights_version == [3, 5]).all() for r in rollouts)
 
 
 def test_steps_and_episodes_are_counted_for_their_members():

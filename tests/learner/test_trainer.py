@@ -101,7 +101,7 @@ def test_outdated_rollouts_of_a_replaced_policy_are_discarded_and_the_others_lea
     assert stand.changed(0, donor_before)
     assert counts.discarded == 2
     assert [now - before for now, before in zip(counts.updates, updates, strict=True)] == [1, 0, 1, 0]
-    assert stand.bench.shared.pack.updates.tolist() == [2, 1, 2]
+    assert stand.bench.shared.pack.weights_version.tolist() == [2, 1, 2]
     stand.bench.sampler.resume_finished()
     stand.learn()
     assert stand.changed(1, target), "what it acts itself counts again"
@@ -134,7 +134,7 @@ def test_an_edit_between_two_steps_ends_the_batch_for_its_member():
 @pytest.mark.parametrize(("lag", "learns"), [(2, True), (3, False)])
 def test_rollouts_over_the_lag_limit_are_discarded_and_counted(stand, lag, learns):
     stand.bench.fill(2)
-    stand.bench.shared.pack.updates[1] += lag
+    stand.bench.shared.pack.weights_version[1] += lag
     before = stand.state(1)
     stand.trainer.learn()
     assert stand.changed(1, before) == learns
@@ -145,7 +145,7 @@ def test_rollouts_over_the_lag_limit_are_discarded_and_counted(stand, lag, learn
 @pytest.mark.parametrize(("step", "learns"), [(0, False), (1, True)])
 def test_the_lag_of_a_rollout_is_that_of_its_first_step(stand, step, learns):
     for rollout in stand.bench.fill(2):
-        rollout.updates[step, 1] -= 3
+        rollout.weights_version[step, 1] -= 3
     before = stand.state(1)
     stand.trainer.learn()
     assert stand.changed(1, before) == learns

@@ -9,7 +9,7 @@ import torch
 
 from pbt_rl.algos.a3c import n_step_targets
 from pbt_rl.algos.algorithm import Present
-from pbt_rl.algos.appo import gae_of_acting_time, vtrace_targets
+from pbt_rl.algos.appo import gae_of_batch, vtrace_targets
 from pbt_rl.algos.batch import Batch, Samples
 from pbt_rl.algos.registry import load
 from pbt_rl.algos.rollout import FIELDS
@@ -99,7 +99,7 @@ def test_every_kind_of_return_equals_a_slow_loop(seed, unroll):
 
     lam = EACH["gae_lambda"].__getitem__
     wanted, _, _ = slow(batch, unroll, batch.value, log_ratio, lam)
-    fixed = gae_of_acting_time(s, given, settings())
+    fixed = gae_of_batch(s, given, settings())
     np.testing.assert_allclose(fixed, wanted, rtol=1e-4, atol=1e-5)
 
     _, wanted_target, wanted_advantage = slow(batch, unroll, present_value, log_ratio, lam)
