@@ -128,8 +128,8 @@ class LearnerConfig:
     """Advantage estimate (appo). auto: GAE; V-trace where old rollouts have no other correction (async with
     --learner.no-proximal). No effect with a3c and what is built on it, which take n-step returns."""
     proximal: bool = True
-    """Clip around the policy at the begin of a batch, whose values advantages then follow, instead of the one that acted
-    (appo, async). Old rollouts cost less so."""
+    """Clip around the policy at the begin of a batch, whose values advantages then follow, and not around the one that
+    acted (appo, async). Old rollouts cost less so."""
     normalize_advantage: bool = True
     """Normalise advantages, per policy and minibatch (appo)."""
     normalize_returns: bool = True

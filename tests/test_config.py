@@ -3,11 +3,11 @@
 import dataclasses
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
-from pbt_rl.config import Config
+from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import allowed, allows, changed, option, validate, walk
@@ -261,3 +261,20 @@ def test_choices_are_listed_however_few_there_are(names, said):
 def test_an_option_without_metadata_allows_anything():
     assert allows({}, object())
     assert allowed({}) == ""
+
+
+def test_only_what_may_be_old_is_learned_from_around_the_begin_of_its_batch():
+    default = Config("toy/identity")
+    assert (default.clips_around_batch, default.uses_vtrace) == (True, False)
+    for mode in ("sync", "serial"):
+        fresh = replace(default, mode=mode)
+        assert (fresh.clips_around_batch, fresh.uses_vtrace) == (False, False)
+    around_acting = replace(default, learner=replace(default.learner, proximal=False))
+    assert (around_acting.clips_around_batch, around_acting.uses_vtrace) == (False, True)
+    assert not replace(default, algo="a3c").clips_around_batch
+
+
+def test_optimizer_steps_of_a_batch():
+    learner = LearnerConfig(epochs=3, minibatches=4)
+    assert Config("toy/identity", learner=learner).optimizer_steps_of_batch == 12
+    assert Config("toy/identity", learner=learner, algo="a3c").optimizer_steps_of_batch == 1

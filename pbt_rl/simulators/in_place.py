@@ -75,8 +75,8 @@ def batch_in_place(
 class InPlaceRollout:
     """Memory of T steps, used again and again; fresh memory is poisoned.
 
-    fields: name -> [P, T(+1), b, ...] (`state`: [P, b, S]). obs: name -> [P, T+1, b, ...]. weights_version, weights_epoch,
-    ready and on_device are those of `Rollout`.
+    fields: name -> [P, T(+1), b, ...] (`state`: [P, b, S]). obs: name -> [P, T+1, b, ...]. weights_version,
+    weights_epoch, ready and on_device are those of `Rollout`.
     """
 
     def __init__(

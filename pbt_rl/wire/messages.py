@@ -60,8 +60,8 @@ class MemberStats:
     """One member's learning statistics since the last report (means over its updates).
 
     values: `policy_loss`, `value_loss`, `entropy`, `kl`, `clip_fraction`, `explained_variance`, `grad_norm`,
-    `learning_rate_in_use` (after the schedule), `lag` (optimiser steps between the weights that acted and those that learn); absent while the
-    member has had no update since the last report.
+    `learning_rate_in_use` (after the schedule), `lag` (optimiser steps between the weights that acted and those that
+    learn); absent while the member has had no update since the last report.
     """
 
     member: int
