@@ -195,10 +195,14 @@ class Samples(Transitions[Tensor]):
 
     def parts(self, number: int) -> list[Samples]:
         """Return the rows of every policy in so many parts, or one part a row, in order; they share its memory."""
-        number = min(number, self.valid.shape[2])
-        rows = [r.tolist() for r in torch.arange(self.valid.shape[2]).tensor_split(number)]
-        cuts = [slice(r[0], r[-1] + 1) for r in rows]
-        return [self._each(lambda x, c=c: x[:, :, c], lambda x, c=c: x[:, c]) for c in cuts]
+        rows = self.valid.shape[2]
+        return [
+            self._rows(slice(int(part[0]), int(part[-1]) + 1))
+            for part in np.array_split(np.arange(rows), min(number, rows))
+        ]
+
+    def _rows(self, rows: slice) -> Samples:
+        return self._each(lambda x: x[:, :, rows], lambda x: x[:, rows])
 
     def columns(self, index: Tensor) -> Samples:
         """Select these rows of every policy."""

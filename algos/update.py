@@ -313,7 +313,7 @@ class Updater:
         )
         return _loss(group, inputs, hypers, settings) | self._auxiliary(group, s)
 
-    def _forward(self, group: Group, s: Samples, valid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _forward(self, group: Group, s: Samples, valid: Tensor) -> tuple[Tensor, ...]:
         """Compute the outputs of every step: see `Group.forward`."""
         obs, state, cut = self._inputs(group, s, valid)
         return group.forward(obs, state, s.first, cut)
