@@ -1,4 +1,4 @@
-# make demo | test | test-long | test-nodes | test-resident | test-torch | test-all | check | docs | package | gpu-bundle | bench | storm | clean
+# make demo | test | test-long | test-nodes | test-resident | test-torch | test-pythons | test-all | check | docs | package | gpu-bundle | bench | storm | clean
 #
 # Everything runs in .venv, made on first use and made again when pyproject.toml or constraints.txt change.
 # Another interpreter:        make test PYTHON=python3.12
@@ -16,7 +16,7 @@ NODES := .venv-nodes
 RESIDENT := .venv-resident
 DOCS := .venv-docs
 
-.PHONY: demo test test-long test-nodes test-resident test-torch test-all check docs package gpu-bundle bench storm clean
+.PHONY: demo test test-long test-nodes test-resident test-torch test-pythons test-all check docs package gpu-bundle bench storm clean
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -52,6 +52,17 @@ test-resident: $(RESIDENT)/.ready
 # With several releases of torch, each in an environment of its own; ARGS="--short" takes those that are on the disk.
 test-torch: $(READY)
 	TORCH_INDEX=$(TORCH_INDEX) $(BIN)/python scripts/torch_matrix.py $(ARGS)
+
+# The tests of processes under every Python of this machine, with the nice value of a batch queue. They need pytest and
+# psutil alone, which those of .venv are for every Python.
+test-pythons: $(READY)
+	@export PYENV_VERSION="$$(pyenv versions --bare 2>/dev/null | grep '^3\.1[1-4]\.' | paste -sd:)" \
+		PYTHONPATH="$$($(BIN)/python -c 'import sys; print(*(p for p in sys.path if p.endswith("-packages")), sep=":")')" \
+		PYTEST_DISABLE_PLUGIN_AUTOLOAD=1; \
+	for python in python3.11 python3.12 python3.13 python3.14; do \
+		"$$python" --version 2>/dev/null || { echo "$$python: not on this machine"; continue; }; \
+		nice -n 5 "$$python" -m pytest -q -p no:cacheprovider -W ignore::pytest.PytestConfigWarning tests/procs $(ARGS) || exit; \
+	done
 
 test-all: $(READY)
 	$(BIN)/python -m pytest $(ARGS)

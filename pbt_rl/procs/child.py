@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import faulthandler
 import os
+import re
 import secrets
 import select
 import shutil
@@ -47,6 +48,7 @@ MARK = "PBT_RL_CHILD"
 KEEPER_SECONDS = keeper.TERM_SECONDS + keeper.KILL_SECONDS + 0.5
 """A keeper that takes longer to end is stopped or stuck, and is killed."""
 PID_SECONDS = 10.0
+PID = re.compile(keeper.CHILD + rb"(\d+)\n")
 STDERR = 2
 LINE_BUFFERED = 1
 """_IOLBF of the C library."""
@@ -136,9 +138,9 @@ class Program:
     @property
     def pid(self) -> int:
         """Process id of the program. Raises ProcessLookupError if there never was one."""
-        while b"\n" not in self._told:
+        while not (found := PID.search(self._told)):
             self._hear()
-        return int(self._told.split(b"\n")[0])
+        return int(found[1])
 
     def _hear(self) -> None:
         """Take what the keeper tells: the program's id, at last the end of the output."""
@@ -170,9 +172,9 @@ class Program:
         with contextlib.suppress(ProcessLookupError):
             while True:
                 self._hear()
-        _, _, rest = self._told.partition(b"\n")
-        clean = rest.startswith(keeper.ENDED)
-        return rest.removeprefix(keeper.ENDED).decode(errors="replace").strip(), clean
+        keepers, ended, childs = self._told.partition(keeper.ENDED)
+        words = childs if ended else PID.sub(b"", keepers)
+        return words.decode(errors="replace").strip(), bool(ended)
 
     def wait(self, deadline: float) -> bool:
         """Wait for the end until a time of `time.monotonic`; return whether it has come."""

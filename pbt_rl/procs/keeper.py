@@ -41,9 +41,10 @@ if TYPE_CHECKING:  # the module takes longer to load than all others here
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
 LINE = 1
-"""Descriptor of the socket to the parent."""
-ENDED = b"ended\n"
-"""Stands on the line before the end of the output, once nothing of the child is left."""
+"""Descriptor of the socket to the parent. The keeper's stderr goes there, too: warnings, and what libraries print."""
+CHILD, ENDED = b"\0child ", b"\0ended\n"
+"""Marks on the line, which no text contains. The child's id follows the first; the end of the output the second, once
+nothing of the child is left."""
 TAIL_BYTES = 4000
 """End of the output that goes to the parent."""
 FILE_BYTES = 1 << 20
@@ -234,7 +235,7 @@ def _prctl(option: int, argument: int | bytes) -> None:
 
 def become_keeper() -> None:
     """Let descendants whose parents end become children of this process."""
-    _prctl(_PR_SET_NAME, b"pbt_rl keeper")
+    _prctl(_PR_SET_NAME, b"pbt_rl-keeper")  # Python takes the word after a blank for the state of the process
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -286,7 +287,7 @@ def _keep(parent: int, label: str, log_path: str, scratch: str, command: list[st
             with contextlib.suppress(OSError):
                 os.close(int(name))
     with contextlib.suppress(OSError):
-        os.write(LINE, b"%d\n" % child)
+        os.write(LINE, CHILD + b"%d\n" % child)
     if scratch:  # at once: there may be little time at the end
         import shutil  # noqa: PLC0415 - it takes longer to load than all others here
     log = BoundedLog(log_path, f"{label}, process {child}")

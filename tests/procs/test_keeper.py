@@ -185,13 +185,27 @@ def test_a_child_that_prints_without_end_is_not_held_up(child, tmp_path, writabl
         assert (folder / "a.log").read_text().endswith("the last line")
 
 
+def test_what_is_printed_in_the_keeper_is_not_taken_for_its_words():
+    warns = {"LD_PRELOAD": "/nowhere/library.so"}
+    program = Program(["/bin/sh", "-c", "echo the last; sleep 600"], "the program", environment=warns)
+    assert psutil.Process(program.pid).ppid() == program._keeper.pid
+    deadline = time.monotonic() + 10
+    while not psutil.Process(program.pid).children() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(program.pid, signal.SIGTERM)
+    ending = program.how_it_ended()
+    program.end(0)
+    assert ending.startswith("the program was killed by SIGTERM; it printed:\n")
+    assert "library.so" in ending, "the warning itself, of the shell"
+
+
 # -- what it starts -----------------------------------------------------------------------------------------
 
 
 def family(pid, size=7):
     """The keeper of a child and all its descendants."""
     head = psutil.Process(psutil.Process(pid).ppid())
-    assert head.name() == "pbt_rl keeper"
+    assert head.name() == "pbt_rl-keeper"
     everyone = [head, *head.children(recursive=True)]
     assert len(everyone) == size
     return everyone

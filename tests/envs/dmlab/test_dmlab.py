@@ -452,7 +452,7 @@ except RuntimeError:
         assert owner.stdout.readline() == "ready\n"
         keepers = psutil.Process(owner.pid).children()
         rows = [row for each in keepers for row in each.children()]
-        assert [len(rows), *(row.name() for row in keepers)] == [2, "pbt_rl keeper", "pbt_rl keeper"]
+        assert [len(rows), *(row.name() for row in keepers)] == [2, "pbt_rl-keeper", "pbt_rl-keeper"]
         children = [*keepers, *rows]
         assert list(lab.glob("pbt_rl_dmlab_*/dmlab_temp_folder_*"))
         {"owner": owner, "row": rows[0], "keeper": keepers[0]}[victim].kill()
