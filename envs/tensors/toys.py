@@ -1,6 +1,6 @@
 """Pendulum and CartPole as rows of tensors (Gymnasium's Pendulum-v1 and CartPole-v1), with reward terms to tune.
 
-Axes: P slots, R rows, K shaping terms.
+Axes: P slots, R rows, K shaping terms, S parts of a state.
 """
 
 from __future__ import annotations
@@ -17,12 +17,18 @@ from ..resident import ResidentStep
 
 
 class _Rows(ABC):
-    """What both share: rows that begin anew where an episode has ended, and a row's weights."""
+    """What both share: rows that begin anew where an episode has ended, and a row's weights.
 
-    def __init__(self, spec: EnvSpec, rows: int, device: str, seed: int, limit: int) -> None:
+    widths: a first state is drawn evenly from minus to plus these, one of each of its parts.
+    """
+
+    def __init__(
+        self, spec: EnvSpec, rows: int, device: str, seed: int, limit: int, widths: tuple[float, ...]
+    ) -> None:
         self.spec, self.rows, self.device, self.limit = spec, rows, torch.device(device), limit
         self._random = torch.Generator(device).manual_seed(seed)
         self._steps = torch.zeros(rows, dtype=torch.int32, device=device)
+        self._widths_S = torch.tensor(widths, device=device)
 
     def attach(self, weights_PK: Tensor) -> None:
         self._weights = weights_PK
@@ -34,9 +40,10 @@ class _Rows(ABC):
         self._state = self._first_states()
         return {"obs": self._see()}
 
-    @abstractmethod
     def _first_states(self) -> Tensor:
         """Draw a first state for each row, [R, S]."""
+        size = (self.rows, len(self._widths_S))
+        return (torch.rand(size, generator=self._random, device=self.device) * 2 - 1) * self._widths_S
 
     @abstractmethod
     def _see(self) -> Tensor:
@@ -50,11 +57,6 @@ class _Rows(ABC):
         self._steps.masked_fill_(ended, 0)
         return ResidentStep({"obs": self._see()}, reward, terminated, truncated, final, objective)
 
-    def _uniform(self, *half_widths: float) -> Tensor:
-        size = (self.rows, len(half_widths))
-        drawn = torch.rand(size, generator=self._random, device=self.device) * 2 - 1
-        return drawn * torch.tensor(half_widths, device=self.device)
-
     def close(self) -> None:  # noqa: B027 - nothing is held
         pass
 
@@ -63,11 +65,8 @@ class Pendulum(_Rows):
     """Terms: angle, speed and effort, of which the objective has the usual shares whatever the weights are."""
 
     def __init__(self, spec: EnvSpec, rows: int, device: str, seed: int, limit: int = 200) -> None:
-        super().__init__(spec, rows, device, seed, limit)
+        super().__init__(spec, rows, device, seed, limit, (math.pi, 1.0))
         self._usual = torch.tensor([*spec.shaping.values()], device=self.device)
-
-    def _first_states(self) -> Tensor:
-        return self._uniform(math.pi, 1.0)
 
     def _see(self) -> Tensor:
         angle, speed = self._state.unbind(1)
@@ -89,10 +88,7 @@ class CartPole(_Rows):
     """Terms: alive, 1 per step, and centre, minus the cart's distance. The objective is the number of steps."""
 
     def __init__(self, spec: EnvSpec, rows: int, device: str, seed: int, limit: int = 500) -> None:
-        super().__init__(spec, rows, device, seed, limit)
-
-    def _first_states(self) -> Tensor:
-        return self._uniform(0.05, 0.05, 0.05, 0.05)
+        super().__init__(spec, rows, device, seed, limit, (0.05,) * 4)
 
     def _see(self) -> Tensor:
         return self._state

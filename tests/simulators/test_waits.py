@@ -1,0 +1,110 @@
+"""A step of a simulator in the learner uploads nothing and never waits for the device: counted on a pretend one."""
+
+from types import SimpleNamespace
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+
+from pbt_rl.envs.batched.vector import BatchedRows
+from pbt_rl.envs.registry import EnvOptions, make_resident
+from pbt_rl.envs.rsl.vec_env import VecEnvRows
+from pbt_rl.envs.tensors.backend import SPECS
+from tests.helpers.pretend import DEVICE, pretend_device
+
+ROWS, STEPS = 4, 3
+
+
+def toy(name):
+    return make_resident(f"tensors/{name}", ROWS, 0, str(DEVICE), EnvOptions(keywords={"limit": 2}))
+
+
+class Robots:
+    """What mjlab and Isaac Lab give: groups, a reward and a metrics manager, time-outs, a log of means."""
+
+    num_envs, num_actions, device, step_dt = ROWS, 2, DEVICE, 0.5
+
+    def __init__(self):
+        self.place = torch.zeros(ROWS, 3, device=DEVICE)
+        terms = [
+            SimpleNamespace(func=self.of_column, weight=w, params={"column": i})
+            for i, w in enumerate((2.0, 0.0))
+        ]
+        self.reward_manager = SimpleNamespace(active_terms=["speed", "effort"], _term_cfgs=terms)
+        self.metrics_manager = SimpleNamespace(active_terms=["height"], _step_values=self.place)
+
+    def of_column(self, _env, column):
+        return self.place[:, column]
+
+    def get_observations(self):
+        return {"policy": self.place.clone(), "critic": self.place + 7}
+
+    def step(self, action):
+        self.place[:, :2] += action
+        terms = self.reward_manager._term_cfgs
+        reward = sum(term.func(self, **term.params) * term.weight * self.step_dt for term in terms)
+        ended = self.place[:, 0] > 1
+        log = {"height": self.place[:, 2].mean(), "level": 3.0}
+        return self.get_observations(), reward, ended.long(), {"time_outs": ended.float(), "log": log}
+
+
+class Batch:
+    """A Gymnasium `VectorEnv` of tensors."""
+
+    num_envs, metadata = ROWS, {"autoreset_mode": AutoresetMode.SAME_STEP}
+    single_action_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+
+    def reset(self):
+        self.place = torch.zeros(ROWS, 3, device=DEVICE)
+        return {"place": self.place, "whole": self.place.int()}, {}
+
+    def step(self, action):
+        self.place = self.place + action
+        obs, ended = {"place": self.place, "whole": self.place.int()}, self.place[:, 0] > 1
+        return obs, self.place.sum(1), ended, ended, {"final_obs": obs}
+
+
+MAKERS = {name: lambda name=name: toy(name) for name in SPECS} | {
+    "mjlab, Isaac Lab": lambda: VecEnvRows("a:b", Robots()),
+    "by a metric": lambda: VecEnvRows("a:b", Robots(), "height"),
+    "by a term": lambda: VecEnvRows("a:b", Robots(), "effort"),
+    "vector of tensors": lambda: BatchedRows("a:b", Batch()),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_step_neither_uploads_nor_waits(kind):
+    with pretend_device() as device:
+        env = MAKERS[kind]()
+        env.attach(torch.ones(2, len(env.spec.shaping)).to(DEVICE))
+        env.reset()
+        action = torch.ones(ROWS, env.spec.action.components).to(DEVICE)
+        device.counts.reset()
+        for _ in range(STEPS):
+            env.step(action)
+        counts = device.counts
+    assert counts.total("launch") > STEPS
+    for what in ("upload", "download", "sync"):
+        assert not counts.total(what), f"{what}s in {STEPS} steps:\n{counts.listing(what)}"
+
+
+@pytest.mark.resident
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Breakout-MinAtar"])
+def test_a_step_of_gymnax_hands_nothing_over_between_host_and_device(name):
+    """JAX has no pretend device, so its own guard watches: it knows one direction on a CPU, from the host."""
+    pytest.importorskip("gymnax")
+    import jax
+
+    env = make_resident(f"gymnax/{name}", ROWS, 0, "cpu", EnvOptions())
+    env.reset()
+    action = torch.zeros(
+        ROWS, env.spec.action.components, dtype=torch.float32 if env.spec.action.low else torch.int32
+    )
+    env.step(action)
+    with jax.transfer_guard("disallow"):
+        for _ in range(STEPS):
+            env.step(action)
+        with pytest.raises(RuntimeError, match="transfer"):
+            jax.numpy.add(np.ones(2), 1)
