@@ -117,16 +117,20 @@ def _adam(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> 
     step_G = (g.learning_rate_G.double() / correction1_G).float()
     root_G = correction2_G.rsqrt().float()
     of_policy_G = (g.scale_G, step_G, beta1_G, beta2_G, root_G)
-    _adam_on(g.param_GN.device)(g.param_GN, g.grad_GN, mean_GN, square_GN, *of_policy_G)
+    step, _ = adam_on(g.param_GN.device)
+    step(g.param_GN, g.grad_GN, mean_GN, square_GN, *of_policy_G)
 
 
 @cache
-def _adam_on(device: torch.device) -> Callable[..., None]:
-    """Return what steps policies on a device: on a GPU an extra's kernel, if one can be used there."""
+def adam_on(device: torch.device) -> tuple[Callable[..., None], str]:
+    """Return what steps policies on a device, and what to say of it: on a GPU an extra's kernel, if it can be used."""
     if device.type == "cpu":
-        return _adam_by_kernel
+        return _adam_by_kernel, ""
     kernels = (make(device, adam_torch, ADAM_EPS) for make in offered(__package__ or "", "ADAM_KERNEL"))
-    return next(filter(None, kernels), adam_torch)
+    made = next(kernels, "no extra has one kernel")
+    if isinstance(made, str):
+        return adam_torch, f"Adam is many kernels, which costs speed: {made}"
+    return made, "Adam is one kernel"
 
 
 def _adam_by_kernel(

@@ -288,7 +288,7 @@ def _as_on_a_device(stack: ExitStack) -> None:
         "pbt_rl.algos.distributions.has_kernels": lambda _: False,
         "pbt_rl.simulators.rounds.nowhere": lambda _: False,
         "pbt_rl.simulators.finals.nowhere": lambda _: False,
-        "pbt_rl.algos.optim._adam_on": lambda _: optim.adam_torch,
+        "pbt_rl.algos.optim.adam_on": lambda _: (optim.adam_torch, ""),
     }
     for place, stand_in in places.items():
         stack.enter_context(patch(place, stand_in))

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def ADAM_KERNEL(*arguments: Any) -> Any:
-    """See `kernel.adam_kernel`: what steps policies on a device; None where it cannot."""
+    """See `kernel.adam_kernel`: what steps policies on a device, or why it cannot."""
     from .kernel import adam_kernel  # noqa: PLC0415 - imports torch
 
     return adam_kernel(*arguments)

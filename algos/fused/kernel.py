@@ -9,7 +9,6 @@ Axes: G policies, N parameters of a policy.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -25,24 +24,18 @@ AdamKernel = Callable[..., None]
 """Takes what `adam_torch` takes, and the number that is added to the root."""
 
 
-def adam_kernel(device: torch.device, plain: AdamKernel, eps: float) -> AdamKernel | None:
-    """Return the kernel for a device; None where it cannot be used. plain: what it must equal.
+def adam_kernel(device: torch.device, plain: AdamKernel, eps: float) -> AdamKernel | str:
+    """Return the kernel for a device, or why it cannot be used. plain: what it must equal.
 
     It is compiled and tried on a few numbers: whoever calls it first must not be recording.
     """
     if device.type != "cuda":
-        return None
+        return "one kernel is made for CUDA alone"
     try:
         step = make_adam(eps)
-        if same(step, plain, device):
-            return step
-        warnings.warn(
-            "Adam as one kernel computes something else than it should: it is not used", stacklevel=1
-        )
+        return step if same(step, plain, device) else "one kernel computes something else than it should"
     except Exception as error:  # noqa: BLE001 - a compiler and a driver may raise anything, and there is another way
-        said = (str(error) or type(error).__name__).splitlines()[0]
-        warnings.warn(f"Adam is many kernels, which costs speed: {said}", stacklevel=1)
-    return None
+        return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def same(step: AdamKernel, plain: AdamKernel, device: torch.device) -> bool:

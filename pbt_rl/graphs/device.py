@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from pbt_rl.algos.optim import ADAM, adam_on
 from pbt_rl.algos.pack import Packing
 from pbt_rl.algos.update import Stepping
 from pbt_rl.algos.weights import Streams
@@ -95,11 +96,13 @@ class CudaAcceleration(Acceleration):
             record_steps(trainer, [*rollouts], self._replays["steps"])
         free_unused(self._device)
         names = {"turns": "turns", "steps": "optimiser steps"}
-        return "; ".join(
+        said = [adam_on(self._device)[1]] if trainer.pack.optimizer is ADAM else []
+        said += [
             f"{names[name]} are not replayed, which costs speed: {one.why_not}"
             for name, one in self._replays.items()
             if one.why_not
-        )
+        ]
+        return "; ".join(filter(None, said))
 
     def report(self) -> dict[str, Replayed]:
         """Return how often `turns` of the sampler and optimiser `steps` were replayed, in total."""
