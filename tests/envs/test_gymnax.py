@@ -153,3 +153,19 @@ def test_a_population_learns_cart_pole(tmp_path):
     assert all(member["episodes"] > 300 for member in members)
     objectives = [member["objective"] for member in members]
     assert min(objectives) > 60, f"a policy that has learned nothing stands for 22 steps:\n{run.out}"
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Breakout-MinAtar"])
+def test_a_step_uploads_nothing(name):
+    """JAX's own guard watches. On a CPU it knows only this direction."""
+    import jax
+
+    env, _ = made(name, 4)
+    whole = not env.spec.action.low
+    action = torch.zeros(4, env.spec.action.components, dtype=torch.int32 if whole else torch.float32)
+    env.step(action)
+    with jax.transfer_guard("disallow"):
+        for _ in range(3):
+            env.step(action)
+        with pytest.raises(RuntimeError, match="transfer"):
+            jax.numpy.add(1.0, jax.numpy.ones(2))

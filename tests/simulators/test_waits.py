@@ -8,9 +8,7 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
-from pbt_rl.envs.batched.vector import BatchedRows
 from pbt_rl.envs.registry import EnvOptions, make_resident
-from pbt_rl.envs.rsl.vec_env import VecEnvRows
 from pbt_rl.envs.tensors.backend import SPECS
 from tests.helpers.pretend import DEVICE, pretend_device
 
@@ -66,18 +64,32 @@ class Batch:
         return obs, self.place.sum(1), ended, ended, {"final_obs": obs}
 
 
-MAKERS = {name: lambda name=name: toy(name) for name in SPECS} | {
-    "mjlab, Isaac Lab": lambda: VecEnvRows("a:b", Robots()),
-    "by a metric": lambda: VecEnvRows("a:b", Robots(), "height"),
-    "by a term": lambda: VecEnvRows("a:b", Robots(), "effort"),
-    "vector of tensors": lambda: BatchedRows("a:b", Batch()),
-}
+def robots(objective=""):
+    from pbt_rl.envs.rsl.vec_env import adapted
+
+    return adapted("a:b", Robots(), objective)
 
 
-@pytest.mark.parametrize("kind", MAKERS)
-def test_a_step_neither_uploads_nor_waits(kind):
+def batch():
+    from pbt_rl.envs.batched.vector import adapted
+
+    return adapted("a:b", Batch())
+
+
+RSL = pytest.mark.extra("envs/rsl")
+MAKERS = [
+    *(pytest.param(lambda name=name: toy(name), id=name) for name in SPECS),
+    pytest.param(robots, id="mjlab, Isaac Lab", marks=RSL),
+    pytest.param(lambda: robots("height"), id="by a metric", marks=RSL),
+    pytest.param(lambda: robots("effort"), id="by a term", marks=RSL),
+    pytest.param(batch, id="vector of tensors", marks=pytest.mark.extra("envs/batched")),
+]
+
+
+@pytest.mark.parametrize("made", MAKERS)
+def test_a_step_neither_uploads_nor_waits(made):
     with pretend_device() as device:
-        env = MAKERS[kind]()
+        env = made()
         env.attach(torch.ones(2, len(env.spec.shaping)).to(DEVICE))
         env.reset()
         action = torch.ones(ROWS, env.spec.action.components).to(DEVICE)
@@ -88,23 +100,3 @@ def test_a_step_neither_uploads_nor_waits(kind):
     assert counts.total("launch") > STEPS
     for what in ("upload", "download", "sync"):
         assert not counts.total(what), f"{what}s in {STEPS} steps:\n{counts.listing(what)}"
-
-
-@pytest.mark.resident
-@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Breakout-MinAtar"])
-def test_a_step_of_gymnax_hands_nothing_over_between_host_and_device(name):
-    """JAX has no pretend device, so its own guard watches: it knows one direction on a CPU, from the host."""
-    pytest.importorskip("gymnax")
-    import jax
-
-    env = make_resident(f"gymnax/{name}", ROWS, 0, "cpu", EnvOptions())
-    env.reset()
-    action = torch.zeros(
-        ROWS, env.spec.action.components, dtype=torch.float32 if env.spec.action.low else torch.int32
-    )
-    env.step(action)
-    with jax.transfer_guard("disallow"):
-        for _ in range(STEPS):
-            env.step(action)
-        with pytest.raises(RuntimeError, match="transfer"):
-            jax.numpy.add(np.ones(2), 1)
