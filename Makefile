@@ -80,7 +80,8 @@ docs: $(READY) $(DOCS)/.ready
 package: $(READY)
 	TORCH_INDEX=$(TORCH_INDEX) $(BIN)/python scripts/package_check.py $(ARGS)
 
-# For a machine with a GPU and no registry: dist/gpu-bundle.tar.xz, whose check.sh runs scripts/gpu_check.py.
+# For a machine with a GPU and no registry: dist/gpu-bundle.tar.xz, whose check.sh runs scripts/gpu_check.py and
+# whose run.sh runs pbt-rl. It holds the tree as it stands.
 gpu-bundle: $(READY)
 	$(BIN)/python scripts/gpu_bundle.py $(ARGS)
 

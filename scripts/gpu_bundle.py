@@ -1,15 +1,18 @@
-"""A bundle for a machine with a GPU and no registry: the tree, and the packages that a bare Python with torch lacks.
+"""A bundle for a machine with a GPU and no registry: the tree as it stands, and what a bare Python with torch lacks.
 
     python scripts/gpu_bundle.py [--python 3.12] [--into dist]     # makes dist/gpu-bundle.tar.xz
 
-There: tar xf gpu-bundle.tar.xz, then gpu-bundle/check.sh, which installs nothing and runs gpu_check.py; options are
-passed on. torch, numpy and what torch needs itself are not in it.
+There: tar xf gpu-bundle.tar.xz (or python3 -m tarfile -e gpu-bundle.tar.xz). gpu-bundle/check.sh runs gpu_check.py and
+gpu-bundle/run.sh pbt-rl; options are passed on, and nothing is installed. Neither torch, numpy and what torch needs
+itself nor what gymnax needs is in it.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,19 +22,28 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 THERE = ("torch", "numpy")
-MOST_MB = 60
+MORE = ("gymnax==1.0.1", "six==1.17.0")
+"""Installed without what it needs: the machine has JAX or not."""
+MOST_MB = 56
+"""With a checkout beside it (8 MB) that is less than 64 MiB, which some machines take at a time."""
 PLATFORMS = (
     "manylinux_2_28_x86_64",
     "manylinux_2_27_x86_64",
     "manylinux_2_17_x86_64",
     "manylinux2014_x86_64",
 )
-CHECK = """#!/bin/sh
-# Options are those of gpu_check.py, such as --quick.
-set -e
-cd "$(dirname "$0")"
-PYTHONPATH="$PWD/tree:$PWD/packages" exec python3 "tree/$(cd tree && find scripts -name gpu_check.py)" "$@"
+SCRIPT = """#!/bin/sh
+# {about}
+here="$(cd "$(dirname "$0")" && pwd)"
+export PYTHONPATH="$here/tree:$here/packages"
+# Once, by all cores: else the first processes compile the same files, all of them at the same time.
+[ -e "$here/compiled" ] || { python3 -m compileall -q -j 0 "$here" >/dev/null 2>&1; touch "$here/compiled"; }
+exec python3 {what} "$@"
 """
+SCRIPTS = {
+    "check.sh": ("Options are those of gpu_check.py, such as --quick.", '"$here/tree/scripts/gpu_check.py"'),
+    "run.sh": ("For example: run.sh train --env atari/pong --num-policies 8", "-m pbt_rl"),
+}
 
 
 def needed(names: list[str], version: str, besides: frozenset[str] = frozenset()) -> dict[str, str]:
@@ -67,6 +79,17 @@ def _without_tests(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if dropped else entry
 
 
+def copy_tree(root: Path, target: Path) -> None:
+    """Copy the files of a checkout as they stand, committed or not, without those that git ignores."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.split(
+        "\0"
+    ):
+        if name and os.path.lexists(root / name):  # else it is deleted
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, target / name, follow_symlinks=False)
+
+
 def main() -> int:
     """Make it; return 1 if it is too large."""
     parser = argparse.ArgumentParser(
@@ -89,11 +112,13 @@ def main() -> int:
         platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]
         command += ["--python-version", arguments.python, *platforms, "--target", str(folder / "packages")]
-        subprocess.run([*command, *(f"{name}=={version}" for name, version in packages.items())], check=True)
-        tree = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
-        subprocess.run(["tar", "-x", "-C", str(folder / "tree")], input=tree, check=True)
-        (folder / "check.sh").write_text(CHECK)
-        (folder / "check.sh").chmod(0o755)
+        subprocess.run(
+            [*command, *(f"{name}=={version}" for name, version in packages.items()), *MORE], check=True
+        )
+        copy_tree(ROOT, folder / "tree")
+        for script, (about, what) in SCRIPTS.items():
+            (folder / script).write_text(SCRIPT.replace("{about}", about).replace("{what}", what))
+            (folder / script).chmod(0o755)
         with tarfile.open(bundle, "w:xz", preset=6) as archive:
             archive.add(folder, folder.name, filter=_without_tests)
     size = bundle.stat().st_size / 1e6

@@ -51,9 +51,9 @@ def train(job: Job) -> dict[str, Any]:
     for name, one in summary.get("replayed", {}).items():
         found[f"{name} replayed"] = one["replayed"] / max(1, one["of"])
         found |= {f"{name} not replayed": one["why_not"]} if one["why_not"] else {}
-    found["discarded"] = summary["discarded_rollouts"]
-    found["lag mean"], found["lag max"] = _lag(summary)
-    return found | usage
+    lag = summary["policy_lag"]
+    found |= {"discarded": summary["discarded_rollouts"], "lag mean": lag["mean"], "lag max": lag["max"]}
+    return found | usage | {"said": "; ".join(summary["warnings"])}
 
 
 def two(job: Job) -> dict[str, Any]:
@@ -84,11 +84,6 @@ def two(job: Job) -> dict[str, Any]:
     }
 
 
-def _lag(summary: dict[str, Any]) -> tuple[float | None, float | None]:
-    lag = summary["policy_lag"]
-    return lag["mean"], lag["max"]
-
-
 def train_run(job: Job, policies: int, out: str, name: str, *words: str) -> dict[str, float]:
     """Train by the command, and watch its learner meanwhile. Raises RuntimeError with its output if it fails."""
     options = [
@@ -99,7 +94,7 @@ def train_run(job: Job, policies: int, out: str, name: str, *words: str) -> dict
         "--no-figures",
     ]
     command = [sys.executable, "-m", "pbt_rl", "train", *options, *words]
-    log = Path(out) / f"{name}.txt"
+    log = Path(job.keep or out) / f"{job.stage}_{name}.txt"
     cores, memory, gpus = 0.0, 0.0, 0
     before = _used(job)  # this process's own context
     with log.open("w") as output:
@@ -111,6 +106,8 @@ def train_run(job: Job, policies: int, out: str, name: str, *words: str) -> dict
             if job.on_gpu:
                 memory = max(memory, _used(job) - before)
                 gpus = max(gpus, _gpus_of_one_process())
+    for path in (Path(out) / name).glob("logs/learner*") if job.keep else ():
+        Path(job.keep, f"{job.stage}_{name}_{path.name}").write_bytes(path.read_bytes())
     if running.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with {running.returncode}:\n{log.read_text()[-1500:]}")
     frame_skip = ResolvedRun.resolve(parse_train([f"--env={job.env}"])[0], Machine.here()).spec.frame_skip

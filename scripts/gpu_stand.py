@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -27,13 +28,15 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Job:
-    """What is checked. limit: steps/s of the stage `limit`, 0 before it."""
+    """What is checked. limit: steps/s of the stage `limit`, 0 before it. keep: folder for what runs print, or empty."""
 
     device: str
     env: str
     seconds: float
     policies: tuple[int, ...]
     limit: float
+    stage: str = ""
+    keep: str = ""
 
     @property
     def torch_device(self) -> torch.device:
@@ -44,6 +47,11 @@ class Job:
     def on_gpu(self) -> bool:
         """Whether the device is a GPU."""
         return self.torch_device.type == "cuda"
+
+    def machine(self) -> dict[str, Any]:
+        """Return what figures depend on."""
+        card = {"card": torch.cuda.get_device_name(self.torch_device)} if self.on_gpu else {}
+        return {"torch": torch.__version__, "cores": len(os.sched_getaffinity(0))} | card
 
 
 # -- a learner without processes ------------------------------------------------------------------------------
@@ -64,6 +72,8 @@ class Stand:
         self.pool = self._memory.pool
         self._ours, theirs = Pipe()
         self.learner = Learner(self._memory.learners[0], theirs)
+        self.said = self._ours.recv().note
+        """By the learner at its start: the trial of packings, what is not replayed, how Adam steps."""
         assert isinstance(self.learner.sampler, Sampler)
         self.sampler, self.trainer = self.learner.sampler, self.learner.trainer
         self.pack, self.shared = self.learner.pack, self.learner.shared
