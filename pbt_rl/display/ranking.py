@@ -215,8 +215,7 @@ def title_lines(view: RunView) -> list[str]:
 
 def progress(view: RunView) -> list[str]:
     """Return time, frames and speed, each as text."""
-    starting = f"starting: {view.waits_for}" if view.waits_for else "starting"
-    speed = f"{view.frames_per_second:,.0f} frames/s" if view.frames_per_second > 0 else starting
+    speed = f"starting: {view.waits_for}" if view.waits_for else f"{view.frames_per_second:,.0f} frames/s"
     return [clock(view.seconds), f"{count(view.frames)} frames", speed]
 
 

@@ -60,6 +60,11 @@ class Throughput:
         now = 0.0 if self._training_since is None else self.seconds - self._training_since
         return self._before.training_seconds + now
 
+    @property
+    def trains(self) -> bool:
+        """Whether frames have been made since the start, or since a resume."""
+        return self._training_since is not None
+
     def note(self, frames: int, stage_seconds: Mapping[str, float]) -> None:
         """Add a report. frames: of the population, in total."""
         now = self.seconds

@@ -80,7 +80,7 @@ def run_view(
         steps=population.steps,
         frames_per_second=rate,
         seconds_left=left,
-        waits_for="" if rate > 0 else _waits_for(resolved, begun=begun),
+        waits_for="" if throughput.trains else _waits_for(resolved, begun=begun),
         seconds_left_at_most=config.searches,
         comparison_in_seconds=comparison,
         members=_marked(population.views(), config.num_policies),

@@ -149,9 +149,9 @@ def test_plain_lines_come_every_ten_seconds(capsys):
     ]
 
 
-def test_a_start_without_episodes_has_a_plain_line_too(capsys):
+def test_a_run_that_stands_still_has_a_plain_line_too(capsys):
     Terminal([], plain=True).update(view(member(0, None), frames_per_second=0.0, seconds_left=None))
-    assert capsys.readouterr().out == "0:00:10 | 8.00k frames | starting | no episode | replacements 3\n"
+    assert capsys.readouterr().out == "0:00:10 | 8.00k frames | 0 frames/s | no episode | replacements 3\n"
 
 
 def test_a_pipe_is_no_live_terminal_even_with_forced_colours(capsys):

@@ -37,9 +37,20 @@ def test_rates_after_a_resume_are_those_since_then():
     other.now += 5.0
     resumed.note(frames, {})
     assert (resumed.seconds, resumed.training_seconds, resumed.rate()) == (45.0, 39.0, 0.0)
+    assert not resumed.trains
     running(10, 20, other, resumed, frames)
     assert (resumed.seconds, resumed.training_seconds) == (65.0, 58.0)
     assert (resumed.rate(), resumed.steady_rate()) == (10.0, 10.0)
+
+
+def test_a_run_that_has_sampled_nothing_for_a_while_is_not_one_that_starts():
+    clock = Clock()
+    throughput = Throughput(clock)
+    throughput.note(0, {})
+    assert not throughput.trains
+    frames = running(100, 20, clock, throughput)
+    running(0, 20, clock, throughput, frames)
+    assert (throughput.rate(), throughput.trains) == (0.0, True)
 
 
 def test_reports_that_are_rare_or_come_in_pairs_have_rates_too():
