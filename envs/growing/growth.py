@@ -1,4 +1,4 @@
-"""When an actor makes the missing rows of its units: between their steps, as long as there was time for steps, too."""
+"""When an actor makes the missing rows of its units: at first one after the other, later between their steps."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import time
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+AT_ONCE_SECONDS = 8.0
+"""From an actor's start: missing rows are made without a pause, and as long as the learner has not answered, which
+loads torch. Steps of a unit that lacks rows cost the learner as much as those of a whole one."""
 STEPS_AT_FIRST_SECONDS = 2.5
-"""Time for steps, from the learner's first answer on, before missing rows are made: enough for the first batch of a
-small population. A learner that takes longer to start is not waited for."""
+"""Time for steps after that: enough for the first batch of a small population."""
 STEPS_OF_A_PART, STEPS_OF_A_WHOLE = 0.25, 1.0
 """Time for steps as a share of that for making missing rows: of a unit that lacks rows itself, most of whose steps
 count for nothing but cost the learner as much; of a whole one, while rows of the next are made."""
@@ -34,8 +36,10 @@ class Growth:
 
     def __init__(self, units: Sequence[object]) -> None:
         self._units = list(units)
-        self._from = time.monotonic() + STEPS_AT_FIRST_SECONDS
+        self._from = time.monotonic()
         """The next missing rows are made then."""
+        self._at_once_until = self._from + AT_ONCE_SECONDS
+        self._answered = False
 
     @property
     def waits_seconds(self) -> float | None:
@@ -51,10 +55,12 @@ class Growth:
 
     def note_answer(self) -> None:
         """Note that the learner has answered for the first time."""
-        self._from = time.monotonic() + STEPS_AT_FIRST_SECONDS
+        self._answered = True
+        if not self._at_once(now := time.monotonic()):
+            self._from = now + STEPS_AT_FIRST_SECONDS
 
     def turn(self) -> bool:
-        """Make some missing rows of a unit, if there was time for steps since the last time."""
+        """Make some missing rows of a unit, if they are due."""
         began = time.monotonic()
         unit = self._next_one() if began >= self._from else None
         if unit is None:
@@ -62,8 +68,12 @@ class Growth:
         share = STEPS_OF_A_PART if unit is self._units[0] else STEPS_OF_A_WHOLE
         unit.grow()
         now = time.monotonic()
-        self._from = now + share * (now - began)
+        if not self._at_once(now):
+            self._from = now + (STEPS_AT_FIRST_SECONDS if self._at_once(began) else share * (now - began))
         return True
+
+    def _at_once(self, now: float) -> bool:
+        return not self._answered or now < self._at_once_until
 
     def _next_one(self) -> Grows | None:
         return next((unit for unit in self._units if isinstance(unit, Grows) and unit.grows), None)

@@ -280,9 +280,10 @@ class Actor:
         answered = False
         while True:
             busy = self.turn()
-            if self._beside.turn() or busy:
+            made = self._beside.turn()
+            if busy and not made:
                 continue
-            seconds = self._beside.waits_seconds
+            seconds = 0.0 if made else self._beside.waits_seconds
             ready = answers.wait(None if seconds is None else 1000 * seconds)
             if parent.fileno() in ready:
                 return

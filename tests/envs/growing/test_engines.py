@@ -63,7 +63,7 @@ def made(monkeypatch):
     """Make a unit of counting engines; keeps the number of emulators."""
     pytest.importorskip("ale_py")
 
-    def make(source, *, rows=ROWS):
+    def make(source, *, rows=ROWS, sticky=0.25):
         sizes = []
 
         def engine(unit, _game, part, _options):
@@ -71,7 +71,13 @@ def made(monkeypatch):
             return Counting(unit._pulse, part)
 
         monkeypatch.setattr(AtariUnit, "_make", engine)
-        arguments = ("pong", rows, 3, AtariOptions(fire_reset=False), source)
+        arguments = (
+            "pong",
+            rows,
+            3,
+            AtariOptions(fire_reset=False, repeat_action_probability=sticky),
+            source,
+        )
         unit = unit_that_grows(*arguments) or AtariUnit(*arguments)
         out = private_step_arrays(unit.spec, rows)
         unit.reset(out)
@@ -168,6 +174,16 @@ def test_engines_that_are_made_after_a_second_reset_are_seeded_too(made):
         step(unit, out)
     assert late.any()
     assert (out.obs["obs"][late, 0, 0] == whole_out.obs["obs"][late, 0, 0]).all()
+
+
+def test_without_sticky_actions_the_engines_are_not_seeded_unless_the_unit_is_whole(made):
+    unit, out, _ = made(Source(), sticky=0.0)
+    _, whole_out, _ = made(_Whole(), sticky=0.0)
+    while unit.grows:
+        unit.grow()
+        step(unit, out)
+    assert not out.obs["obs"][:, 0, 0].any(), "engines of the stand-in show their seeds"
+    assert len(np.unique(whole_out.obs["obs"][:, 0, 0])) > ROWS // 2
 
 
 class _Whole(Source):

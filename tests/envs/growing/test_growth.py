@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from pbt_rl.envs.growing.growth import Growth
 
 
@@ -23,9 +25,8 @@ class Growing:
 def test_units_become_whole_one_after_the_other_while_steps_go_on():
     first, second = Growing(), Growing()
     growth = Growth([first, second])
-    assert growth.waits_seconds > 1, "the first batch comes before"
-    assert not growth.turn()
-    growth._from = 0.0
+    growth.note_answer()
+    growth._at_once_until = 0.0
     steps, seconds = [0, 0], {}
     for growing in (first, second):
         began = time.monotonic()
@@ -44,12 +45,23 @@ def test_units_become_whole_one_after_the_other_while_steps_go_on():
     assert growth.waits_seconds is None
 
 
-def test_the_first_answer_of_the_learner_leaves_time_for_steps():
-    growth = Growth([Growing()])
-    growth._from = 0.0
+@pytest.mark.parametrize("late", [False, True])
+def test_rows_are_made_at_once_until_the_learner_answers_and_for_some_seconds(late):
+    unit = Growing()
+    growth = Growth([unit])
+    assert growth.turn(), "nothing else is to be done"
     assert growth.waits_seconds == 0
+    if late:
+        growth._at_once_until = 0.0
+        assert growth.turn(), "the learner has not answered"
     growth.note_answer()
-    assert growth.waits_seconds > 1
+    assert growth.turn() != late
+    if not late:
+        assert growth.waits_seconds == 0
+        growth._at_once_until = time.monotonic() + 0.01
+        unit.missing = 2
+        assert growth.turn()
+    assert growth.waits_seconds > 1, "the first batch comes before"
     assert not growth.turn()
 
 
