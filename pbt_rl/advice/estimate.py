@@ -18,7 +18,14 @@ from pbt_rl.algos.models import PolicyNet
 from pbt_rl.algos.rollout import FIELDS
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec, step_array_specs
-from pbt_rl.learner.build import blank_inputs, build_net, compute_dtype, obs_layouts, packings_of
+from pbt_rl.learner.build import (
+    blank_inputs,
+    build_net,
+    compute_dtype,
+    obs_layouts,
+    one_thread,
+    packings_of,
+)
 from pbt_rl.plan import PackPlan
 
 ACTOR_BYTES = 45 * 2**20
@@ -68,6 +75,7 @@ class PackBytes:
         return self.rollouts + self.replay
 
 
+@one_thread()
 def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
     """Return what the learner and the actors of a pack allocate."""
     net = build_net(spec, config.model, config.algorithm)

@@ -32,8 +32,9 @@ from pbt_rl.envs.base import (
 from pbt_rl.envs.custom import find_factory
 from pbt_rl.envs.registry import make_unit, probe
 from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.learner.build import one_thread
 from pbt_rl.pbt.objectives import mean
-from pbt_rl.play.member import Player, Policy, load_pack, one_thread, say, shares
+from pbt_rl.play.member import Player, Policy, load_pack, say, shares
 from pbt_rl.record.saved import NO_TRUST, PLAY, Source, Trust, find_saved, read_config
 
 MAX_GAMES = 16

@@ -11,11 +11,10 @@ Axes: R rows of the unit (one environment each), A action components; the pack h
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from importlib import import_module
 from math import prod
@@ -42,6 +41,7 @@ from pbt_rl.learner.build import (
     net_names,
     network_errors,
     obs_layouts,
+    one_thread,
 )
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.objectives import mean, spread
@@ -238,21 +238,6 @@ class Progress:
         if self._open:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch compute with one thread inside: for the few rows of an evaluation more of them wait for each other.
-
-    OMP_NUM_THREADS, if it is set, is the user's choice.
-    """
-    before = torch.get_num_threads()
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class Records(Protocol):

@@ -15,12 +15,12 @@ from statistics import fmean
 from msgspec import convert
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.learner.build import one_thread
 from pbt_rl.play.member import (
     Policy,
     counted_objectives,
     evaluation_spec,
     load_pack,
-    one_thread,
     play_episodes,
 )
 from pbt_rl.record.folder import RunFolder
