@@ -7,7 +7,9 @@
 Costs are CPU-microseconds per step (one decision of one policy). The limit of a machine is
 cores / (environment + inference + learning): what it would reach if no cycle were lost between the stages.
 `achieved_over_limit` is how much of it a real run reaches; stages and run are measured side by side, because
-shared machines change speed. One epoch, one policy (and four), defaults of the environment otherwise.
+shared machines change speed. One epoch, one policy (and four), defaults of the environment otherwise. A run is
+measured from the moment when all rows of all units are there and an update was made; what a user waits for until then
+stands beside it. A run that is not steady, or an account that does not add up to the machine's cores, is an error.
 `achieved_over_allowed` compares with the stages measured all at once (scripts/bench_beside.py). The table says where
 the cores' time went (scripts/bench_account.py).
 """
@@ -17,25 +19,31 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_account import follow, lost, table
-from bench_beside import go_sign, measure_beside, timed_cpu
+import psutil
+from bench_account import START_SECONDS, Watch, lost, table
+from bench_beside import MORE_THAN_CORES, go_sign, shares, timed_cpu, together
 
 from pbt_rl.config import Config, LearnerConfig
-from pbt_rl.envs.base import random_within
+from pbt_rl.envs.base import cpu_clock, default_shaping_source, private_step_arrays, random_within
+from pbt_rl.envs.registry import make_unit, recipe
+from pbt_rl.options import changed
 from pbt_rl.plan import Machine
-from pbt_rl.procs.child import CHILD_ENVIRONMENT
+from pbt_rl.run.memory import Memory, Start
+from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.mailbox import OBSERVATIONS
 
 STAGES = ("environment", "inference", "learning")
@@ -48,9 +56,6 @@ def bench_config(env: str, num_policies: int) -> Config:
 
     The peers' jobs do not normalise images either.
     """
-    from pbt_rl.envs.registry import recipe  # noqa: PLC0415
-    from pbt_rl.options import changed  # noqa: PLC0415 - stages run in fresh processes that import their own
-
     config: Config = changed(Config(env=env, num_policies=num_policies), recipe(env))
     learner: LearnerConfig = dataclasses.replace(
         config.learner, epochs=1, minibatches=1, normalize_images=False
@@ -65,15 +70,10 @@ def measure_stage(
 
     begins: see `timed_cpu`.
     """
-    from pbt_rl.run.resolved import ResolvedRun  # noqa: PLC0415
-
     resolved = ResolvedRun.resolve(bench_config(env, num_policies), Machine.here())
     pack_plan = resolved.plan.packs[0]
     rng = np.random.default_rng(0)
     if stage == "environment":
-        from pbt_rl.envs.base import cpu_clock, default_shaping_source, private_step_arrays  # noqa: PLC0415
-        from pbt_rl.envs.registry import make_unit  # noqa: PLC0415
-
         unit = make_unit(env, pack_plan.rows, 0, resolved.options, default_shaping_source(resolved.spec))
         out = private_step_arrays(resolved.spec, pack_plan.rows)
         unit.reset(out)
@@ -149,10 +149,7 @@ def _random_actions(spec: Any, shape: tuple[int, int], rng: np.random.Generator)
 
 def _idle_learner(resolved: Any) -> Any:
     """Return the learner of the plan's first pack, with mailboxes that no actor serves."""
-    from multiprocessing.connection import Pipe  # noqa: PLC0415
-
-    from pbt_rl.learner.learner import Learner  # noqa: PLC0415
-    from pbt_rl.run.memory import Memory, Start  # noqa: PLC0415
+    from pbt_rl.learner.learner import Learner  # noqa: PLC0415 - it has torch
 
     values = resolved.controller().initial(resolved.config.num_policies)
     memory = Memory(resolved, Start.fresh(resolved.plan, values))
@@ -187,74 +184,84 @@ def _fill(rollout: Any, rng: np.random.Generator, nvec: tuple[int, ...]) -> None
     rollout.first[:] = False
 
 
-def stage_in_process(stage: str, env: str, num_policies: int, seconds: float) -> float:
-    """Run `measure_stage` in a fresh process with the learners' environment variables."""
-    command = [sys.executable, __file__, "--env", env, "--stage", stage]
-    command += ["--num-policies", str(num_policies), "--seconds", str(seconds)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | CHILD_ENVIRONMENT, check=False
-    )
-    if done.returncode:
-        raise RuntimeError(f"stage {stage} failed:\n{done.stderr[-3000:]}")
-    return float(done.stdout.split()[-1])
+def run_training(env: str, num_policies: int, seconds: float) -> dict[str, Any]:
+    """Train until `seconds` of a steady run are measured, with a comparison every 20,000 frames of a member.
 
-
-def run_training(
-    env: str,
-    num_policies: int,
-    seconds: float,
-    watch: Callable[[int], dict[str, float]] = lambda _: {},
-) -> dict[str, Any]:
-    """Train for some seconds, with a comparison every 20,000 frames of a member; return the run's summary.
-
-    watch: called with the process id of the run while it trains; what it finds is "watched" of the summary.
+    Returns the run's summary, with the account of that time under "account" and `start_figures`. Raises RuntimeError if
+    the run fails or is not steady, or if its account is wrong.
     """
-    folder = tempfile.mkdtemp(prefix="pbt_rl-bench-")
-    command = [sys.executable, "-m", "pbt_rl", "train", "--env", env, "--num-policies", str(num_policies)]
-    command += ["--out", folder, "--name", "bench", "--train-for-seconds", str(seconds)]
-    command += ["--train-for-frames", str(10**12), "--learner.epochs", "1", "--learner.minibatches", "1"]
-    command += ["--learner.no-normalize-images"]
-    command += ["--pbt.start-frames=20000", "--pbt.period-frames=20000", "--pbt.min-episodes=1"]
-    printed = Path(folder) / "printed.txt"
+    resolved = ResolvedRun.resolve(bench_config(env, num_policies), Machine.here())
+    pack = resolved.plan.packs[0]
+    folder = Path(tempfile.mkdtemp(prefix="pbt_rl-bench-"))
+    options = (
+        f"--env {env} --num-policies {num_policies} --out {folder} --name bench --no-figures "
+        f"--train-for-frames {10**12} --train-for-seconds {2 * START_SECONDS + seconds} "
+        "--learner.epochs 1 --learner.minibatches 1 --learner.no-normalize-images "
+        "--pbt.start-frames 20000 --pbt.period-frames 20000 --pbt.min-episodes 1"
+    )
+    command = [sys.executable, "-m", "pbt_rl", "train", *options.split()]
+    printed, run_folder = folder / "printed.txt", folder / "bench"
+    began = time.time()
     try:
-        with (
-            printed.open("w") as log,
-            subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) as run,
-        ):
-            watched = watch(run.pid)
-        if run.returncode:
-            raise RuntimeError(f"the run failed:\n{printed.read_text()[-4000:]}")
-        summary: dict[str, Any] = json.loads((Path(folder) / "bench/summary.json").read_text())
-        events = (Path(folder) / "bench/journal.jsonl").read_text().splitlines()
-        applied = [e for e in map(json.loads, events) if e["event"] == "applied" and e["donor"] is not None]
+        with printed.open("w") as log, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) as run:
+            try:
+                watch = Watch(run.pid, resolved.spec, pack.units, pack.rows, run_folder)
+                figures = watch.follow(seconds, Machine.here().cpus)
+            except (RuntimeError, psutil.Error) as error:
+                raise RuntimeError(f"{error}\n{printed.read_text()[-4000:]}") from None
+            finally:
+                run.send_signal(signal.SIGINT)
+        summary: dict[str, Any] = json.loads((run_folder / "summary.json").read_text())
+        events = [json.loads(line) for line in (run_folder / "journal.jsonl").read_text().splitlines()]
+        applied = [e for e in events if e["event"] == "applied" and e["donor"] is not None]
         waits = sorted(e["decision_to_applied_milliseconds"] for e in applied)
         summary["decision_to_weights_milliseconds"] = statistics.median(waits) if waits else None
-        return summary | {"watched": watched}
+        rate = figures["steps"] / figures["seconds"] * resolved.spec.frame_skip
+        start = start_figures(events, began, watch, rate)
+        return summary | {"frames_per_second": rate, "account": figures, "start": start}
     finally:
         shutil.rmtree(folder)
 
 
+def start_figures(
+    events: Sequence[Mapping[str, Any]], began: float, watch: Watch, rate: float
+) -> dict[str, float]:
+    """Return what a user waits for. events: of the journal; began: in seconds since the epoch.
+
+    Frames that were lost are those that `rate` frames/s would have made up to the first record of progress since.
+    """
+    first = next(e for e in events if e["event"] == "progress" and e["time"] >= watch.steady)
+    return {
+        "seconds_to_first_update": watch.updated - began,
+        "seconds_to_steady_rate": watch.steady - began,
+        "frames_lost_until_then": rate * (first["time"] - began) - sum(m["frames"] for m in first["members"]),
+    }
+
+
 def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[str, Any]:
     """Measure stages and run side by side, `rounds` times; return medians. Prints the account of each run."""
-    cores, frame_skip = Machine.here().cpus, _frame_skip(env)
+    cores = Machine.here().cpus
     summary: dict[str, Any] = {}
     found: list[dict[str, float]] = []
     for _ in range(rounds):
-        alone = {stage: stage_in_process(stage, env, num_policies, seconds / 8) for stage in STAGES}
-        beside = measure_beside(env, num_policies, seconds / 8, alone, cores)
-        summary = run_training(env, num_policies, seconds, watch=lambda pid: follow(pid, seconds, cores))
-        rate = summary["frames_per_second"]
-        limit, allowed = (cores / sum(costs.values()) * 1e6 * frame_skip for costs in (alone, beside))
+        job = env, num_policies, seconds / 8
+        alone = {stage: together(*job, {stage: 1})[stage] for stage in STAGES}
+        beside = together(*job, shares(alone, cores + MORE_THAN_CORES))
+        summary = run_training(env, num_policies, seconds)
+        rate, figures = summary["frames_per_second"], summary["account"]
+        frames_of_a_step = rate / figures["steps"] * figures["seconds"]
+        limit, allowed = (cores / sum(costs.values()) * 1e6 * frames_of_a_step for costs in (alone, beside))
         found.append(
             {f"{stage}_microseconds": cost for stage, cost in alone.items()}
             | {f"{stage}_microseconds_beside": cost for stage, cost in beside.items()}
             | {"limit_frames_per_second": limit, "allowed_frames_per_second": allowed}
             | {"frames_per_second": rate, "achieved_over_limit": rate / limit}
             | {"achieved_over_allowed": rate / allowed}
-            | summary["watched"]
-            | lost(summary["watched"], alone, cores)
+            | summary["start"]
+            | figures
+            | lost(figures, alone, cores)
         )
-        print("\n".join(table(summary["watched"], alone, beside, cores)), flush=True)
+        print("\n".join(table(figures, alone, beside, cores)), flush=True)
     return {
         "cores": cores,
         **{name: statistics.median(one[name] for one in found) for name in found[0]},
@@ -298,74 +305,60 @@ def _beside_peers(name: str, num_policies: int, seconds: float) -> dict[str, flo
     return results
 
 
-def _frame_skip(env: str) -> int:
-    from pbt_rl.envs.registry import EnvOptions, probe  # noqa: PLC0415
-
-    return probe(env, EnvOptions()).frame_skip
-
-
 def main() -> None:
     """Print the figures; with --json also write them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--env", default=None, help="default: atari/pong; with --sampling one of each family")
-    parser.add_argument(
-        "--sampling", action="store_true", help="the environment alone against our sampler without learning"
-    )
-    parser.add_argument(
-        "--replacements", action="store_true", help="how long replacements take (default: of atari/breakout)"
-    )
-    parser.add_argument(
-        "--peer", action="store_true", help="also run the peers (Atari Pong only), in venvs of their own"
-    )
-    parser.add_argument("--json", type=Path, help="write all figures to this file")
-    parser.add_argument("--seconds", type=float, default=60.0, help="length of one run")
-    parser.add_argument(
-        "--rounds", type=int, default=3, help="number of measurements, of which medians are printed"
-    )
-    parser.add_argument(
-        "--num-policies", type=int, default=0, help="only this population (default: one and four)"
-    )
-    parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
-    parser.add_argument("--beside", action="store_true", help=argparse.SUPPRESS)
+    add = parser.add_argument
+    add("--env", default=None, help="default: atari/pong; with --sampling one of each family")
+    add("--sampling", action="store_true", help="the environment alone against our sampler without learning")
+    add("--replacements", action="store_true", help="how long replacements take (default: of atari/breakout)")
+    add("--peer", action="store_true", help="also run the peers (Atari Pong only), in venvs of their own")
+    add("--json", type=Path, help="write all figures to this file")
+    add("--seconds", type=float, default=60.0, help="length of a measurement, once the run is steady")
+    add("--rounds", type=int, default=3, help="number of measurements, of which medians are printed")
+    add("--num-policies", type=int, default=0, help="only this population (default: one and four)")
+    add("--stage", choices=STAGES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     sys.path.append(str(Path(__file__).with_name("lab")))  # of the three benches below
     if arguments.stage:
-        begins = go_sign() if arguments.beside else lambda: True
         env, num_policies = arguments.env or "atari/pong", arguments.num_policies or 1
-        print(measure_stage(arguments.stage, env, num_policies, arguments.seconds, begins))
+        print(measure_stage(arguments.stage, env, num_policies, arguments.seconds, go_sign()))
         return
+    try:
+        figures = _measured(parser, arguments)
+    except RuntimeError as error:
+        sys.exit(f"no figures: {error}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def _measured(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure and print what is asked for; return all figures."""
     if arguments.sampling:
         from sampling_bench import FAMILIES, compare  # noqa: PLC0415 - needed with --sampling only
 
         envs = (arguments.env,) if arguments.env else FAMILIES
-        figures = compare(envs, min(arguments.seconds, 10.0), arguments.rounds)
-        if arguments.json:
-            arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
-        return
+        return dict(compare(envs, min(arguments.seconds, 10.0), arguments.rounds))
     if arguments.replacements:
         from replacement_bench import replacements  # noqa: PLC0415 - needed with --replacements only
 
-        figures = replacements(arguments.env or "atari/breakout", arguments.seconds)
-        if arguments.json:
-            arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
-        return
-    arguments.env = arguments.env or "atari/pong"
+        return dict(replacements(arguments.env or "atari/breakout", arguments.seconds))
+    env = arguments.env or "atari/pong"
+    if arguments.peer and env != "atari/pong":
+        parser.error(f"--peer compares on atari/pong only, not on {env}")
+    results: dict[str, Any] = {"env": env}
     populations = [arguments.num_policies] if arguments.num_policies else [1, 4]
-    results: dict[str, Any] = {"env": arguments.env}
     for num_policies in populations:
-        figures = measure(arguments.env, num_policies, arguments.seconds, arguments.rounds)
+        figures = measure(env, num_policies, arguments.seconds, arguments.rounds)
         results[f"policies_{num_policies}"] = figures
-        print(f"{arguments.env}, {num_policies} policies:", json.dumps(figures, indent=2), flush=True)
+        print(f"{env}, {num_policies} policies:", json.dumps(figures, indent=2), flush=True)
     results["achieved_over_limit"] = results[f"policies_{populations[0]}"]["achieved_over_limit"]
     print(f"achieved_over_limit: {results['achieved_over_limit']:.3f}")
     if arguments.peer:
-        if arguments.env != "atari/pong":
-            parser.error(f"--peer compares on atari/pong only, not on {arguments.env}")
         results |= compare_with_peers(arguments.seconds, arguments.rounds)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+    return results
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Where the cores of a machine went while a run trained: the account that scripts/bench.py prints under its figures.
 
-Over a window of the run the kernel is asked what each thread of the run's processes used and how long it waited for a
-core although it had work (`/proc/PID/task/TID/schedstat`), and what the cores did (`/proc/stat`). Steps are read from
-the mailboxes of the run, which the learner holds open. So nothing of the run is changed or slowed by it.
+Over a window of the run, once all rows are there and an update was made, the kernel is asked what each thread of the
+run's processes used and how long it waited for a core although it had work (`/proc/PID/task/TID/schedstat`), and what
+the cores did (`/proc/stat`). Steps are read from the mailboxes of the run, which the learner holds open. So nothing of
+the run is changed or slowed by it.
 
     environment     actors and what they start: engines, and the mailboxes
     inference       the learner's main thread: acting, messages, reports
@@ -17,7 +18,7 @@ lost to cores that did something else or nothing, or to stages that are dearer b
 
 from __future__ import annotations
 
-import mmap
+import contextlib
 import os
 import re
 import time
@@ -29,13 +30,18 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from pbt_rl.wire.mailbox import BUSY_NS, HEADER, STEPS
+from pbt_rl.envs.base import EnvSpec
+from pbt_rl.wire.mailbox import STEPS, Mailbox
 
 STAGES = ("environment", "inference", "learning")
 PARTS = (*STAGES, "supervisor")
 MAILBOX = re.compile(r"/memfd:pbt_rl-mailbox-")
-START_SECONDS = 120.0
+UPDATED = b"learning/policy_loss"
+"""TensorBoard's files have it from the first update on."""
+START_SECONDS = 300.0
 TICKS = os.sysconf("SC_CLK_TCK")
+MOST_OFF, TICKS_OFF = 0.1, 0.02
+"""Shares of the cores: what an account may have too much or too little, and what the kernel's ticks are inexact by."""
 
 
 @dataclass
@@ -44,53 +50,85 @@ class Reading:
 
     at: float
     steps: int
-    busy: float
-    """CPU time of the environments in their units alone, without mailboxes."""
-    ran: dict[str, float]
-    waited: dict[str, float]
-    """For a core."""
+    ran: dict[tuple[str, int], float]
+    """(part, thread) -> time on a core."""
+    waited: dict[tuple[str, int], float]
+    """For a core, as in `ran`."""
     machine: float
     """CPU time of all processes of the machine."""
     idle: float
     stolen: float
+    alive: frozenset[int]
+    """Actors and learners."""
 
 
 @dataclass
 class Watch:
-    """The processes of a run. pid: of the run itself."""
+    """The processes of a run. pid: of the run itself; units, rows: how many mailboxes it has, of how many rows."""
 
     pid: int
-    _headers: list[NDArray[np.int64]] = field(default_factory=list)
+    spec: EnvSpec
+    units: int
+    rows: int
+    folder: Path
+    """Of the run."""
+    steady: float = 0.0
+    """When all rows were there and an update was made, in seconds since the epoch; 0 before."""
+    updated: float = 0.0
+    """When the first update was seen."""
+    _boxes: list[Mailbox] = field(default_factory=list)
+    _played: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
 
-    def wait_for_steps(self) -> bool:
-        """Return when every unit has stepped; False if the run has ended. Raises RuntimeError if it takes too long."""
+    def follow(self, seconds: float, cores: int) -> dict[str, float]:
+        """Return the account of the first `seconds` in which every row of every unit is there and learned from.
+
+        Raises RuntimeError if the run ends before or is not steady in START_SECONDS, or if the account is wrong.
+        """
         end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end:
+        while not (self._all_played() and self.updated):
             if psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE:
-                return False
-            learners = [process.pid for process, role in self._processes() if role == "learner"]
-            self._headers = [header for pid in learners for header in _mailbox_headers(pid)]
-            if self._headers and all(header[STEPS] for header in self._headers):
-                return True
+                raise RuntimeError(f"the run ended before it was steady: {self._missing()}")
+            if time.monotonic() > end:
+                raise RuntimeError(f"the run was not steady after {START_SECONDS:.0f} s: {self._missing()}")
+            files = () if self.updated else self.folder.glob("policy_00/events*")
+            if any(UPDATED in file.read_bytes() for file in files):
+                self.updated = time.time()
             time.sleep(0.2)
-        raise RuntimeError(f"no step was seen in {START_SECONDS:.0f} s")
+        self.steady, before = time.time(), self.read()
+        time.sleep(seconds)
+        return account(before, self.read(), cores)
+
+    def _all_played(self) -> bool:
+        if len(self._boxes) < self.units:
+            learners = [process.pid for process, role in self._processes() if role == "learner"]
+            self._boxes = [box for pid in learners for box in _mailboxes(pid, self.spec, self.rows)]
+        for box in self._boxes:
+            if box.header[STEPS]:  # a row that is not there delivers `first` in every step
+                played_R = self._played.setdefault(id(box), np.zeros(self.rows, np.bool_))
+                played_R |= ~box.step.first
+        return len(self._played) >= self.units and all(played_R.all() for played_R in self._played.values())
+
+    def _missing(self) -> str:
+        played = sum(int(played_R.sum()) for played_R in self._played.values())
+        updates = "" if self.updated else "no update was made, "
+        return f"{updates}{played} of its {self.units * self.rows} rows had been played"
 
     def read(self) -> Reading:
         """Read all counters now."""
-        ran, waited = dict.fromkeys(PARTS, 0.0), dict.fromkeys(PARTS, 0.0)
+        ran, waited, alive = {}, {}, set()
         at = time.monotonic()
-        steps, busy = (sum(int(header[i]) for header in self._headers) for i in (STEPS, BUSY_NS))
+        steps = sum(int(box.header[STEPS]) for box in self._boxes)
         for process, role in self._processes():
+            if role != "other":
+                alive.add(process.pid)
             for thread, on_cpu, in_queue in _threads(process.pid):
                 part = {"actor": "environment", "other": "supervisor"}.get(role) or (
                     "inference" if thread == process.pid else "learning"
                 )
-                ran[part] += on_cpu
-                waited[part] += in_queue
+                ran[part, thread], waited[part, thread] = on_cpu, in_queue
         user, nice, system, idle, io, irq, soft, stolen = _machine_seconds()
-        return Reading(
-            at, steps, busy / 1e9, ran, waited, user + nice + system + irq + soft, idle + io, stolen
-        )
+        machine = user + nice + system + irq + soft
+        return Reading(at, steps, ran, waited, machine, idle + io, stolen, frozenset(alive))
 
     def _processes(self) -> Iterator[tuple[psutil.Process, str]]:
         """Yield the processes of the run as ("actor" | "learner" | "other")."""
@@ -135,59 +173,54 @@ def _machine_seconds() -> list[float]:
     return [float(total) / TICKS for total in np.sum(ticks, axis=0)]
 
 
-def _mailbox_headers(pid: int) -> list[NDArray[np.int64]]:
-    """Map the headers of the mailboxes that a process holds open, for reading."""
-    found: dict[int, NDArray[np.int64]] = {}
+def _mailboxes(pid: int, spec: EnvSpec, rows: int) -> list[Mailbox]:
+    """Map the mailboxes that a process holds open."""
+    found: dict[int, Mailbox] = {}
     for link in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            if not MAILBOX.match(str(link.readlink())):
-                continue
-            fd = os.open(link, os.O_RDONLY)
-        except OSError:  # closed meanwhile
-            continue
-        try:
-            size = HEADER.shape[0] * 8
-            memory = mmap.mmap(fd, size, prot=mmap.PROT_READ)
-            found[os.fstat(fd).st_ino] = np.ndarray(HEADER.shape, HEADER.dtype, buffer=memory)
-        finally:
-            os.close(fd)
+        with contextlib.suppress(OSError):  # closed meanwhile
+            if MAILBOX.match(str(link.readlink())):
+                box = Mailbox(spec, rows, os.open(link, os.O_RDWR))
+                found[os.fstat(box.fd).st_ino] = box
+                box.close()  # the mapping stays
     return list(found.values())
 
 
 def account(before: Reading, after: Reading, cores: int) -> dict[str, float]:
-    """Return the cores that each part used, and the CPU-microseconds per step of each stage."""
-    seconds, steps = after.at - before.at, max(1, after.steps - before.steps)
-    ran = {part: after.ran[part] - before.ran[part] for part in PARTS}
-    total = {f"{part} cores": ran[part] / seconds for part in PARTS}
-    idle, stolen = (after.idle - before.idle) / seconds, (after.stolen - before.stolen) / seconds
-    total |= {"others cores": max(0.0, cores - idle - stolen - sum(total.values()))}
-    total |= {"idle cores": idle, "stolen cores": stolen}
-    waited = {
-        f"{part} waiting for a core": (after.waited[part] - before.waited[part]) / seconds for part in PARTS
-    }
-    costs = {f"{part} microseconds": ran[part] / steps * 1e6 for part in STAGES}
-    return {
-        "seconds": seconds,
-        "steps": float(steps),
-        **total,
-        **waited,
-        **costs,
-        "units microseconds": (after.busy - before.busy) / steps * 1e6,
-    }
+    """Return the cores that each part used, and the CPU-microseconds per step of each stage.
 
-
-def follow(pid: int, seconds: float, cores: int) -> dict[str, float]:
-    """Account for a run that was just started and trains for `seconds`: from a quarter of that on, to its end.
-
-    Empty if the run ends before it has taken a step.
+    Raises RuntimeError if they do not add up to the machine's.
     """
-    watch = Watch(pid)
-    if not watch.wait_for_steps():
-        return {}
-    time.sleep(seconds / 4)
-    before = watch.read()
-    time.sleep(seconds * 0.7)
-    return account(before, watch.read(), cores)
+    if before.alive != after.alive:
+        raise RuntimeError("an actor or a learner ended or began while the run was measured")
+    seconds, steps = after.at - before.at, after.steps - before.steps
+    if steps <= 0:
+        raise RuntimeError(f"no step was taken in {seconds:.0f} s")
+    ran, waited = _passed(before.ran, after.ran), _passed(before.waited, after.waited)
+    total = {f"{part} cores": ran[part] / seconds for part in PARTS}
+    others = (after.machine - before.machine - sum(ran.values())) / seconds
+    total["others cores"] = others if abs(others) > TICKS_OFF * cores else max(0.0, others)
+    total["idle cores"] = (after.idle - before.idle) / seconds
+    total["stolen cores"] = (after.stolen - before.stolen) / seconds
+    negative = [f"{name} {used:.2f}" for name, used in total.items() if used < 0]
+    if negative:
+        raise RuntimeError(f"the account is wrong, a share is negative: {', '.join(negative)}")
+    if abs(sum(total.values()) / cores - 1) > MOST_OFF:
+        raise RuntimeError(
+            f"the account has {sum(total.values()):.2f} cores and the machine {cores}: {total}"
+        )
+    waiting = {f"{part} waiting for a core": waited[part] / seconds for part in PARTS}
+    costs = {f"{part} microseconds": ran[part] / steps * 1e6 for part in STAGES}
+    return {"seconds": seconds, "steps": float(steps)} | total | waiting | costs
+
+
+def _passed(
+    before: Mapping[tuple[str, int], float], after: Mapping[tuple[str, int], float]
+) -> dict[str, float]:
+    """Return the seconds of each part between two readings. The time of threads that have ended is the others'."""
+    passed = dict.fromkeys(PARTS, 0.0)
+    for (part, thread), seconds in after.items():
+        passed[part] += seconds - before.get((part, thread), 0.0)
+    return passed
 
 
 def lost(figures: Mapping[str, float], alone: Mapping[str, float], cores: int) -> dict[str, float]:

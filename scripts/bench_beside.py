@@ -72,17 +72,14 @@ def shares(costs: Mapping[str, float], processes: int) -> dict[str, int]:
     return number
 
 
-def measure_beside(
-    env: str, num_policies: int, seconds: float, costs: Mapping[str, float], cores: int
-) -> dict[str, float]:
-    """Return the CPU-microseconds per step of each stage beside the others. costs: of each stage alone.
+def together(env: str, num_policies: int, seconds: float, number: Mapping[str, int]) -> dict[str, float]:
+    """Return the CPU-microseconds per step of each stage, measured at once by this number of fresh processes of each.
 
-    Raises RuntimeError with its output if a process fails.
+    They have the learners' environment variables. Raises RuntimeError with its output if one fails.
     """
-    words = ["--env", env, "--num-policies", str(num_policies), "--seconds", str(seconds), "--beside"]
-    number = shares(costs, cores + MORE_THAN_CORES)
+    words = ["--env", env, "--num-policies", str(num_policies), "--seconds", str(seconds)]
     with contextlib.ExitStack() as ends:
-        running: list[tuple[str, subprocess.Popen[str]]] = []
+        running: list[tuple[str, Any]] = []
         for stage in [stage for stage, times in number.items() for _ in range(times)]:
             process = subprocess.Popen(
                 [sys.executable, BENCH, "--stage", stage, *words],
@@ -97,21 +94,16 @@ def measure_beside(
         for stage, process in running:
             _read(stage, process)
         for _, process in running:
-            _pipe(process.stdin).write(f"{GO}\n")
-            _pipe(process.stdin).flush()
+            process.stdin.write(f"{GO}\n")
+            process.stdin.flush()
         found: dict[str, list[float]] = {stage: [] for stage in number}
         for stage, process in running:
             found[stage].append(float(_read(stage, process)))
         return {stage: statistics.mean(values) for stage, values in found.items()}
 
 
-def _read(stage: str, process: subprocess.Popen[str]) -> str:
-    line: str = _pipe(process.stdout).readline()
+def _read(stage: str, process: Any) -> str:
+    line: str = process.stdout.readline()
     if not line:
-        raise RuntimeError(f"stage {stage} failed:\n{_pipe(process.stderr).read()[-3000:]}")
+        raise RuntimeError(f"stage {stage} failed:\n{process.stderr.read()[-3000:]}")
     return line
-
-
-def _pipe(stream: Any) -> Any:
-    assert stream is not None
-    return stream

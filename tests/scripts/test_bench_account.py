@@ -5,15 +5,17 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import psutil
 import pytest
 
 from pbt_rl.envs.registry import EnvOptions, probe
-from pbt_rl.wire.mailbox import BUSY_NS, STEPS, Mailbox
+from pbt_rl.wire.mailbox import STEPS, Mailbox
 from tests.helpers.runs import ROOT, command_of
 
 sys.path.insert(0, str(ROOT / "scripts"))
+bench = importlib.import_module("bench")
 accounting = importlib.import_module("bench_account")
 beside = importlib.import_module("bench_beside")
 sys.path.remove(str(ROOT / "scripts"))
@@ -21,28 +23,43 @@ sys.path.remove(str(ROOT / "scripts"))
 ALONE = {"environment": 300.0, "inference": 140.0, "learning": 310.0}
 KEEPER = ["python", "-I", "-S", "/x/procs/keeper.py", "7", "learner 0", "", "python", "-m"]
 CHILD = ["python", "-P", "-m"]
-MANY = 10**15
+MANY, ROWS = 10**15, 4
 
 
-def reading(at, steps, busy, parts, waited, machine, idle, stolen):
-    names = accounting.PARTS
-    return accounting.Reading(
-        at,
-        steps,
-        busy,
-        dict(zip(names, parts, strict=True)),
-        dict(zip(names, waited, strict=True)),
-        machine,
-        idle,
-        stolen,
+def reading(at, steps, ran, waited, machine, idle, stolen=0.0, alive=(1,)):
+    ran, waited = (
+        {(part, 1): x for part, x in zip(accounting.PARTS, times, strict=True)} for times in (ran, waited)
     )
+    return accounting.Reading(at, steps, ran, waited, machine, idle, stolen, frozenset(alive))
+
+
+BEFORE = reading(5.0, 1000, (10, 20, 30, 1), (0, 0, 0, 0), 100, 50)
+AFTER = reading(15.0, 21_000, (17, 23.4, 36.6, 1.2), (5, 2, 1, 0), 118, 51.5, 0.5)
 
 
 @pytest.fixture
 def figures():
-    before = reading(5.0, 1000, 1.0, (10, 20, 30, 1), (0, 0, 0, 0), 100, 50, 0)
-    after = reading(15.0, 21_000, 7.4, (17, 23.4, 36.6, 1.2), (5, 2, 1, 0), 118, 51.5, 0.5)
-    return accounting.account(before, after, 2)
+    return accounting.account(BEFORE, AFTER, 2)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"idle": 50 + 3.6}, r"the account has 2.21 cores and the machine 2"),
+        ({"machine": 117.2, "idle": 50.0}, r"the account has 1.77 cores"),
+        ({"machine": 116.0, "idle": 49.0}, r"negative: others cores -0.12, idle cores -0.10"),
+        ({"alive": frozenset({1, 2})}, "ended or began"),
+        ({"steps": 1000}, "no step was taken in 10 s"),
+    ],
+)
+def test_an_account_that_cannot_be_right_is_none(wrong, reason):
+    with pytest.raises(RuntimeError, match=reason):
+        accounting.account(BEFORE, replace(AFTER, **wrong), 2)
+
+
+def test_a_thread_that_has_ended_is_none_of_the_runs():
+    before = replace(BEFORE, ran=BEFORE.ran | {("supervisor", 2): 9.0})
+    assert accounting.account(before, AFTER, 2)["supervisor cores"] == pytest.approx(0.02)
 
 
 def test_all_cores_are_accounted_for(figures):
@@ -50,7 +67,6 @@ def test_all_cores_are_accounted_for(figures):
     assert sum(cores) == pytest.approx(2)
     assert figures["others cores"] == pytest.approx((20 - 1.5 - 0.5 - 17.2) / 10)
     assert figures["environment microseconds"] == pytest.approx(7 / 20_000 * 1e6)
-    assert figures["units microseconds"] == pytest.approx(6.4 / 20_000 * 1e6)
     assert figures["environment waiting for a core"] == pytest.approx(0.5)
 
 
@@ -83,47 +99,99 @@ def test_a_keeper_is_not_taken_for_its_child(command, role):
     assert accounting.role_of(command) == role
 
 
-def test_steps_are_read_from_the_mailboxes_that_a_process_holds():
-    spec = probe("toy/identity", EnvOptions())
-    boxes = [Mailbox.create(spec, 4, f"mailbox-0-{index}") for index in range(2)]
-    copy = os.dup(boxes[0].fd)
-    for number, box in enumerate(boxes, start=1):
-        box.header[STEPS], box.header[BUSY_NS] = MANY + number, number
-    headers = accounting._mailbox_headers(os.getpid())
-    headers = [header for header in headers if header[STEPS] > MANY]  # other tests may have left theirs open
-    assert sorted(int(header[STEPS]) - MANY for header in headers) == [1, 2], "each once"
-    boxes[0].header[STEPS] += 7
-    assert sorted(int(header[STEPS]) - MANY for header in headers) == [2, 8], "as they are now"
-    del headers
-    os.close(copy)
+def watch(pid, units=2, **more):
+    return accounting.Watch(
+        pid, probe("toy/identity", EnvOptions()), units, ROWS, **({"folder": ROOT} | more)
+    )
+
+
+@pytest.fixture
+def boxes():
+    boxes = [
+        Mailbox.create(probe("toy/identity", EnvOptions()), ROWS, f"mailbox-0-{index}") for index in range(2)
+    ]
+    yield boxes
     for box in boxes:
         box.close()
 
 
+def test_mailboxes_that_a_process_holds_are_found_once_and_as_they_are_now(boxes):
+    copy = os.dup(boxes[0].fd)
+    for number, box in enumerate(boxes, start=1):
+        box.header[STEPS] = MANY + number
+    found = accounting._mailboxes(os.getpid(), boxes[0].spec, ROWS)
+    found = [box for box in found if box.header[STEPS] > MANY]  # other tests may have left theirs open
+    assert sorted(int(box.header[STEPS]) - MANY for box in found) == [1, 2]
+    boxes[0].header[STEPS] += 7
+    assert sorted(int(box.header[STEPS]) - MANY for box in found) == [2, 8]
+    os.close(copy)
+
+
+def test_a_row_is_there_once_it_has_taken_a_step_that_is_not_first(boxes):
+    looks = watch(os.getpid())
+    looks._boxes = boxes
+    assert not looks._all_played(), "their memory is fresh"
+    for box in boxes:
+        box.header[STEPS], box.step.first[:] = ROWS, [False, True, False, True]
+    assert not looks._all_played()
+    assert looks._missing() == "no update was made, 4 of its 8 rows had been played"
+    boxes[0].step.first[:] = [True, False, True, False]
+    assert not looks._all_played()
+    boxes[1].step.first[:] = False
+    assert looks._all_played()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("", "the run ended before it was steady: no update"),
+        ("input()", "the run was not steady after 2 s: no update"),
+    ],
+)
+def test_a_run_that_is_never_steady_gives_no_account(code, reason, monkeypatch):
+    monkeypatch.setattr(accounting, "START_SECONDS", 2.0 if code else 60.0)
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as run:
+        with pytest.raises(RuntimeError, match=f"{reason} was made, 0 of its 8 rows"):
+            watch(run.pid).follow(1.0, 2)
+        run.kill()
+
+
 @pytest.mark.long
-def test_a_run_is_followed(tmp_path):
-    command = ["--env", "toy/identity", "--num-policies", "2", "--train-for-frames", "1000000000"]
-    command += ["--train-for-seconds", "6", "--out", str(tmp_path), "--name", "run"]
-    words = [sys.executable, "-m", "pbt_rl", "train", *command]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, cwd=ROOT) as run:
-        watch = accounting.Watch(run.pid)
-        assert watch.wait_for_steps()
-        roles = [role for _, role in watch._processes()]
-        assert roles.count("learner") == 1
-        assert roles.count("actor") >= 1
-        assert roles.count("other") == 1 + roles.count("learner") + roles.count("actor"), "a keeper each"
-        found = accounting.follow(run.pid, 4.0, len(os.sched_getaffinity(0)))
-    assert run.returncode == 0
-    assert found["steps"] > 100
-    assert found["units microseconds"] > 0
-    for stage in accounting.STAGES:
-        assert found[f"{stage} cores"] > 0.01
-    assert found["units microseconds"] < found["environment microseconds"]
+def test_a_run_is_followed(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    summary = bench.run_training("gym/CartPole-v1", 2, 4.0)
+    assert 4 <= summary["account"]["seconds"] < 8
+    assert all(summary["account"][f"{stage} cores"] > 0.001 for stage in accounting.STAGES)
+    start = summary["start"]
+    assert 0 < start["seconds_to_first_update"] <= start["seconds_to_steady_rate"]
+    assert start["frames_lost_until_then"] > 0
 
 
-def test_a_run_that_fails_gives_no_account():
-    with subprocess.Popen([sys.executable, "-c", ""]) as run:
-        assert accounting.follow(run.pid, 1.0, 2) == {}
+def test_what_was_lost_until_the_rate_was_steady():
+    events = [
+        {"event": "progress", "time": at, "members": [{"frames": at}, {"frames": 0}]}
+        for at in (110, 120, 130)
+    ]
+    seen = watch(0, steady=111.0, updated=105.0)
+    assert bench.start_figures([{"event": "applied"}, *events], 100.0, seen, 50.0) == {
+        "seconds_to_first_update": 5.0,
+        "seconds_to_steady_rate": 11.0,
+        "frames_lost_until_then": 50 * 20 - 120,
+    }
+
+
+def test_without_figures_there_is_no_table_but_the_reason(monkeypatch, capsys):
+    def fails(*_):
+        raise RuntimeError("it was not steady")
+
+    monkeypatch.setattr(
+        bench, "together", lambda _env, _policies, _seconds, number: dict.fromkeys(number, 1.0)
+    )
+    monkeypatch.setattr(bench, "run_training", fails)
+    monkeypatch.setattr(sys, "argv", ["bench.py", "--seconds", "1"])
+    with pytest.raises(SystemExit, match="no figures: it was not steady"):  # a text makes the exit code 1
+        bench.main()
+    assert not capsys.readouterr().out
 
 
 # -- stages beside each other -----------------------------------------------------------------------------------
@@ -162,7 +230,7 @@ def stand_in(tmp_path, monkeypatch, *, fails):
     script = tmp_path / "stage.py"
     script.write_text(STAND_IN.format(scripts=str(ROOT / "scripts"), fails=fails))
     monkeypatch.setattr(beside, "BENCH", str(script))
-    return beside.measure_beside("any", 1, 1.0, ALONE, 2)
+    return beside.together("any", 1, 1.0, beside.shares(ALONE, 5))
 
 
 def test_stages_begin_together(tmp_path, monkeypatch):
