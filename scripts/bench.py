@@ -20,7 +20,6 @@ import argparse
 import dataclasses
 import json
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -210,7 +209,7 @@ def run_training(env: str, num_policies: int, seconds: float) -> dict[str, Any]:
             except (RuntimeError, psutil.Error) as error:
                 raise RuntimeError(f"{error}\n{printed.read_text()[-4000:]}") from None
             finally:
-                run.send_signal(signal.SIGINT)
+                run.terminate()  # a script has SIGINT ignored for its background jobs, and so has the run
         summary: dict[str, Any] = json.loads((run_folder / "summary.json").read_text())
         events = [json.loads(line) for line in (run_folder / "journal.jsonl").read_text().splitlines()]
         applied = [e for e in events if e["event"] == "applied" and e["donor"] is not None]

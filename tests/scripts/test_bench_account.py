@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -159,7 +160,11 @@ def test_a_run_that_is_never_steady_gives_no_account(code, reason, monkeypatch):
 @pytest.mark.long
 def test_a_run_is_followed(monkeypatch):
     monkeypatch.chdir(ROOT)
-    summary = bench.run_training("gym/CartPole-v1", 2, 4.0)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a background job of a script
+    try:
+        summary = bench.run_training("gym/CartPole-v1", 2, 4.0)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert 4 <= summary["account"]["seconds"] < 8
     assert all(summary["account"][f"{stage} cores"] > 0.001 for stage in accounting.STAGES)
     start = summary["start"]
