@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Protocol
 
@@ -28,7 +29,7 @@ from pbt_rl.pbt.decisions import (
     StateKey,
 )
 from pbt_rl.pbt.exploit import Exploit, Remembering, Selection, decides, score
-from pbt_rl.pbt.explore import Explore, Learning, Pairing
+from pbt_rl.pbt.explore import Explore, Learning, Pairing, changed_copy
 from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior
 from pbt_rl.pbt.ready import Ready, Round
 from pbt_rl.pbt.state import restore_state, save_state
@@ -240,7 +241,8 @@ class PbtController:
             better = members[selection.donor].values if selection.base is None else selection.base
             values = self.explore.learn(own.member, own.values, better, self._rng)
         elif explores:
-            values = self.explore.mutate(base, self._rng)
+            draw = self.explore.mutate if selection.donor is None else partial(changed_copy, self.explore)
+            values = draw(base, self._rng)
         moved = [
             f"{name} {self._text(name, base[name])} -> {self._text(name, values[name])}"
             for name in base

@@ -32,6 +32,29 @@ class Explore(Protocol):
         """Return the values to go on with; equal to `values` if nothing was drawn to change."""
 
 
+class ByChance:
+    """A rule without a state whose `mutate` may draw no change. It is asked again for a copy: see `changed_copy`."""
+
+
+DRAWS = 1000
+"""For one copy. At a probability of 0.01 for a single value, 4 copies of 100,000 still remain as they were."""
+
+
+def changed_copy(rule: Explore, values: Values, rng: Random) -> Values:
+    """Return the values of a copy: of a rule that goes `ByChance`, the first draw in which at least one value moves.
+
+    A copy without a change would be its donor's twin, and a comparison of the two nothing but noise. Where nothing can
+    move (a probability of 0, equal bounds) the values stay.
+    """
+    moved = rule.mutate(values, rng)
+    if isinstance(rule, ByChance):
+        for _ in range(DRAWS - 1):
+            if moved != values:
+                break
+            moved = rule.mutate(values, rng)
+    return moved
+
+
 @runtime_checkable
 class Pairing(Protocol):
     """A rule that makes the values of a copy from its own and its donor's. `mutate` is called for the other members."""
@@ -118,7 +141,7 @@ def _scaled(x: float, factor: float, bound: float, *, multiply: bool) -> float:
 
 
 @dataclass(frozen=True)
-class Perturb:
+class Perturb(ByChance):
     """Multiply or divide (evenly likely) by a uniform factor, each value on its own (Sample Factory's rule).
 
     tuned: name -> spec of the values that may change; all others stay as they are.
@@ -173,7 +196,7 @@ class Perturb:
 
 
 @dataclass(frozen=True)
-class PerturbFactors:
+class PerturbFactors(ByChance):
     """Multiply by one of a set of factors, each value on its own: x1.2 or x0.8 (Jaderberg et al. 2017, 4.1.1; Ray).
 
     The paper's GANs use (2.0, 0.5). Beyond the bounds the limit holds; an integer moves by at least 1 unless that

@@ -45,12 +45,15 @@ class PbtConfig:
     """What a replaced member copies. `weights`: values are neither copied nor explored, each member keeps those that it
     began with. `hypers`: it keeps its own weights. (Both are ablations of Jaderberg et al. 2017, section 4.4.3.)"""
     replace_fraction: float = option(0.3, at_least=0, at_most=0.5)
-    """Share of the population that is best, and share that is worst (rounded up, at most half): top-middle-bottom,
+    """Share of the population that is best, and share that is worst (rounded, at least 1 member): top-middle-bottom,
     truncation, sigma-gap."""
     replace_gap: float = option(0.1, at_least=0)
     """A member is replaced only if the donor is better by this share of the larger of the two magnitudes..."""
     replace_gap_absolute: float = option(1e-6, at_least=0)
-    """...and by this much in the objective's own unit (both: top-middle-bottom, truncation)."""
+    """...and by this much in the objective's own unit..."""
+    replace_errors: float = option(2.5, at_least=0)
+    """...and by so many standard errors of the difference of the two windows; 0: noise counts (all three:
+    top-middle-bottom, truncation)."""
     explore: str = option(
         "perturb", custom="module:Class", common=True, texts=lambda: _texts("EXPLORE_RULES")
     )

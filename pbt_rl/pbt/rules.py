@@ -32,10 +32,16 @@ def build_ready(pbt: PbtConfig) -> Ready:
 
 
 def _truncation(pbt: PbtConfig, *, others_mutate: bool) -> Exploit:
-    return Truncation(pbt.replace_fraction, Gap(pbt.replace_gap, pbt.replace_gap_absolute), others_mutate)
+    gap = Gap(pbt.replace_gap, pbt.replace_gap_absolute, pbt.replace_errors)
+    return Truncation(pbt.replace_fraction, gap, others_mutate)
 
 
-_TRUNCATION_OPTIONS = ("pbt.replace_fraction", "pbt.replace_gap", "pbt.replace_gap_absolute")
+_TRUNCATION_OPTIONS = (
+    "pbt.replace_fraction",
+    "pbt.replace_gap",
+    "pbt.replace_gap_absolute",
+    "pbt.replace_errors",
+)
 
 EXPLOIT_RULES: dict[str, ExploitRule] = {
     "top-middle-bottom": ExploitRule(lambda pbt: _truncation(pbt, others_mutate=True), _TRUNCATION_OPTIONS),

@@ -38,7 +38,8 @@ class Protocol:
 
 
 WORST_QUARTER = (
-    "--pbt.exploit truncation --pbt.replace-fraction 0.25 --pbt.replace-gap 0 --pbt.explore resample"
+    "--pbt.exploit truncation --pbt.replace-fraction 0.25 --pbt.replace-gap 0 --pbt.replace-errors 0 "
+    "--pbt.explore resample"
 )
 THREE = "--pbt.tune learning_rate entropy_coef clip_ratio"
 SEARCH = "--slots 8 --search.phases 4 --search.eviction-rate"

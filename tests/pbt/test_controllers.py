@@ -32,7 +32,7 @@ from tests.helpers.audits import lineage as lineage_class
 from tests.helpers.populations import build, member, report, scored
 
 TABLE = hyper_table(Hypers()) | shaping_table({"life_lost": -1.0, "bonus": 0.0})
-PBT = PbtConfig(period_frames=100, start_frames=0, min_episodes=2, mutation_rate=0.5)
+PBT = PbtConfig(period_frames=100, start_frames=0, min_episodes=2, mutation_rate=0.5, replace_errors=0.0)
 
 
 def simulate(controller, rounds, seed=0, num_members=6):
@@ -226,6 +226,21 @@ def test_the_quadratic_needs_weights_alone_to_be_copied():
     assert median_of_quadratic("weights", sigma=0.1) == pytest.approx(1.1715, abs=1e-4), "nothing is explored"
     none = partial(Truncation, 0.0, Gap(0.0, 0.0), others_mutate=False)
     assert median_of_quadratic("weights", sigma=0.0, exploit=none) == pytest.approx(0.39, abs=1e-3)
+
+
+@pytest.mark.parametrize("tuned", [1, 3])
+def test_copies_change_and_members_in_between_change_by_chance(tuned):
+    table = {n: HyperSpec(n, 1.0, 1e-9, 1e9, "log", tuned=True) for n in "abc"[:tuned]}
+    between = []
+    for seed in range(100):
+        controller = build(replace(PBT, mutation_rate=0.15, replace_fraction=0.25), table, seed)
+        controller.initial(4)
+        members = [member(i, (i, i), values=dict.fromkeys(table, 1.0)) for i in range(4)]
+        copy, *middle, _ = controller.observe(report(100, members))
+        assert copy.donor == 3
+        assert copy.values != members[3].values
+        between += [isinstance(d, Mutate) for d in middle]
+    assert abs(statistics.fmean(between) - (1 - 0.85**tuned)) < 0.12
 
 
 @pytest.mark.parametrize("copy", ["both", "weights", "hypers"])

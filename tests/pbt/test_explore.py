@@ -13,6 +13,7 @@ from pbt_rl.pbt.explore import (
     ZERO_STEP,
     Perturb,
     PerturbFactors,
+    changed_copy,
     perturb,
 )
 from pbt_rl.pbt.hypers import HyperSpec, choice_spec, hyper_table, shaping_table
@@ -215,6 +216,54 @@ def test_every_rule_keeps_to_the_bounds_and_to_what_is_tuned(name, seed, steps):
     for _ in range(steps):
         repeated = rule.mutate(repeated, again)
     assert repeated == values
+
+
+BY_CHANCE = {
+    "perturb": lambda t: Perturb(t, 0.15, 1.1, 1.5, reset_probability=0.01),
+    "factors": lambda t: PerturbFactors(t, probability=0.15),
+}
+if MultiplyOrDivide:
+    BY_CHANCE |= {
+        "multiply-or-divide": lambda t: MultiplyOrDivide(t, probability=1 / 3),
+        "resample": lambda t: Resample(t, 0.25),
+        "resample-all": ResampleAll,
+        "orion": lambda t: ExplorePipeline((ResampleAll(t), MultiplyOrDivide(t)), until_change=True),
+    }
+
+
+@pytest.mark.parametrize("name", BY_CHANCE)
+@pytest.mark.parametrize("tuned", [1, 2, 3, 6, 8])
+def test_a_copy_moves_at_least_one_value_however_few_are_tuned(name, tuned):
+    table = {f"v{i}": spec("log", 1e-9, 1e9, name=f"v{i}") for i in range(tuned)}
+    rule, rng, values = BY_CHANCE[name](table), Random(0), dict.fromkeys(table, 1.0)
+    copies = [changed_copy(rule, values, rng) for _ in range(2000)]
+    assert values not in copies
+    moved = Counter(sum(x != 1.0 for x in copy.values()) for copy in copies)
+    if name in ("perturb", "factors"):  # drawn as before, given that one moved
+        p = 0.15
+        for k in range(1, tuned + 1):
+            expected = 2000 * math.comb(tuned, k) * p**k * (1 - p) ** (tuned - k) / (1 - (1 - p) ** tuned)
+            assert abs(moved[k] - expected) < 5 * math.sqrt(expected) + 1
+
+
+def test_a_copy_at_a_bound_moves_and_one_that_cannot_stays():
+    at_bound = {"x": spec("log", 0.1, 1.0)}
+    for seed in range(50):
+        assert changed_copy(PerturbFactors(at_bound), {"x": 1.0}, Random(seed)) == {"x": 0.8}
+    for stuck in (Perturb(at_bound, 0.0, 1.1, 1.5), Perturb({"x": spec("log", 1.0, 1.0)}, 0.5, 1.1, 1.5)):
+        assert changed_copy(stuck, {"x": 1.0}, Random(0)) == {"x": 1.0}
+
+
+def test_a_rule_of_the_users_own_is_asked_once():
+    asked = []
+
+    class Own:
+        def mutate(self, values, rng):
+            asked.append(values)
+            return dict(values)
+
+    assert changed_copy(Own(), {"x": 1.0}, Random(0)) == {"x": 1.0}
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Decision, MemberReport, PopulationReport, Replace, StateKey
 from pbt_rl.pbt.exploit import rank, score
-from pbt_rl.pbt.explore import Learning, from_priors
+from pbt_rl.pbt.explore import Learning, changed_copy, from_priors
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.ipbt.stagnation import improves, is_slow
 from pbt_rl.pbt.ready import Round, Synchronous
@@ -175,7 +175,7 @@ class Ipbt(PbtController):
             changed = (
                 from_priors(tuned, values, self._rng)
                 if m.member in drawn
-                else self.explore.mutate(values, self._rng)
+                else changed_copy(self.explore, values, self._rng)
             )
             decisions.append(Replace(m.member, donor, "both", changed, reason, shrink_perturb=SHRINK_PERTURB))
         return decisions

@@ -10,6 +10,7 @@ from pbt_rl.options import option
 from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import MemberReport
 from pbt_rl.pbt.explore import (
+    ByChance,
     Categories,
     Explore,
     Learning,
@@ -22,7 +23,7 @@ from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior
 
 
 @dataclass(frozen=True)
-class ExplorePipeline:
+class ExplorePipeline(ByChance):
     """Rules in turn. until_change: stop at the first that changes anything (Orion); else all of them (Ray).
 
     Orion's default is `(ResampleAll(tuned, 0.2), MultiplyOrDivide(tuned, 1.2, volatility=1e-4))` until a change.
@@ -60,7 +61,7 @@ class ExplorePipeline:
 
 
 @dataclass(frozen=True)
-class Resample:
+class Resample(ByChance):
     """Draw each value anew from its prior with `probability`, on its own (Ray: 0.25 *per hyperparameter*).
 
     otherwise: the rule for the values that are not drawn anew (Ray: `PerturbFactors`); None leaves them.
@@ -85,7 +86,7 @@ class Resample:
 
 
 @dataclass(frozen=True)
-class MultiplyOrDivide:
+class MultiplyOrDivide(ByChance):
     """Multiply or divide by one factor, evenly likely, each value on its own (Orion's `PerturbExplore`; IMPALA).
 
     volatility: a value that leaves its bounds is set to the limit less or plus |N(0, volatility)|, in the value's
@@ -118,7 +119,7 @@ class MultiplyOrDivide:
 
 
 @dataclass(frozen=True)
-class ResampleAll:
+class ResampleAll(ByChance):
     """Draw the *whole configuration* anew with `probability` (Orion's `ResampleExplore`: 0.2)."""
 
     tuned: Mapping[str, HyperSpec]
