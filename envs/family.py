@@ -51,6 +51,19 @@ class RawEnv(Protocol):
         """Release the environment."""
 
 
+def budget(frames: int) -> dict[str, object]:
+    """Return the budget of a recipe: frames of each member, and about 23 comparisons within them.
+
+    The first comparison is after a twentieth, the others are a 25th apart (docs/tuning.md). A member that changed is
+    compared again when each of its rows has ended an episode, so more comparisons would find fewer members ready.
+    """
+    return {
+        "train_for_frames": frames,
+        "pbt.start_frames": frames // 20,
+        "pbt.period_frames": frames // 25,
+    }
+
+
 def _no_recipe(_name: str, _options: EnvOptions) -> dict[str, object]:
     return {}
 

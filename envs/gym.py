@@ -32,7 +32,7 @@ from .base import (
     training_info,
 )
 from .episodes import ROW, EpisodeBook, beating, differs, pulse_of, recorded_return
-from .family import keywords_backend
+from .family import budget, keywords_backend
 from .family import names as other_names
 from .first_trial import making, time_limit
 from .shaping import (
@@ -89,9 +89,7 @@ _DISCRETE: dict[str, object] = {
     "hypers.clip_ratio": 0.2,
     "hypers.gamma": 0.98,
     "hypers.gae_lambda": 0.8,
-    "train_for_frames": 500_000,
-    "pbt.period_frames": 50_000,
-    "pbt.start_frames": 100_000,
+    **budget(500_000),
 }
 
 _CONTINUOUS: dict[str, object] = {
@@ -109,9 +107,7 @@ _CONTINUOUS: dict[str, object] = {
     "hypers.clip_ratio": 0.2,
     "hypers.gamma": 0.99,
     "hypers.gae_lambda": 0.95,
-    "train_for_frames": 2_000_000,
-    "pbt.period_frames": 200_000,
-    "pbt.start_frames": 400_000,
+    **budget(2_000_000),
 }
 
 _GRIDS: dict[str, object] = {
@@ -120,9 +116,7 @@ _GRIDS: dict[str, object] = {
     "learner.normalize_advantage": False,
     "hypers.gamma": 0.99,
     "hypers.gae_lambda": 0.95,
-    "train_for_frames": 2_000_000,
-    "pbt.period_frames": 100_000,
-    "pbt.start_frames": 200_000,
+    **budget(2_000_000),
 }
 """What is different with grids of codes: they are read by an MLP, whatever their codes are. Their rewards are often
 rare: where a batch holds none, normalised advantages are noise of full size, and the policy was narrow before the first
@@ -139,9 +133,7 @@ PLANES: dict[str, object] = {
     "hypers.entropy_coef": 0.01,
     "hypers.gamma": 0.99,  # of MinAtar's Freeway a reward is at least 27 steps away
     "hypers.gae_lambda": 0.95,
-    "train_for_frames": 5_000_000,
-    "pbt.period_frames": 250_000,
-    "pbt.start_frames": 500_000,
+    **budget(5_000_000),
 }
 """What is different with the games of MinAtar: 0 and 1 in three axes, a plane for each kind of thing. The values of
 PureJaxRL for them (its `examples/brax_minatar.ipynb`). With elu and rollouts of 32 steps Breakout ended at 18, with one

@@ -16,7 +16,7 @@ from gymnasium.spaces import Box, Discrete
 
 from ..extras import load_object, offered
 from .base import EnvSetupError, EnvSpec, ShapingSource
-from .family import Backend
+from .family import Backend, budget
 from .gym import GymUnit, MakeEnv, probe_with
 
 # ruff: noqa: D102 - the docstring of each class describes its reset and step
@@ -216,9 +216,7 @@ def recipe(name: str) -> dict[str, object]:
         "hypers.learning_rate": 2e-3,
         "hypers.entropy_coef": 0.01,
         "hypers.clip_ratio": 0.2,
-        "train_for_frames": 100_000,
-        "pbt.period_frames": 10_000,
-        "pbt.start_frames": 20_000,
+        **budget(100_000),
     }
 
 

@@ -41,6 +41,7 @@ RECIPES = {
             "pbt.start_frames": 100_000_000,
             "pbt.replace_gap": 0.05,
             "pbt.replace_gap_absolute": 5.0,
+            "pbt.replace_errors": 0.0,
             "pbt.tune": ("learning_rate", "entropy_coef", "value_coef", "clip_ratio", "clip_value"),
         },
     ),

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from ..base import LARGEST_REWARD, LAST, EnvSetupError, EnvSpec, ShapingSource, StepArrays
 from ..episodes import EpisodeBook
-from ..family import Backend, EnvOptions
+from ..family import Backend, EnvOptions, budget
 from .levels import LEVELS
 from .options import DmlabOptions
 from .process import SILENCE_SECONDS, LabError, Labs
@@ -141,9 +141,7 @@ def recipe(name: str) -> dict[str, object]:
         "units_per_actor": 1,
         "envs_per_unit": 2,
         "actor_timeout_seconds": SILENCE_SECONDS + 60,
-        "train_for_frames": 10_000_000_000 if name == ALL else 1_000_000_000,
-        "pbt.period_frames": 10_000_000,
-        "pbt.start_frames": 100_000_000 if name == ALL else 20_000_000,
+        **budget(10_000_000_000 if name == ALL else 1_000_000_000),
         # With tasks, rounds of one episode of each.
         "pbt.objective_episodes": 10 if name == ALL else 100,
         "pbt.min_episodes": 1 if name == ALL else 5,

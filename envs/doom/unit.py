@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays, Unit
 from ..episodes import ROW, EpisodeBook, beating, pulse_of, write_reset
-from ..family import Backend
+from ..family import Backend, budget
 from .duel import DuelUnit
 from .game import PICTURE, Games, shrink
 from .scenarios import OWN_REWARD, SCENARIOS, Scenario
@@ -59,7 +59,7 @@ def probe(name: str) -> EnvSpec:
 
 
 def recipe(name: str) -> dict[str, object]:
-    """Defaults of a run. PBT compares members about 25 times within the budget."""
+    """Defaults of a run."""
     scenario = find(name)
     duel = {
         "envs_per_unit": 4,
@@ -83,9 +83,7 @@ def recipe(name: str) -> dict[str, object]:
         "hypers.gamma": 0.99,
         "hypers.gae_lambda": 0.95,
         "hypers.max_grad_norm": 0.5,
-        "train_for_frames": scenario.frames,
-        "pbt.period_frames": scenario.frames // 25,
-        "pbt.start_frames": scenario.frames // 10,
+        **budget(scenario.frames),
     }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from pbt_rl.extras import Recipe
 
+from ..family import budget
 from ..resident.kinds import RESIDENT_RECIPE
 
 PUBLISHED: dict[str, object] = RESIDENT_RECIPE | {
@@ -44,6 +45,7 @@ ROBOTS: dict[str, object] = PUBLISHED | {
     "hypers.entropy_coef": 0.005,
     "hypers.value_coef": 0.5,
     "hypers.clip_value": 1.0,
+    **budget(100_000_000),
 }
 """Defaults of a population on robots. PBT tunes the rate, which then follows no divergence, and weights of terms, which
 change the size of returns: so those are normalised. Layers and entropy are mjlab's (`RslRlModelCfg` and

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, Unit
-from ..family import Backend, EnvOptions
+from ..family import Backend, EnvOptions, budget
 from ..resident.kinds import RESIDENT_RECIPE, unit_of_resident
 
 SPECS = {
@@ -43,16 +43,12 @@ OWN: dict[str, dict[str, object]] = {
         "hypers.gamma": 0.95,
         "hypers.entropy_coef": 0.0,
         "learner.normalize_returns": True,
-        "train_for_frames": 1_500_000,
-        "pbt.start_frames": 400_000,
-        "pbt.period_frames": 200_000,
+        **budget(2_500_000),  # 256 rows of a member play two episodes of a pendulum in a period
     },
     "cartpole": {
         "hypers.gamma": 0.99,
         "hypers.entropy_coef": 0.005,
-        "train_for_frames": 1_500_000,
-        "pbt.start_frames": 400_000,
-        "pbt.period_frames": 200_000,
+        **budget(2_500_000),  # 256 rows of a member play two episodes of a pendulum in a period
     },
 }
 

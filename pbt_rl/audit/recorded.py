@@ -19,6 +19,7 @@ from pbt_rl.options import table
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.history.decide import Mismatch, audit_decisions
 from pbt_rl.pbt.hypers import HyperSpec
+from pbt_rl.pbt.rules import EXPLOIT_RULES
 from pbt_rl.provenance.versions import git_version
 from pbt_rl.record.folder import config_from_json
 from pbt_rl.record.saved import AUDIT, NO_TRUST, Trust
@@ -31,7 +32,7 @@ def audit(run: Path, trust: Trust = NO_TRUST) -> int:
     """Print how many rounds and decisions agree, or the first that does not; return the exit code.
 
     The environment is not needed: the journal holds its shaping. trust: whether rules of somebody's own are imported.
-    Raises ConfigError if `run` is no run.
+    Raises ConfigError if `run` is no run, or if another version decided it by other rules.
     """
     recorded = Recorded.open(run, trust)
     config = recorded.config
@@ -43,6 +44,7 @@ def audit(run: Path, trust: Trust = NO_TRUST) -> int:
     if not mismatches:
         print(f"{run}: {counted}, agree bit for bit with what the controller decides again")
         return EXIT_OK
+    _check_rule(run, recorded)
     print(f"{run}: of {counted}, {len(mismatches)} disagree with what the controller decides again")
     print(_described(mismatches[0], rounds.frames.get(mismatches[0].index)) + _origin(recorded.start))
     return EXIT_DIFFERENT
@@ -89,6 +91,18 @@ class Recorded:
             raise ConfigError(
                 f"{self.run} cannot be decided again from where it was resumed: {error}"
             ) from error
+
+
+def _check_rule(run: Path, recorded: Recorded) -> None:
+    """Raise ConfigError if the run was made before an option that its rule of selection reads: it decided otherwise."""
+    rule, given = EXPLOIT_RULES.get(recorded.config.pbt.exploit), recorded.start.config.get("pbt", {})
+    for name in () if rule is None else rule.options:
+        if name.partition(".")[2] not in given:
+            version, source = recorded.start.versions.get("pbt_rl"), recorded.start.git
+            raise ConfigError(
+                f"{run} cannot be audited: it was recorded when there was no --{name.replace('_', '-')}, and its rules "
+                f"decided otherwise; audit it with pbt_rl {_shown(version)} (source {_shown(source)}), which made it"
+            )
 
 
 class _Rounds:

@@ -29,11 +29,11 @@ class PbtConfig:
     """Compare and change members. Off: members train independently, all with the initial values of member 0."""
     ready: str = option("synchronous", texts=lambda: _texts("READY_RULES"))
     """`synchronous`: all members are compared together. {each}"""
-    period_frames: int = option(5_000_000, above=0, common=True)
+    period_frames: int = option(2_500_000, above=0, common=True)
     """Emulator frames of each member between two comparisons (a meta-epoch)."""
     period_growth: float = option(1.0, at_least=1)
     """Factor from each period to the next."""
-    start_frames: int = option(10_000_000, at_least=0, common=True)
+    start_frames: int = option(5_000_000, at_least=0, common=True)
     """Compare no members before all of them (asynchronous: before the member) have this many frames."""
     exploit: str = option(
         "top-middle-bottom", custom="module:Class", common=True, texts=lambda: _texts("EXPLOIT_RULES")

@@ -41,6 +41,11 @@ WORST_QUARTER = (
     "--pbt.exploit truncation --pbt.replace-fraction 0.25 --pbt.replace-gap 0 --pbt.replace-errors 0 "
     "--pbt.explore resample"
 )
+AS_TYPED = (
+    "--arm as-typed:'--pbt.exploit top-middle-bottom --pbt.replace-fraction 0.3 --pbt.replace-gap 0.1 "
+    "--pbt.replace-errors 2.5 --pbt.explore perturb --pbt.objective-episodes 100'"
+)
+"""The rules that hold where no option names any; start values, periods and budget are those of all arms."""
 THREE = "--pbt.tune learning_rate entropy_coef clip_ratio"
 SEARCH = "--slots 8 --search.phases 4 --search.eviction-rate"
 MINATAR = (
@@ -63,7 +68,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
         -1000,
         "--env gym/Pendulum-v1 --mode serial --no-figures --learner.threads 1 --num-policies 12 --train-for-frames 80k "
         "--learner.lr-schedule constant --pbt.objective-episodes 20 --pbt.period-frames 8k --pbt.start-frames 8k "
-        f"--pbt.tune learning_rate entropy_coef clip_ratio gamma gae_lambda max_grad_norm {WORST_QUARTER} "
+        f"--pbt.tune learning_rate entropy_coef clip_ratio gamma gae_lambda max_grad_norm {WORST_QUARTER} {AS_TYPED} "
         "--arm ipbt:'--controller ipbt --pbt.period-frames 4k --pbt.start-frames 4k'",
     ),
     "cartpole": Protocol(
@@ -71,7 +76,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
         50,
         "--env gym/CartPole-v1 --mode serial --no-figures --learner.threads 1 --num-policies 8 --train-for-frames 10k "
         "--learner.batch 512 --learner.lr-schedule constant --pbt.objective-episodes 20 --pbt.period-frames 1250 "
-        f"--pbt.start-frames 1250 {THREE} {WORST_QUARTER} "
+        f"--pbt.start-frames 1250 {THREE} {WORST_QUARTER} {AS_TYPED} "
         f"--arm halving:'--controller successive-halving --num-policies 17 {SEARCH} 0.5' "
         f"--arm hypertrick:'--controller hypertrick --num-policies 12 {SEARCH} 0.25' "
         "--arm mf-pbt:'--controller mf-pbt --pbt.frequencies 1 4' --arm pb2:'--pbt.explore pb2' --arm ipbt "
@@ -97,18 +102,18 @@ PROTOCOLS: Mapping[str, Protocol] = {
     "courier_weights": Protocol(
         8,
         0.3,
-        f"{COURIER} "
+        f"{COURIER} {AS_TYPED} "
         "--pbt.tune shaping.near=0.001:1:log shaping.slow=0.001:1:log shaping.effort=0.001:1:log --without defaults "
         "--arm t-test:'--pbt.exploit t-test' --arm gap:'--pbt.replace-gap-absolute 0.3'",
     ),
     "courier": Protocol(
         8,
         0.3,
-        f"{COURIER} --arm pb2:'--pbt.explore pb2' --arm mf-pbt "
+        f"{COURIER} {AS_TYPED} --arm pb2:'--pbt.explore pb2' --arm mf-pbt "
         "--pbt.tune learning_rate entropy_coef shaping.near=0.001:1:log shaping.slow=0.001:1:log "
         "shaping.effort=0.001:1:log",
     ),
-    "minatar_breakout": Protocol(4, 2, f"--env gymnax/Breakout-MinAtar {MINATAR} {WIDE}"),
+    "minatar_breakout": Protocol(4, 2, f"--env gymnax/Breakout-MinAtar {MINATAR} {WIDE} {AS_TYPED}"),
     "minatar_breakout_narrow": Protocol(
         4, 2, f"--env gymnax/Breakout-MinAtar {MINATAR} {NARROW} --without defaults"
     ),
@@ -117,7 +122,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
         -1000,
         "--env tensors/pendulum --mode serial --no-figures --learner.threads 1 --rows 16 --num-policies 8 "
         "--learner.lr-schedule constant --pbt.objective-episodes 32 --pbt.period-frames 8k --pbt.start-frames 8k "
-        f"{WORST_QUARTER} --games 64 --train-for-frames 100k "
+        f"{WORST_QUARTER} {AS_TYPED} --games 64 --train-for-frames 100k "
         "--pbt.tune learning_rate entropy_coef gamma shaping.angle=0.01:10:log shaping.speed=0.001:10:log "
         "shaping.effort=0.0001:1:log --without defaults --arm pb2:'--pbt.explore pb2' --arm mf-pbt",
     ),

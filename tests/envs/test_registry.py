@@ -1,8 +1,10 @@
 """The registry: look-up, errors, recipes that fit the config, and lazy imports."""
 
+import re
 import subprocess
 import sys
 from dataclasses import is_dataclass, replace
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -12,8 +14,9 @@ from pbt_rl.config import Config
 from pbt_rl.envs import registry
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
-from pbt_rl.envs.family import Family
+from pbt_rl.envs.family import Family, budget
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe, recipe
+from pbt_rl.pbt.options import PbtConfig
 
 OPTIONS = EnvOptions()
 OF_FAMILIES = [f"envs/{name}" for name in ("agents", "dmlab", "doom", "envpool", "gymnax", "rsl", "tensors")]
@@ -143,6 +146,51 @@ def test_a_recipe_fits_the_config(env_id):
     assert (
         replace(config, **parts, **changes.get("", {})).env == env_id
     )  # every validation of the config passes
+
+
+def compared(values):
+    """Return the share of the budget before the first comparison, and how many there are."""
+    frames, period = values["train_for_frames"], values["pbt.period_frames"]
+    first = max(values["pbt.start_frames"], period)
+    return first / frames, 1 + (frames - 1 - first) // period
+
+
+@pytest.mark.parametrize("frames", [1000, 100_000, 500_000, 2_000_000, 10_000_000_000])
+def test_a_budget_has_its_first_comparison_after_a_twentieth(frames):
+    share, comparisons = compared(budget(frames))
+    assert share == pytest.approx(0.05, rel=0.01)
+    assert comparisons == 24
+
+
+DEFAULT = {"train_for_frames": Config(env="toy/identity").train_for_frames} | {
+    f"pbt.{name}": getattr(PbtConfig(), name) for name in ("period_frames", "start_frames")
+}
+
+
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        *IDS,
+        *(
+            pytest.param(f"tensors/{toy}", marks=pytest.mark.extra("envs/tensors"))
+            for toy in ("pendulum", "cartpole")
+        ),
+        pytest.param("vizdoom/basic", marks=pytest.mark.extra("envs/doom")),
+    ],
+)
+def test_recipes_make_20_to_40_comparisons_the_first_after_a_twentieth(env_id):
+    share, comparisons = compared(DEFAULT | recipe(env_id))
+    assert share == pytest.approx(0.05, rel=0.01)
+    assert 20 <= comparisons <= 40
+
+
+def test_recipes_have_their_periods_from_their_budgets():
+    """Of every family, whether its engine is there or not. What remains are published command lines."""
+    envs = Path(registry.__file__).parent
+    own = [p for p in envs.rglob("*.py") if re.search(r"(period|start)_frames", p.read_text())]
+    assert {str(p.relative_to(envs)) for p in own} <= {"family.py", "dmlab/extra.py"}
+    budgets = {str(p.relative_to(envs)) for p in envs.rglob("*.py") if "**budget(" in p.read_text()}
+    assert {"gym.py", "toy.py"} <= budgets
 
 
 def test_the_registry_imports_families_when_they_are_used_and_never_torch():

@@ -360,7 +360,9 @@ def test_a_users_function_comes_last():
 )
 def test_the_surviving_root_ancestors_never_grow_and_greed_ends_with_one(exploit):
     """T10."""
-    controller = build(replace(PBT, exploit=exploit, replace_gap=0.0), TABLE, seed=0, num_members=8)
+    controller = build(
+        replace(PBT, exploit=exploit, replace_gap=0.0, replace_fraction=0.5), TABLE, seed=0, num_members=8
+    )
     lineage = lineage_class()()
     roots = []
     for seen, decisions in simulate(controller, 150, num_members=8):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +26,7 @@ from statistics_of_seeds import bootstrap, half_by_t, iqm  # noqa: E402
 from pbt_rl.cli.train import parse_train  # noqa: E402
 from pbt_rl.config import Hypers  # noqa: E402
 from pbt_rl.pbt.hypers import hyper_table  # noqa: E402
+from pbt_rl.pbt.options import PbtConfig  # noqa: E402
 from pbt_rl.prove.arms import Task  # noqa: E402
 from pbt_rl.prove.command import read_words  # noqa: E402
 from pbt_rl.run.resolved import build_controller  # noqa: E402
@@ -52,6 +54,20 @@ def test_members_of_all_arms_of_a_protocol_begin_with_the_same_values(name):
     least = min(map(len, values))
     assert len(set(random.pbt.start_values)) == random.num_policies >= least > 4
     assert len({of[:least] for of in values}) == 1
+
+
+@pytest.mark.parametrize("name", OF_VALUES)
+def test_the_arm_as_typed_has_the_default_rules(name):
+    words = read_words(["--name", name, *shlex.split(PROTOCOLS[name].options)])
+    arms = {arm.name: parse_train(Task.read(words.common).command(arm, 0)[1:])[0] for arm in words.arms}
+    assert ("as-typed" in arms) == (name not in ("unroll", "atari"))
+    for arm, config in arms.items():
+        usual = {
+            f.name: getattr(PbtConfig(), f.name)
+            for f in fields(config.pbt)
+            if f.name not in ("period_frames", "start_frames", "tune", "prior", "start_values")
+        }
+        assert (replace(config.pbt, **usual) == config.pbt) == (arm == "as-typed")
 
 
 def test_searches_get_the_frames_of_random_search():

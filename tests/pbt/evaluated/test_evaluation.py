@@ -25,6 +25,7 @@ PBT = PbtConfig(
     period_frames=100,
     start_frames=100,
     exploit="truncation",
+    replace_fraction=0.5,
     replace_gap=0.0,
     evaluate_episodes=4,
     min_episodes=2,

@@ -38,7 +38,9 @@ def test_settings_replace_fields_of_the_rule():
 
     assert exploit("sigma-gap", "sigmas=0.4", "fraction=0.2") == SigmaGap(0.2, 0.4, 0.05)
     assert exploit("sigma-gap") == SigmaGap()
-    assert exploit("truncation", "gap.relative=0.5") == Truncation(0.3, Gap(0.5, 1e-6), others_mutate=False)
+    assert exploit("truncation", "gap.relative=0.5") == Truncation(
+        0.3, Gap(0.5, 1e-6, 2.5), others_mutate=False
+    )
     assert exploit("truncation", "others_mutate=true").others_mutate
     assert exploit("t-test", "returns=20").returns == 20
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -16,7 +17,7 @@ from pbt_rl.pbt.state import restore_state, save_state
 from tests.helpers.populations import OFTEN, build, member, report
 
 TABLE = hyper_table(Hypers())
-PBT = OFTEN
+PBT = replace(OFTEN, replace_fraction=0.5)
 NAN = math.nan
 
 
