@@ -138,7 +138,7 @@ def test_a_replay_of_a_replay_has_the_same_schedule(tmp_path):
     lineage = Lineage.from_events(read_events(read_journal(folder / "journal.jsonl")))
     assert len(lineage.nodes) > 30
     best = schedule(folder, "best")
-    assert len(best) > 4
+    assert len(best) > 2
     again = record("schedule", follow(folder), 2)
     assert schedule(again, "0") == schedule(again, "1") == best
 
