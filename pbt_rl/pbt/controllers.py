@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from random import Random
 from typing import Protocol
 
@@ -240,9 +239,10 @@ class PbtController:
         if explores and selection.donor is not None and isinstance(self.explore, Pairing):
             better = members[selection.donor].values if selection.base is None else selection.base
             values = self.explore.learn(own.member, own.values, better, self._rng)
+        elif explores and selection.donor is not None:
+            values = changed_copy(self.explore, base, self._rng)
         elif explores:
-            draw = self.explore.mutate if selection.donor is None else partial(changed_copy, self.explore)
-            values = draw(base, self._rng)
+            values = self.explore.mutate(base, self._rng)
         moved = [
             f"{name} {self._text(name, base[name])} -> {self._text(name, values[name])}"
             for name in base
