@@ -57,6 +57,7 @@ def ppo_loss(
 
     `kl` is KL(old || new) by the actions taken (Schulman's k3): never negative, and as an average over actions of the
     old policy it has the divergence's value and its gradient. So nothing of the old policy is kept but log_prob.
+    By expm1, because ratio - 1 has lost the digits that matter where the policy has hardly moved.
     """
     log_ratio = masked(s.log_prob - s.old_log_prob, s.valid).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     advantage = masked(s.advantage, s.valid)
@@ -74,7 +75,7 @@ def ppo_loss(
     error = torch.maximum((value - target).square(), (clipped_value - target).square())
     value_loss = 0.5 * mean(error, s.valid)
 
-    entropy, kl = mean(s.entropy, s.valid), mean(ratio - 1 - log_ratio, s.valid)
+    entropy, kl = mean(s.entropy, s.valid), mean(torch.expm1(log_ratio) - log_ratio, s.valid)
     loss = policy_loss + value_coef * value_loss - entropy_coef * entropy + kl_coef * kl
     stats = {
         "policy_loss": policy_loss.detach(),

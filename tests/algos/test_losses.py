@@ -71,6 +71,15 @@ def test_ppo_equals_a_loop_over_samples():
     assert set(stats) == set(APPO.statistics)
 
 
+@pytest.mark.parametrize("moved", [1e-3, -1e-4, 1e-5, -1e-7])
+def test_a_divergence_that_is_tiny_is_right_and_not_negative(moved):
+    data = samples() | {"old_log_prob": torch.zeros(N), "log_prob": torch.full((N,), moved)}
+    _, stats = ppo_loss(LossInputs(**data), **PPO_COEFS)
+    kl = stats["kl"].item()
+    assert kl >= 0
+    assert kl == pytest.approx(moved**2 / 2, rel=0.01, abs=1e-7 * abs(moved))
+
+
 def test_the_term_of_the_divergence_has_its_value_and_gradient_on_average():
     old = torch.tensor([0.3, -0.2, 0.9, 0.0])
     new = torch.tensor([0.1, 0.4, 0.5, -0.3], requires_grad=True)
