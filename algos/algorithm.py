@@ -73,8 +73,10 @@ class UpdateSettings:
     minibatches: int
     use_vtrace: bool
     normalize_advantage: bool
-    kl_target: float | None
+    lr_schedule_kl: float | None
     """Adapt `state["lr_factor"]` to this divergence after each batch; None: keep it."""
+    target_kl: float | None
+    """A policy learns no more from a batch once a minibatch's divergence is above 1.5 times this; None: from all."""
     distribution: Distribution
     proximal: bool = False
     """What a loss calls old is of the policy at the begin of the batch, which costs a forward, not of acting time."""
@@ -94,7 +96,8 @@ class OwnStep(NamedTuple):
     return_scale: Tensor
     """[G]"""
     observe_returns: Callable[[Tensor], None]
-    """Takes the value targets of the first steps, [G, T', B] in reward units, for the statistics of returns."""
+    """Takes the value targets of the first steps, [G, T', B] in reward units, for the statistics of returns, which are
+    updated after the optimiser's step."""
     settings: UpdateSettings
 
 

@@ -116,6 +116,8 @@ class Stepping:
 
 
 LR_FACTOR_RANGE = (0.01, 100.0)
+STOP_AT = 1.5
+"""Times `target_kl`: where Stable-Baselines3's PPO.train stops a batch (`approx_kl_div > 1.5 * self.target_kl`)."""
 KL_STEP = 1.5
 ACTIVE = "active"
 """Statistic of a step: 1 if the policy had anything to learn from, else 0."""
@@ -169,6 +171,7 @@ class Updater:
         self.changing = threading.RLock()
         steps = settings.epochs * settings.minibatches
         self._factor_P = torch.ones(pack.num_policies, device=pack.device)
+        self._stopped_P = torch.zeros(pack.num_policies, dtype=torch.bool, device=pack.device)
         self._log = StepLog(steps, pack.num_policies, pack.device)
         self._layouts: Mapping[str, ObsLayout] = {}
         self._taken: list[tuple[int, tuple[int, ...]]] = []
@@ -222,8 +225,9 @@ class Updater:
             for order in _minibatches(columns, settings.minibatches, generator)
         ]
         steps.load_batch(samples, orders)
+        self._stopped_P[span].fill_(False)
         done = 0
-        while done < len(orders) and self.current.host[span].any():
+        while done < len(orders) and self.current.host[span].any() and not self._all_stopped(span):
             steps.run(done)
             with self.changing:
                 if self.current.host[span].any():  # else its weights were exchanged meanwhile
@@ -231,7 +235,7 @@ class Updater:
             done += 1
             yield group.slots
         steps.end()
-        if settings.kl_target is not None and done:
+        if settings.lr_schedule_kl is not None and done:
             kl_SG, active_SG = (self._log.read(done, span, name) for name in ("kl", ACTIVE))
             steps_G = active_SG.sum(0)  # a step without samples has a divergence of 0
             kl_G = kl_SG.sum(0) / steps_G.clamp_min(1)
@@ -276,19 +280,35 @@ class Updater:
         """Carry out one optimiser step of a group."""
         pack, current_G = self._pack, self.current.tensor[group.span]
         valid = part.valid & current_G[:, None, None]
-        stats = self._backward(group, part, valid)
+        targets: list[Tensor] = []
+        stats = self._backward(group, part, valid, targets.append)
+        stopped_G, settings = self._stopped_P[group.span], self._settings
+        if settings.target_kl is not None:
+            stopped_G |= stats["kl"] > STOP_AT * settings.target_kl
         with self.changing:  # a slot may have been dropped meanwhile
-            active_G = valid.any(2).any(1) & current_G
+            active_G = valid.any(2).any(1) & current_G & ~stopped_G
             stats["grad_norm"] = pack.step(group, self._factor_P, active_G)
             stats["learning_rate_in_use"] = pack.learning_rates(group, self._factor_P)
+            for target in targets:  # last, as it writes to weights that the gradients are of
+                learned = (valid & active_G[:, None, None])[:, : target.shape[1]]
+                pack.observe_returns(group.span, target, learned)
             stats[ACTIVE] = active_G
         return stats
 
-    def _backward(self, group: Group, s: Samples, valid: Tensor) -> Stats:
-        """Forward, loss and backward of the valid steps of a minibatch; leaves the gradients in the pack."""
+    def _all_stopped(self, span: slice) -> bool:
+        """Whether nobody learns from the rest of the batch, on a CPU, where a look costs nothing."""
+        off = self._settings.target_kl is None or self._stopped_P.device.type != "cpu"
+        return not off and bool((self._stopped_P | ~self.current.tensor)[span].all())
+
+    def _backward(
+        self, group: Group, s: Samples, valid: Tensor, observe_returns: Callable[[Tensor], None]
+    ) -> Stats:
+        """Forward, loss and backward of the valid steps of a minibatch; leaves the gradients in the pack.
+
+        observe_returns: takes the value targets, which may be of the first steps alone.
+        """
         pack, settings, span, dist = self._pack, self._settings, group.span, self._settings.distribution
         hypers = _read(pack, span, settings.algorithm.loss_hypers)
-        observe_returns = partial(self._observe_returns, span, valid)
         if settings.algorithm.backward is not None:
             obs, state, cut = self._inputs(group, s, valid)
             assert cut is not None, "an algorithm that goes backward itself is of a network with memory"
@@ -331,12 +351,6 @@ class Updater:
     def _seen(self, s: Samples) -> dict[str, Tensor]:
         """Return the observations as the network sees them, but for their normalising."""
         return {name: layout.as_seen(s.obs[name]) for name, layout in self._layouts.items()}
-
-    def _observe_returns(self, span: slice, valid_GTB: Tensor, target_GTB: Tensor) -> None:
-        """Update the statistics of returns by targets, which may be of the first steps alone."""
-        valid_GTB = (valid_GTB & self.current.tensor[span, None, None])[:, : target_GTB.shape[1]]
-        with self.changing:
-            self._pack.observe_returns(span, target_GTB, valid_GTB)
 
     def _auxiliary(self, group: Group, s: Samples) -> Stats:
         """Go backward through what the algorithm learns from its replay; adds to the gradients."""
@@ -428,9 +442,11 @@ def _adapt_learning_rate(
     pack: Pack, group: Group, kl_G: Tensor, settings: UpdateSettings, current_G: Tensor
 ) -> None:
     """Divide the factor if the policy moved too far, multiply it if it hardly moved."""
-    assert settings.kl_target is not None
+    assert settings.lr_schedule_kl is not None
     factor = pack.state["lr_factor"][group.span]
     change = torch.where(
-        kl_G > 2 * settings.kl_target, 1 / KL_STEP, torch.where(kl_G < settings.kl_target / 2, KL_STEP, 1.0)
+        kl_G > 2 * settings.lr_schedule_kl,
+        1 / KL_STEP,
+        torch.where(kl_G < settings.lr_schedule_kl / 2, KL_STEP, 1.0),
     )
     factor.copy_(torch.where(current_G, (factor * change).clamp(*LR_FACTOR_RANGE), factor))

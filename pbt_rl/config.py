@@ -141,9 +141,12 @@ class LearnerConfig:
     losses of pixels."""
     lr_schedule: Literal["constant", "linear", "kl-adaptive"] = "constant"
     """Factor on the learning rate. linear: falls to 0 at --train-for-frames; PBT mutates the rate without it.
-    kl-adaptive: follows --learner.kl-target; the learning rate is then not tuned."""
-    kl_target: float = option(0.01, above=0)
+    kl-adaptive: follows --learner.lr-schedule-kl, and the learning rate is then not tuned."""
+    lr_schedule_kl: float = option(0.01, above=0)
     """kl-adaptive: the factor is divided by 1.5 above twice this divergence and multiplied by 1.5 below half of it."""
+    target_kl: float = option(0.0, at_least=0, zero="off")
+    """A member learns no more from a batch once its divergence from the old policy, the mean of a minibatch, is above
+    1.5 times this (appo; Stable-Baselines3's rule). It saves members whose rate is too high."""
     max_policy_lag: int = option(1000, at_least=1)
     """Discard (and count) rollouts that began more than this many optimiser steps ago, of --learner.epochs x
     --learner.minibatches in a batch. The plan keeps rollouts younger than half of it, and than what harms."""
@@ -289,9 +292,13 @@ class Config:
     """Vector environments per actor, which steps one while the others wait for actions."""
     envs_per_unit: int = option(0, at_least=0, zero="planned", may_change=True)
     """Environments of each policy in one unit (b)."""
+    random_phases: bool = True
+    """Cut the first episode of each environment short, at a step drawn up to its time limit, so that environments do
+    not run in phase. It counts for no objective. For environments of Gymnasium with a `TimeLimit` and for simulators
+    that count the steps of their episodes; others begin together."""
     decorrelate_steps: int = option(0, at_least=0, zero="off")
-    """Let each unit play random actions first, each for another number of steps below this, so that units do not run in
-    phase. If all episodes have the same length, give that length."""
+    """Instead: let each unit play random actions first, each for another number of steps below this. For units whose
+    time limit is not known; if all episodes have the same length, give that length."""
     actor_timeout_seconds: float = option(60.0, above=0, may_change=True)
     """Restart an actor that has work and gets nowhere for this long: no environment made, reset or stepped. (A native
     vector steps all of its environments in one call.)"""
@@ -388,7 +395,7 @@ class Config:
             if issubclass(added, ChecksWhole):
                 added.check_whole(self, self)
         if ":" not in self.algo:  # a config may come from anybody: making it imports nothing that it names
-            check_schedule_of_learning_rate(self)
+            check_divergence(self)
 
     @property
     def uses_vtrace(self) -> bool:
@@ -433,12 +440,16 @@ def load_algorithm(name: str) -> Algorithm:
         raise ConfigError(f"--algo {name} cannot be used: {error}") from error
 
 
-def check_schedule_of_learning_rate(config: Config) -> None:
-    """Check that the algorithm measures what the schedule follows; it is loaded. Raises ConfigError."""
-    if config.learner.lr_schedule == "kl-adaptive":
-        require(
-            config.algorithm.measures_kl,
-            "learner.lr-schedule",
-            "kl-adaptive",
-            f"{config.algo} measures no divergence: use constant or linear, or --algo appo",
-        )
+def check_divergence(config: Config) -> None:
+    """Check that what follows a divergence can be measured; the algorithm is loaded for that. Raises ConfigError."""
+    learner = config.learner
+    adapts, stops = learner.lr_schedule == "kl-adaptive", learner.target_kl > 0
+    for used, name, value, instead in (
+        (adapts, "learner.lr-schedule", learner.lr_schedule, "use constant or linear"),
+        (stops, "learner.target-kl", learner.target_kl, "leave it out"),
+    ):
+        if used:
+            remedy = f"{config.algo} measures no divergence: {instead}, or --algo appo"
+            require(config.algorithm.measures_kl, name, value, remedy)
+            remedy = f"around the policy that acted a divergence is mostly that of age: {instead}, or --learner.proximal"
+            require(config.mode != "async" or config.clips_around_batch, name, value, remedy)

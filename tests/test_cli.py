@@ -314,7 +314,7 @@ def test_show_prints_a_file_that_can_be_given_back(pbt_rl, tmp_path, form):
 
 @pytest.mark.extra("pbt_rl/advice")
 def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):
-    shown = "--env toy/identity --devices cpu --learner.lr-schedule kl-adaptive --show"
+    shown = "--env toy/identity --devices cpu --mode sync --learner.lr-schedule kl-adaptive --show"
     code, out, _ = pbt_rl("train", *shown.split())
     assert code == 0
     assert "note: --learner.lr-schedule kl-adaptive sets the learning rate in use" in out
@@ -380,8 +380,20 @@ MISTAKES = {
         ["--algo", "a3c", "--learner.lr-schedule", "kl-adaptive"],
         "--learner.lr-schedule kl-adaptive cannot be used: a3c measures no divergence",
     ),
+    "a rate that follows what is mostly age": (
+        ["--learner.no-proximal", "--learner.lr-schedule", "kl-adaptive"],
+        "--learner.lr-schedule kl-adaptive cannot be used: around the policy that acted a divergence is mostly that of age",
+    ),
+    "a stop by what is mostly age": (
+        ["--learner.no-proximal", "--learner.target-kl", "0.02"],
+        "--learner.target-kl 0.02 cannot be used: around the policy that acted a divergence is mostly that of age",
+    ),
+    "a3c stops by no divergence": (
+        ["--algo", "a3c", "--mode", "sync", "--learner.target-kl", "0.02"],
+        "--learner.target-kl 0.02 cannot be used: a3c measures no divergence",
+    ),
     "a rate that is tuned and adapted": (
-        ["--learner.lr-schedule", "kl-adaptive", "--pbt.tune", "learning_rate"],
+        ["--mode", "sync", "--learner.lr-schedule", "kl-adaptive", "--pbt.tune", "learning_rate"],
         "--learner.lr-schedule kl-adaptive cannot be used: it undoes the learning rates that --pbt.tune learning_rate",
     ),
     "a form without --show": (

@@ -24,7 +24,7 @@ PUBLISHED: dict[str, object] = RESIDENT_RECIPE | {
     "learner.epochs": 5,
     "learner.minibatches": 4,
     "learner.lr_schedule": "kl-adaptive",
-    "learner.kl_target": 0.01,
+    "learner.lr_schedule_kl": 0.01,
     "learner.normalize_observations": False,
     "learner.normalize_returns": False,
     "hypers.unroll": 24,

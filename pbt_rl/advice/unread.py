@@ -102,7 +102,9 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
             f"a rollout has {learner.rollout} steps (--learner.rollout), and returns look no further",
         )
     if learner.lr_schedule != "kl-adaptive":
-        yield "learner.kl_target", "it is read by --learner.lr-schedule kl-adaptive"
+        yield "learner.lr_schedule_kl", "it is read by --learner.lr-schedule kl-adaptive"
+    if learner.epochs * learner.minibatches == 1:
+        yield "learner.target_kl", "a batch is one optimiser step (--learner.epochs, --learner.minibatches)"
     if model.core == "none":
         yield "model.core_size", "the network has no memory (--model.core)"
     if config.algorithm.learns_per_unit:

@@ -183,7 +183,7 @@ def _runner(
             "num_learning_epochs": learner.epochs,
             "num_mini_batches": learner.minibatches,
             "schedule": "adaptive" if learner.lr_schedule == "kl-adaptive" else "fixed",
-            "desired_kl": learner.kl_target,
+            "desired_kl": learner.lr_schedule_kl,
             "use_clipped_value_loss": False,  # its limit would be that of the ratio
             "normalize_advantage_per_mini_batch": learner.normalize_advantage,
             "rnd_cfg": None,

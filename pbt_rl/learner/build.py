@@ -350,7 +350,8 @@ def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:
         minibatches=1 if algorithm.learns_per_unit else learner.minibatches,
         use_vtrace=config.uses_vtrace,
         normalize_advantage=learner.normalize_advantage,
-        kl_target=learner.kl_target if learner.lr_schedule == "kl-adaptive" else None,
+        lr_schedule_kl=learner.lr_schedule_kl if learner.lr_schedule == "kl-adaptive" else None,
+        target_kl=learner.target_kl or None,
         distribution=build_distribution(spec, config.model),
         proximal=config.clips_around_batch,
     )

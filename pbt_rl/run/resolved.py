@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pbt_rl.config import Config, check_schedule_of_learning_rate
+from pbt_rl.config import Config, check_divergence
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import environment_code, require
@@ -89,7 +89,7 @@ class ResolvedRun:
     def resolve(cls, config: Config, machine: Machine) -> ResolvedRun:
         """Probe the environment and plan. Raises ConfigError or EnvSetupError."""
         config = config.with_declared_hypers()
-        check_schedule_of_learning_rate(config)
+        check_divergence(config)
         options = config.env_options
         with environment_code(config.env):
             spec = probe(config.env, options)

@@ -78,8 +78,13 @@ def resolved(env, *options):
         ("--learner.rollout 16", []),
         ("--model.core-size 32", ["--model.core-size 32 does nothing here: the network has no memory"]),
         ("--model.core-size 32 --model.core gru", []),
-        ("--learner.kl-target 0.02", ["--learner.kl-target 0.02 does nothing here: it is read by"]),
-        ("--learner.kl-target 0.02 --learner.lr-schedule kl-adaptive", []),
+        ("--learner.lr-schedule-kl 0.02", ["--learner.lr-schedule-kl 0.02 does nothing here: it is read by"]),
+        ("--learner.lr-schedule-kl 0.02 --learner.lr-schedule kl-adaptive --mode sync", []),
+        ("--learner.target-kl 0.02 --mode sync", []),
+        (
+            "--learner.target-kl 0.02 --mode sync --learner.epochs 1 --learner.minibatches 1",
+            ["--learner.target-kl 0.02 does nothing here: a batch is one optimiser step"],
+        ),
         ("--slot-frames 9000", ["--slot-frames 9000 does nothing here: all members train at the same time"]),
         ("--slot-frames 9000 --slots 2", []),
         (

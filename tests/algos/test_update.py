@@ -93,7 +93,7 @@ CASES = {
     "two layers": ({"use_vtrace": True}, {"core": "gru", "model": {"core_layers": 2}}),
     "separate critic": ({}, {"core": "lstm", "model": {"critic": "separate"}}),
     "frames": ({}, {"layout": FRAMES}),
-    "normalised observations": ({"kl_target": 0.01}, {"normalize_obs": True}),
+    "normalised observations": ({"lr_schedule_kl": 0.01}, {"normalize_obs": True}),
     "proximal": ({"proximal": True}, {"normalize_obs": True}),
     "proximal vtrace": ({"proximal": True, "use_vtrace": True}, {"core": "gru"}),
     "raw returns": ({"normalize_advantage": False}, {"normalize_returns": False}),
@@ -323,7 +323,7 @@ def test_an_outdated_rollout_changes_nothing_whatever_it_holds(packing, value, c
 @pytest.mark.parametrize("algo", ["appo", "a3c"])
 def test_a_policy_that_must_not_learn_is_left_untouched(packing, algo):
     # It has momentum from a batch before: without a sample that must not move it either.
-    s = settings(algo=algo, kl_target=0.01 if algo == "appo" else None)
+    s = settings(algo=algo, lr_schedule_kl=0.01 if algo == "appo" else None)
     pack = make_pack([H, H, H], packing=packing, algo=algo, normalize_obs=True)
     train(pack, [0, 1, 2], s, batches=1)
     before = [state_of(pack, p) for p in range(3)]
@@ -340,7 +340,7 @@ def test_a_policy_replaced_during_an_update_learns_no_more_from_it(packing):
     train(pack, [0, 1], settings(), batches=1)
     current = CurrentSlots(2, CPU)
     batch = batch_of(make_rollouts([0, 1], seed=4), 2)
-    steps = update(pack, batch, settings(kl_target=1e-9), current=current)
+    steps = update(pack, batch, settings(lr_schedule_kl=1e-9), current=current)
     next(steps)
     pack.copy_member(0, 1)
     current.drop(1)
@@ -389,9 +389,9 @@ def test_the_schedules_factor_multiplies_each_members_own_rate():
 
 @pytest.mark.parametrize("packing", ["loop", "vmap"])
 def test_kl_adaptation_composes_with_a_mutated_rate(packing):
-    for kl_target, factor in ((1e-9, 1 / KL_STEP), (1e9, KL_STEP)):
+    for lr_schedule_kl, factor in ((1e-9, 1 / KL_STEP), (1e9, KL_STEP)):
         pack = make_pack([H, H], packing=packing)
-        train(pack, [0, 1], settings(kl_target=kl_target), batches=2)
+        train(pack, [0, 1], settings(lr_schedule_kl=lr_schedule_kl), batches=2)
         assert pack.state["lr_factor"].tolist() == pytest.approx([factor**2] * 2)
         pack.set_hypers(1, H | {"learning_rate": 1e-4})
         stats = train(pack, [0, 1], settings(), batches=1, factor=0.5)
@@ -404,7 +404,7 @@ def test_kl_adaptation_waits_inside_its_band():
     kl = sum(s.values["kl"].item() for s in probe) / len(probe)
     for target, factor in ((kl, 1.0), (kl / 2.1, 1 / KL_STEP), (kl * 2.1, KL_STEP)):
         pack = make_pack([H])
-        train(pack, [0], settings(kl_target=target), batches=1)
+        train(pack, [0], settings(lr_schedule_kl=target), batches=1)
         assert pack.state["lr_factor"].item() == pytest.approx(factor)
 
 
@@ -412,7 +412,7 @@ def test_kl_adaptation_leaves_out_steps_without_samples():
     def train_half(target):
         pack = make_pack([H])
         batch = batch_of(make_rollouts([0]), 1, [[True, False]])  # three of six minibatches are empty
-        half = settings(use_vtrace=True, minibatches=6, epochs=4, kl_target=target)
+        half = settings(use_vtrace=True, minibatches=6, epochs=4, lr_schedule_kl=target)
         return pack, [step.values for step in learn(pack, batch, half)]
 
     kl = [values["kl"].item() for values in train_half(None)[1] if values["grad_norm"] > 0]
@@ -455,3 +455,33 @@ def test_policies_that_learn_one_by_one_share_a_gradient_and_keep_no_samples(mon
         pass
     assert len(cut) == len(pack.groups())
     assert not any(samples() for samples in cut)
+
+
+# -- a stop by divergence -----------------------------------------------------------------------------------
+
+STOPPING = {"epochs": 16}
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+def test_a_batch_ends_for_the_member_that_moves_too_far_alone(packing):
+    """Stable-Baselines3's rule, written out: nothing is learned from the first minibatch above 1.5 x the target on."""
+    hypers = [H | {"learning_rate": 3e-2, "clip_ratio": 1e9}, H | {"learning_rate": 1e-5}]
+    pack = make_pack(hypers, packing=packing)
+    alone = [alone_of(pack, p, h) for p, h in enumerate(hypers)]
+    free = [train(alone_of(pack, p, h), [0], settings(**STOPPING), batches=1) for p, h in enumerate(hypers)]
+    fast, slow = ([step.values["kl"].item() for step in steps] for steps in free)
+    target = max(*fast[:3], *slow)
+    number = next(n for n, kl in enumerate(fast) if kl > 1.5 * target)
+    assert number < len(fast) - 1, "it does not stop in the midst"
+
+    train(pack, [0, 0], settings(target_kl=target, **STOPPING), batches=1)
+    assert pack.state["optimizer_steps"].tolist() == [number, len(slow)]
+    steps = train(alone[0], [0], settings(target_kl=target, **STOPPING), batches=1)
+    assert len(steps) == number + 1, "on a CPU the rest is not computed"
+    train(alone[1], [0], settings(**STOPPING), batches=1)
+    for p, one in enumerate(alone):
+        for name, rows in pack.state.items():
+            torch.testing.assert_close(rows[p], one.state[name][0], rtol=1e-4, atol=1e-5)
+
+    train(pack, [0, 1], settings(target_kl=1e9, **STOPPING), batches=1)
+    assert pack.state["optimizer_steps"][0] == number + len(fast), "the next batch begins anew"

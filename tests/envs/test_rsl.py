@@ -217,7 +217,7 @@ def test_the_recipe_has_the_published_values():
     """config/example_config.yaml of rsl_rl; its value loss is twice ours at the same weight."""
     config, _ = parse_train(["--env", "tensors/cartpole", "--recipe", "rsl-ppo", "--hypers.gamma", "0.98"])
     hypers, learner, model = config.hypers, config.learner, config.model
-    assert (hypers.learning_rate, learner.lr_schedule, learner.kl_target) == (1e-3, "kl-adaptive", 0.01)
+    assert (hypers.learning_rate, learner.lr_schedule, learner.lr_schedule_kl) == (1e-3, "kl-adaptive", 0.01)
     assert (learner.rollout, learner.epochs, learner.minibatches) == (24, 5, 4)
     assert (hypers.clip_ratio, hypers.clip_value, hypers.value_coef / 2) == (0.2, 0.2, 1.0)
     assert (hypers.entropy_coef, hypers.gae_lambda, hypers.max_grad_norm) == (0.01, 0.95, 1.0)

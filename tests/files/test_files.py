@@ -16,7 +16,7 @@ ODD = {
     "env": "toy/identity",
     "name": "a",
     "out": 'quo"te\\ é \x7f\n',
-    "learner": {"batch": 512, "kl_target": 1e-9},
+    "learner": {"batch": 512, "lr_schedule_kl": 1e-9},
     "pbt": {"tune": ["learning_rate=1e-5:1e-2"], "factors": [2.0, 0.5], "enabled": False},
     "hypers": {"learning_rate": 1e-06, "clip_value": 1e9},
 }

@@ -203,7 +203,7 @@ MORE = (
     "learner.lr-schedule",
     "learner.normalize-observations",
     "learner.normalize-images",
-    "learner.kl-target",
+    "learner.lr-schedule-kl",
     "model.core",
     "model.encoder",
     "model.action-bounds",

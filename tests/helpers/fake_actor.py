@@ -193,7 +193,8 @@ class Stand:
             "minibatches": 1,
             "use_vtrace": True,
             "normalize_advantage": True,
-            "kl_target": None,
+            "lr_schedule_kl": None,
+            "target_kl": None,
         }
         self.trainer = Trainer(
             bench.pack,

@@ -96,7 +96,8 @@ def settings(algo="appo", **changes) -> UpdateSettings:
         "minibatches": 1,
         "use_vtrace": False,
         "normalize_advantage": True,
-        "kl_target": None,
+        "lr_schedule_kl": None,
+        "target_kl": None,
         "distribution": DISCRETE,
     }
     return UpdateSettings(**(values | changes))

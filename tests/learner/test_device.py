@@ -20,7 +20,8 @@ KINDS = {
         "packing": "loop",
         "returns": "gae",
         "lr_schedule": "kl-adaptive",
-        "kl_target": 1e-4,
+        "mode": "sync",
+        "lr_schedule_kl": 1e-4,
     },
     "observations normalised, linear rate": {
         "packing": "vmap",

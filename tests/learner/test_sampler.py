@@ -90,7 +90,8 @@ def test_without_lag_the_ratio_is_one(core, use_vtrace):
             minibatches=1,
             use_vtrace=use_vtrace,
             normalize_advantage=True,
-            kl_target=None,
+            lr_schedule_kl=None,
+            target_kl=None,
             distribution=bench.distribution,
         )
         for stats in learn(bench.pack, batch_of(bench, bench.take(2)), settings):
