@@ -16,6 +16,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from . import atari
 from . import first_trial as time_limits
 from .actions import action_spec, actions_decoder
 from .base import (
@@ -61,7 +62,10 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
     images = [array for array in spec.obs.values() if array.dtype == "uint8" and len(array.shape) > 1]
     grids = [array for array in images if is_grid(array)]
     if len(images) > len(grids):
-        return {"model.encoder": "impala" if grids else "auto", **_IMAGES}
+        found = {"model.encoder": "impala" if grids else "auto", **_IMAGES}
+        return found | (
+            {"hypers.entropy_coef": _CONTINUOUS["hypers.entropy_coef"]} if spec.action.low else {}
+        )
     found = dict(_CONTINUOUS if spec.action.low else _DISCRETE)
     if grids:
         found |= _GRIDS
@@ -71,8 +75,6 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
         found |= PLANES
     return found
 
-
-_IMAGES: dict[str, object] = {"learner.rollout": 32, "learner.batch": 1024, "hypers.unroll": 32}
 
 _DISCRETE: dict[str, object] = {
     "model.encoder": "mlp",
@@ -138,6 +140,19 @@ PLANES: dict[str, object] = {
 """What is different with the games of MinAtar: 0 and 1 in three axes, a plane for each kind of thing. The values of
 PureJaxRL for them (its `examples/brax_minatar.ipynb`). With elu and rollouts of 32 steps Breakout ended at 18, with one
 network of 128 tanh, two passes and a rate of 1e-3 at 6 (docs/lab/evidence.md)."""
+
+
+_IMAGES = {name: value for name, value in atari.recipe().items() if not name.startswith("model.")}
+"""Images of any environment are learned from as Atari's; only the network differs, and no reward is clipped."""
+
+
+def _time_limit_of(env: Any) -> int:
+    """Return the steps after which Gymnasium's wrapper cuts an episode; 0 without one."""
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, gymnasium.wrappers.TimeLimit):
+            return env._max_episode_steps  # noqa: SLF001 - the only place of it
+        env = env.env
+    return 0
 
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
@@ -222,6 +237,15 @@ class GymUnit:
         """Row -> true objective of the episode that ended with this step, if the environment gave one."""
         self._recorded: dict[int, float] = {}
         """Row -> its return before wrappers changed the rewards, if one of them recorded it."""
+        self._cut_at: dict[int, int] = {}
+        """Row -> the step at which its first episode is cut short, while that runs."""
+
+    def spread_phases(self, rng: np.random.Generator) -> bool:
+        """See `SpreadsPhases`. Steps are drawn up to the limit of a `TimeLimit`, the only one that is known."""
+        limit = _time_limit_of(self._envs[0])
+        if limit:
+            self._cut_at = dict(enumerate(rng.integers(1, limit + 1, self.rows).tolist()))
+        return limit > 0
 
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
@@ -253,6 +277,7 @@ class GymUnit:
             "book": self._book.save_state(),
             "ended": list(self._ended),
             "seeds": self._seeds,
+            "cut_at": [*self._cut_at.items()],
         }
 
     def restore_state(self, state: dict[str, Any]) -> None:
@@ -262,6 +287,7 @@ class GymUnit:
             env.restore_state(saved)
         self._book.restore_state(state["book"])
         self._ended, self._seeds = list(state["ended"]), state["seeds"]
+        self._cut_at = dict(state["cut_at"])
 
     def close(self) -> None:
         """Close every environment once, also if one raises."""
@@ -305,7 +331,10 @@ class GymUnit:
             terminated, truncated = self._flag("terminated", terminated), self._flag("truncated", truncated)
         self._first[row] = False
         self._reward[row] = number
+        if self._cut_at and self._book.length_R[row] + 1 == self._cut_at.get(row):
+            truncated = True
         if terminated or truncated:
+            self._cut_at.pop(row, None)
             self._terminated[row] = bool(terminated)
             self._truncated[row] = not terminated
             self._ended[row] = True

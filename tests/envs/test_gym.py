@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from pbt_rl.envs import atari
 from pbt_rl.envs.base import ArraySpec, EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.family import EnvOptions
 from pbt_rl.envs.gym import GymUnit, describe, make_unit, recipe
@@ -237,6 +238,16 @@ def test_images_too_small_for_the_usual_network_are_seen_by_another(sides, encod
     found = recipe(describe("x", env))
     assert (found["model.encoder"], found["learner.batch"]) == (encoder, 1024)
     assert recipe(describe("x", Scripted()))["model.encoder"] == "mlp"
+
+
+def test_images_are_learned_from_as_ataris():
+    env = Scripted(start=None, observation_space=spaces.Box(0, 255, (84, 84, 3), np.uint8))
+    found = recipe(describe("x", env))
+    of_atari = {name: value for name, value in atari.recipe().items() if "model" not in name}
+    assert found.items() >= of_atari.items()
+    assert found["learner.epochs"] * found["learner.minibatches"] == 16
+    env.action_space = spaces.Box(-1, 1, (3,))
+    assert recipe(describe("x", env)) == found | {"hypers.entropy_coef": 1e-4}
 
 
 def test_a_missing_key_is_named_with_the_given_keys():
