@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 FRAMES = "it counts emulator frames of each member, steps x frame skip (4 on Atari)"
+HALF = "give twice the number, as our value loss has a factor of 1/2"
+"""Sample Factory, RLlib, RSL-RL and Stable-Baselines3 take the whole mean square; CleanRL and Baselines the half."""
 AS_THERE = "it counts frames of each member, as Sample Factory does: the number stays"
 OTHER_NAMES: tuple[tuple[str, str, str], ...] = (
     ("env", "", "env-id env-name environment game task"),
@@ -21,7 +23,7 @@ OTHER_NAMES: tuple[tuple[str, str, str], ...] = (
     ("units-per-actor", "", "worker-num-splits"),
     ("save-every-frames", "", "save-every save-freq checkpoint-freq save-milestones-sec"),
     ("save-every-seconds", "", "save-every-sec"),
-    ("decorrelate-steps", "0: not at all", "decorrelate-envs-on-one-worker"),
+    ("random-phases", "it is on", "decorrelate-envs-on-one-worker init-at-random-ep-len"),
     (
         "evaluate-every-frames",
         FRAMES,
@@ -48,7 +50,9 @@ OTHER_NAMES: tuple[tuple[str, str, str], ...] = (
     ("pbt.tune", "", "hyperparam-mutations tune hyperparam-bounds pbt-optimize-gamma"),
     ("hypers.learning-rate", "", "lr alpha step-size"),
     ("hypers.entropy-coef", "", "ent-coef entropy-coeff entropy-cost exploration-loss-coeff"),
-    ("hypers.value-coef", "", "vf-coef value-loss-coeff value-loss-coef vf-loss-coeff baseline-cost"),
+    ("hypers.value-coef", HALF, "value-loss-coeff value-loss-coef vf-loss-coeff"),
+    ("hypers.value-coef", f"CleanRL's stays; Stable-Baselines3's: {HALF}", "vf-coef"),
+    ("hypers.value-coef", "our loss is a mean over steps, not a sum", "baseline-cost"),
     ("hypers.clip-ratio", "", "clip clip-coef clip-range clip-param ppo-clip-ratio"),
     ("hypers.clip-value", "", "ppo-clip-value clip-range-vf vf-clip-param clip-vloss"),
     ("hypers.max-grad-norm", "", "grad-clip grad-norm"),
@@ -62,7 +66,7 @@ OTHER_NAMES: tuple[tuple[str, str, str], ...] = (
         "",
         "rollout-length rollout-fragment-length num-steps n-steps unroll-length recurrence",
     ),
-    ("learner.kl-target", "", "lr-schedule-kl-threshold target-kl"),
+    ("learner.lr-schedule-kl", "", "lr-schedule-kl-threshold desired-kl"),
     ("learner.returns", "gae or vtrace", "with-vtrace use-vtrace vtrace"),
     ("learner.normalize-returns", "", "norm-reward"),
     ("learner.normalize-observations", "for images learner.normalize-images", "normalize-input norm-obs"),
