@@ -300,6 +300,20 @@ class SavesState(Protocol):
 
 
 @runtime_checkable
+class SpreadsPhases(Protocol):
+    """Optional, for units whose rows can begin in different phases of their episodes.
+
+    Else rows whose episodes all have one length stay in phase for ever, and every batch is of one phase.
+    """
+
+    def spread_phases(self, rng: np.random.Generator) -> bool:
+        """Let the first episode of each row end by truncation at a drawn step; once, before `reset`.
+
+        Return whether: a unit that does not know how long its episodes may be leaves them whole.
+        """
+
+
+@runtime_checkable
 class _HasProcesses(Protocol):
     def cpu_ns(self) -> int: ...
 

@@ -26,6 +26,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX take
 import gymnax
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 import torch.utils.dlpack
 from torch import Tensor
@@ -73,8 +74,11 @@ def _made(name: str, keywords: Mapping[str, Any]) -> tuple[Any, Any, EnvSpec]:
 
 
 @cache
-def _functions(name: str, rows: int, keywords: tuple[tuple[str, Any], ...]) -> tuple[EnvSpec, Any, Any]:
-    """Return spec, reset and step of R rows, compiled once a process. Raises EnvSetupError."""
+def _functions(name: str, rows: int, keywords: tuple[tuple[str, Any], ...]) -> tuple[EnvSpec, Any, Any, int]:
+    """Return spec, reset and step of R rows, compiled once a process, and the limit of steps, 0 if it has none.
+
+    Raises EnvSetupError.
+    """
     env, params, spec = _made(name, dict(keywords))
     array, discrete = spec.obs["obs"], bool(spec.action.nvec)
 
@@ -96,14 +100,15 @@ def _functions(name: str, rows: int, keywords: tuple[tuple[str, Any], ...]) -> t
         reward = reward.reshape(rows).astype(jnp.float32)
         return key, state, (seen(obs), reward, over, cut & ~over, seen(info["final_observation"]))
 
-    return spec, jax.jit(reset), jax.jit(step)
+    return spec, jax.jit(reset), jax.jit(step), int(getattr(params, "max_steps_in_episode", 0))
 
 
 class GymnaxRows:
     """R rows of one environment. See `ResidentEnv`."""
 
     def __init__(self, name: str, rows: int, seed: int, device: str, keywords: Mapping[str, Any]) -> None:
-        self.spec, self._reset, self._step = _functions(name, rows, tuple(sorted(keywords.items())))
+        of_rows = _functions(name, rows, tuple(sorted(keywords.items())))
+        self.spec, self._reset, self._step, self._limit = of_rows
         self.rows, self.device = rows, torch.device(device)
         place = _jax_device(self.spec.env_id, self.device)
         self._key = jax.device_put(jax.random.PRNGKey(seed % 2**31), place)
@@ -116,6 +121,15 @@ class GymnaxRows:
         """See `ResidentEnv`."""
         self._key, self._state, obs = self._reset(self._key)
         return {"obs": _tensor(obs)}
+
+    def spread_phases(self, seed: int) -> bool:
+        """See `ResidentEnv`. For environments that count `time` up to `max_steps_in_episode`, as gymnax's own do."""
+        time = getattr(self._state, "time", None)
+        if time is None or not self._limit:
+            return False
+        drawn = np.random.default_rng(seed).integers(self._limit, size=self.rows)
+        self._state = self._state.replace(time=jax.device_put(drawn.astype(time.dtype), time.device))
+        return True
 
     def step(self, action: Tensor) -> ResidentStep:
         """See `ResidentEnv`. The action is read when this returns."""

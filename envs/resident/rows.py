@@ -44,7 +44,11 @@ class ResidentStep:
 
 
 class ResidentEnv(Protocol):
-    """R rows on one device. Nothing in it may wait for the device (`.item()`, `if tensor`, `nonzero`)."""
+    """R rows on one device. Nothing in it may wait for the device (`.item()`, `if tensor`, `nonzero`).
+
+    Optional: `spread_phases(seed) -> bool`, called once after `reset`. Let each row's first episode be shorter, as if a
+    drawn number of its steps were over, so that rows do not run in phase; return whether. It counts for no objective.
+    """
 
     spec: EnvSpec
     rows: int

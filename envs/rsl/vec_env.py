@@ -124,6 +124,18 @@ class VecEnvRows:
         obs, self._first = self._first, None
         return obs
 
+    def spread_phases(self, seed: int) -> bool:
+        """See `ResidentEnv`. As RSL-RL's `learn(init_at_random_ep_len=True)`."""
+        counts, limit = (
+            getattr(self._env, "episode_length_buf", None),
+            getattr(self._env, "max_episode_length", 0),
+        )
+        if not isinstance(counts, Tensor) or int(limit) < 1:
+            return False
+        drawn = torch.randint(int(limit), counts.shape, generator=torch.Generator().manual_seed(seed))
+        self._env.episode_length_buf = drawn.to(counts)
+        return True
+
     @torch.no_grad()
     def step(self, action: Tensor) -> ResidentStep:
         """See `ResidentEnv`."""

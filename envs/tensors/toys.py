@@ -40,6 +40,12 @@ class _Rows(ABC):
         self._state = self._first_states()
         return {"obs": self._see()}
 
+    def spread_phases(self, seed: int) -> bool:
+        """See `ResidentEnv`."""
+        drawn = torch.randint(self.limit, (self.rows,), generator=torch.Generator().manual_seed(seed))
+        self._steps.copy_(drawn)
+        return True
+
     def _first_states(self) -> Tensor:
         """Draw a first state for each row, [R, S]."""
         size = (self.rows, len(self._widths_S))

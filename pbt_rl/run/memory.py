@@ -184,6 +184,7 @@ class Memory:
                 config.decorrelate_steps * unit // pack.units
                 for unit in range(first_unit, first_unit + units)
             ),
+            spread_phases=config.random_phases and not config.decorrelate_steps,
             matchup_fd=-1 if shared.matchup is None else shared.matchup.fd,
             matchup_shape=(0, 0, 0) if shared.matchup is None else shared.matchup.shape,
             first_unit=first_unit,

@@ -36,15 +36,23 @@ class Rounds:
     """
 
     def __init__(
-        self, policies: int, rows: int, groups: int, stats: Sequence[str], device: torch.device
+        self,
+        policies: int,
+        rows: int,
+        groups: int,
+        stats: Sequence[str],
+        device: torch.device,
+        *,
+        begun: bool = True,
     ) -> None:
+        """begun: the first round is of the rows' first episodes; else of their second ones."""
         assert rows % groups == 0
         self.size = rows // groups
         """Rows of a group."""
         self.stats = tuple(stats)
         self._by_group = (policies, groups, self.size)
         columns = len(LEADING) + len(self.stats)
-        self._stage = torch.full(self._by_group, float(PLAYS), device=device)
+        self._stage = torch.full(self._by_group, float(PLAYS if begun else WAITS), device=device)
         self._goes_on = torch.zeros(self._by_group, device=device)
         """0: the row's next step is the first of an episode; else 1."""
         self.sums = torch.zeros((len(LEADING), *self._by_group), device=device)

@@ -122,6 +122,8 @@ class ResidentSampler:
             self._checks = Checks(self._env, pack.num_policies)
             self._env.attach(shaping.weights_PK)
             self._obs: Mapping[str, Tensor] = self._env.reset()
+            spread = getattr(self._env, "spread_phases", None) if config.random_phases else None
+            self._cut_short = spread is not None and bool(spread(seed % 2**31))
         self._checks.obs(self._obs)
         shaping.changed = self._reopen
         shared.ended_versions.append(np.full(pack.num_policies, -1, np.int64))
@@ -215,7 +217,7 @@ class ResidentSampler:
             raise ConfigError(f"{self._spec.env_id} has {len(step.stats)} stats, {MOST_STATS} at most")
         self._check_objective(None if step.objective is step.reward else step.objective)
         sizes = self._pack.num_policies, self._envs, self._groups
-        return Rounds(*sizes, [*step.stats], self._pack.device)
+        return Rounds(*sizes, [*step.stats], self._pack.device, begun=not self._cut_short)
 
     @contextmanager
     def _may_take_long(self, what: str) -> Iterator[None]:

@@ -27,6 +27,7 @@ from pbt_rl.envs.base import (
     EnvSpec,
     SavesState,
     Seated,
+    SpreadsPhases,
     Unit,
     cpu_clock,
     random_actions,
@@ -61,6 +62,8 @@ class ActorSetup:
     """Raised by the actor when a step is written."""
     warm_up_steps: tuple[int, ...]
     """One per unit: random steps that it takes before its first step counts."""
+    spread_phases: bool = False
+    """Units that can cut their rows' first episodes short (`SpreadsPhases`)."""
     matchup_fd: int = -1
     """Of the table of matchups of environments of several seats; -1 for others."""
     matchup_shape: tuple[int, int, int] = (0, 0, 0)
@@ -88,7 +91,7 @@ class ActorSetup:
 
 
 UNCOUNTED_VERSION = -1
-"""Shaping version of episodes that begin while a unit plays at random: it counts for no member."""
+"""Shaping version of episodes that begin while a unit plays at random, or are cut short: it counts for no member."""
 
 
 class EpisodeSource:
@@ -110,7 +113,7 @@ class EpisodeSource:
         self.pulse = pulse
         """See `envs/episodes.py`."""
         self.uncounted = False
-        """Episodes that begin now are played at random."""
+        """Episodes that begin now are played at random, or cut short."""
 
     def __call__(self, row: int) -> tuple[int, dict[str, float]]:
         """See `ShapingSource`."""
@@ -135,10 +138,18 @@ class UnitRunner:
     """One unit and its mailbox."""
 
     def __init__(
-        self, unit: Unit, box: Mailbox, ready_fd: int, source: EpisodeSource, warm_up_steps: int, seed: int
+        self,
+        unit: Unit,
+        box: Mailbox,
+        ready_fd: int,
+        source: EpisodeSource,
+        warm_up_steps: int,
+        spreads: bool,
+        seed: int,
     ) -> None:
         self._unit, self._box, self._ready_fd = unit, box, ready_fd
         self._source, self._warm_up_steps, self._seed = source, warm_up_steps, seed
+        self._spreads = spreads
         self._started = False
         self._clock = cpu_clock(unit)
 
@@ -160,7 +171,8 @@ class UnitRunner:
     def _start(self) -> None:
         """Reset, then play at random for `warm_up_steps`; the step that results is `first`, as after a reset."""
         step, rng = self._box.step, np.random.default_rng(self._seed)
-        self._source.uncounted = self._warm_up_steps > 0
+        cut = self._spreads and isinstance(self._unit, SpreadsPhases) and self._unit.spread_phases(rng)
+        self._source.uncounted = cut or self._warm_up_steps > 0
         self._box.header[HEARTBEAT_NS] = time.monotonic_ns()
         self._unit.reset(step)
         for _ in range(self._warm_up_steps):
@@ -255,7 +267,7 @@ class Actor:
                 assert isinstance(unit, Seated), "units of several seats follow matchups"
                 unit.follow(functools.partial(matchups.read, number))
         self._runners = [
-            UnitRunner(unit, box, setup.ready_fd, source, steps, seed)
+            UnitRunner(unit, box, setup.ready_fd, source, steps, setup.spread_phases, seed)
             for unit, box, source, steps, seed in zip(
                 units, boxes, sources, setup.warm_up_steps, setup.seeds, strict=True
             )

@@ -1,11 +1,15 @@
-"""--decorrelate-steps: units start apart from each other, and what was played at random counts for nobody."""
+"""Rows start apart from each other, and neither what was played at random nor what was cut short counts for anybody."""
 
 import json
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from pbt_rl.cli.train import parse_train
+from pbt_rl.envs.base import private_step_arrays
+from pbt_rl.envs.gym import GymUnit
 from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
@@ -71,3 +75,67 @@ def test_a_run_counts_no_episode_that_was_begun_at_random(tmp_path):
         summary = json.loads((tmp_path / name / "summary.json").read_text())
         objectives.append([member["episodes"] for member in summary["members"]])
     assert all(early >= late > 0 for early, late in zip(*objectives, strict=True)), objectives
+
+
+LIMIT = 40
+
+
+class Endless(gymnasium.Env):
+    """Gives 1 in every step, and ends by a limit alone."""
+
+    observation_space, action_space = spaces.Box(0, 1, (1,), np.float32), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+def limited():
+    return gymnasium.wrappers.TimeLimit(Endless(), LIMIT)
+
+
+def play(unit, steps):
+    """Return of each episode that ended: (row, step, length, truncated)."""
+    out, ended = private_step_arrays(unit.spec, unit.rows), []
+    unit.reset(out)
+    for step in range(1, steps):
+        unit.step(np.zeros((unit.rows, 1), np.int32), out)
+        rows = np.flatnonzero(out.episode_done)
+        ended += [(row, step, out.length[row], out.truncated[row]) for row in rows]
+    return ended
+
+
+def test_first_episodes_are_cut_at_drawn_steps_and_later_ones_whole():
+    rows = 200
+    unit = GymUnit("x:y", limited, rows, 0, lambda _row: (0, {}))
+    assert unit.spread_phases(np.random.default_rng(0))
+    ended = play(unit, 3 * LIMIT)
+    first = [next(end for end in ended if end[0] == row) for row in range(rows)]
+    cut = np.array([step for _, step, *_ in first])
+    assert cut.min() <= 3
+    assert cut.max() <= LIMIT
+    assert abs(cut.mean() - LIMIT / 2) < 4
+    assert all(truncated for *_, truncated in ended)
+    assert {length for end in ended for length in [end[2]] if end not in first} == {LIMIT}
+
+    whole = GymUnit("x:y", Endless, 2, 0, lambda _row: (0, {}))
+    assert not whole.spread_phases(np.random.default_rng(0)), "its limit is not known"
+    assert play(whole, 3 * LIMIT) == []
+
+
+def member_of_a_run(tmp_path, name):
+    arguments = ["--env=tests.run.test_decorrelation:limited", "--mode=serial", "--num-policies=1"]
+    config, _ = parse_train(
+        [*arguments, f"--out={tmp_path}", f"--name={name}", "--train-for-frames=1500", "--envs-per-unit=4"]
+    )
+    assert train(config) == 0
+    return json.loads((tmp_path / name / "summary.json").read_text())["members"][0]
+
+
+def test_a_run_counts_no_episode_that_was_cut_short(tmp_path):
+    cut = member_of_a_run(tmp_path, "cut")
+    assert cut["objective"] == LIMIT, "a first episode, of half that, is among them"
+    assert member_of_a_run(tmp_path, "again") == cut

@@ -34,6 +34,18 @@ class SlowRounds:
             self.begin()
 
 
+def test_first_episodes_that_were_cut_short_are_in_no_round():
+    rounds = Rounds(1, 2, 1, [], torch.device("cpu"), begun=False)
+    lengths = [[2, 5, 5], [3, 5, 5]]
+    ends = [set(np.cumsum(of_row)) for of_row in lengths]
+    for t in range(1, 14):
+        ended = torch.tensor([t in of_row for of_row in ends])
+        rounds.step(torch.ones(2), torch.ones(2), ended)
+    counted_NPG, means_CNPG = rounds.means(rounds.totals.numpy())
+    assert counted_NPG.sum() == 1
+    assert means_CNPG[:, 0, 0, 0].tolist() == [5.0] * 3
+
+
 @pytest.mark.parametrize(("seed", "every"), [(0, 1), (1, 1), (2, 14), (3, 14)])
 def test_rounds_are_those_of_a_slow_loop(seed, every):
     rng, policies, rows, groups = np.random.default_rng(seed), 2, 6, 2
