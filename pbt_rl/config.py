@@ -451,5 +451,5 @@ def check_divergence(config: Config) -> None:
         if used:
             remedy = f"{config.algo} measures no divergence: {instead}, or --algo appo"
             require(config.algorithm.measures_kl, name, value, remedy)
-            remedy = f"around the policy that acted a divergence is mostly that of age: {instead}, or --learner.proximal"
+            remedy = f"around the policy that acted a divergence is mostly of age: {instead}, or --learner.proximal"
             require(config.mode != "async" or config.clips_around_batch, name, value, remedy)

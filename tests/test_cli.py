@@ -382,11 +382,11 @@ MISTAKES = {
     ),
     "a rate that follows what is mostly age": (
         ["--learner.no-proximal", "--learner.lr-schedule", "kl-adaptive"],
-        "--learner.lr-schedule kl-adaptive cannot be used: around the policy that acted a divergence is mostly that of age",
+        "--learner.lr-schedule kl-adaptive cannot be used: around the policy that acted a divergence is mostly of age",
     ),
     "a stop by what is mostly age": (
         ["--learner.no-proximal", "--learner.target-kl", "0.02"],
-        "--learner.target-kl 0.02 cannot be used: around the policy that acted a divergence is mostly that of age",
+        "--learner.target-kl 0.02 cannot be used: around the policy that acted a divergence is mostly of age",
     ),
     "a3c stops by no divergence": (
         ["--algo", "a3c", "--mode", "sync", "--learner.target-kl", "0.02"],
