@@ -51,7 +51,7 @@ class Acceleration:
         return Stepping()
 
     def record(self, sampler: AnySampler, trainer: Trainer) -> str:
-        """Prepare turns and steps while there is one thread; what a run reads stays. Return what it is like, in words."""
+        """Prepare turns and steps while there is one thread; what a run reads stays. Return it in words."""
         return ""
 
     def report(self) -> dict[str, Any]:
