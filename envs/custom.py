@@ -8,6 +8,7 @@ An entry point `NAME` can also be used as `NAME/LEVEL`: LEVEL is the first argum
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib
 import inspect
@@ -22,7 +23,7 @@ from ..extras import offered
 from . import first_trial as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
 from .episodes import all_at_once, pulse_of
-from .family import Backend, EnvOptions, Kind, backend_of_factory, keywords_backend, kinds, names
+from .family import Backend, EnvOptions, Kind, backend_of_factory, keywords_backend, kinds
 from .first_trial import making, time_limit
 from .gym import GymUnit, describe, recipe
 from .registry import plugins
@@ -156,10 +157,11 @@ def _import(env_id: str, module_name: str) -> Any:
 
 
 def _attribute(env_id: str, module: Any, path: str) -> Any:
-    place, others = module, names()
+    place = module
     for name in path.split("."):
         if not hasattr(place, name):
-            hint = "" if others is None else f"; {others.attribute(module, place, name)}"
+            close = difflib.get_close_matches(name, vars(place), 1)
+            hint = f"; did you mean {close[0]}?" if close else f" ({module.__file__ or 'of Python'})"
             raise EnvSetupError(f"{env_id} cannot be found: {module.__name__} has no {path!r}{hint}")
         place = getattr(place, name)
     return place

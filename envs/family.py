@@ -6,11 +6,11 @@ a folder of its own. Extras also add kinds of environments that a factory of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 from ..extras import Recipe, offered
 from .base import EnvSpec, FamilyOptions, ShapingSource, Unit
@@ -28,7 +28,7 @@ class EnvOptions:
     keywords: Mapping[str, Any] = field(default_factory=dict)
     """--env-option: keywords for the maker of an environment, for families that take them."""
     last_action_reward: bool = False
-    """Add the last action and reward to the observations of any environment (last.py)."""
+    """Add the last action and reward to the observations of any environment (envs/last_seen)."""
     critic_only: tuple[str, ...] = ()
     """Observations that only the critic sees, besides those that the environment declares (shaping.py)."""
     first_row: int = 0
@@ -76,7 +76,6 @@ def _reproducible(_name: str) -> str:
     return ""
 
 
-"""Does as `Backend.make_unit`, with a camera on row 0; None if there are no pictures."""
 MADE = "environments are made"
 
 
@@ -190,31 +189,6 @@ def keywords_backend(
         make=make,
         make_resident=make_resident,
     )
-
-
-class Names(Protocol):
-    """A module that knows ids which name no environment as they are. An extra names it as `NAMES` in its `extra.py`."""
-
-    def named_by(self, env_id: str) -> str:
-        """Return Gymnasium's name, `package:ID`, for an id that begins with a package; "" if it names none."""
-
-    def registered(self, gym_id: str) -> str:
-        """Import what registers an id, and return the id as it is registered."""
-
-    def meant(self, env_id: str, families: Mapping[str, Family]) -> str:
-        """Return what to write instead, as the end of a sentence; "" if nothing is like it."""
-
-    def instead(self, gym_id: str, known: Sequence[str]) -> str:
-        """Return a sentence about what an id that Gymnasium cannot make may have meant, behind a blank; or ""."""
-
-    def attribute(self, module: Any, place: Any, name: str) -> str:
-        """Return what may have been meant by a name that a part of a module does not have, as the end of a sentence."""
-
-
-def names() -> Names | None:
-    """Return what knows other ids, if an extra does."""
-    modules = offered(__package__ or "", "NAMES")
-    return cast("Names", import_module(modules[0])) if modules else None
 
 
 @dataclass(frozen=True)

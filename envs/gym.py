@@ -7,6 +7,7 @@ EnvSetupError that names the environment, the expected value and the given one. 
 from __future__ import annotations
 
 import contextlib
+import difflib
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -34,8 +35,8 @@ from .base import (
 )
 from .episodes import ROW, EpisodeBook, beating, differs, pulse_of, recorded_return
 from .family import budget, keywords_backend
-from .family import names as other_names
 from .first_trial import making, time_limit
+from .packages import registered
 from .shaping import (
     declared,
     default_shaping,
@@ -429,9 +430,9 @@ def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> Ma
     def make() -> gymnasium.Env[Any, Any]:
         try:
             # Our own checks cost less than the checker's, and they raise where it warns.
-            others = other_names()
-            name = gym_id if others is None else others.registered(gym_id)
-            env: gymnasium.Env[Any, Any] = gymnasium.make(name, disable_env_checker=True, **keywords)
+            env: gymnasium.Env[Any, Any] = gymnasium.make(
+                registered(gym_id), disable_env_checker=True, **keywords
+            )
         except (gymnasium.error.Error, ImportError) as error:
             raise EnvSetupError(_cannot_make(gym_id, error)) from error
         except TypeError as error:
@@ -444,8 +445,12 @@ def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> Ma
 
 
 def _cannot_make(gym_id: str, error: Exception) -> str:
-    others, reason = other_names(), str(error).rstrip(".?")
-    hint = "" if others is None else others.instead(gym_id, names())
+    reason, hint = str(error).rstrip(".?"), ""
+    if gym_id not in gymnasium.registry:
+        close = difflib.get_close_matches(gym_id, names())
+        hint = f" Did you mean {', '.join(f'gym/{name}' for name in close)}?" if close else ""
+        if not close and ":" not in gym_id:
+            hint = f" If a module of your own registers it, write gym/MODULE:{gym_id}."
     return f"gym/{gym_id} cannot be made: {reason}.{hint} `pbt-rl envs` lists what is installed"
 
 

@@ -6,6 +6,7 @@ A family is imported when it is used.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -16,13 +17,16 @@ from pbt_rl.extras import discover, offered
 
 from .atari import AtariOptions
 from .base import LAST, EnvSetupError, EnvSpec, FamilyOptions, ShapingSource, Unit
-from .family import Backend, EnvOptions, Family, RawEnv, load_backend, names
+from .family import Backend, EnvOptions, Family, RawEnv, load_backend
+from .packages import named_by, packages, registered_ids
 from .shaping import with_critic
 from .values import typed
 
 __all__ = ["EnvOptions", "Family", "FamilyOptions"]
 """Of other modules, to be had from here."""
 DEFAULTS = EnvOptions()
+_VERSION = re.compile(r"(-ram)?(NoFrameskip|Deterministic)?-v\d+$")
+"""What Gymnasium's ids end with."""
 CUSTOM = ".custom"
 """Module of the user's own environments. They have no family: NAME is the whole id."""
 
@@ -126,15 +130,42 @@ def family_of(env_id: str) -> Family | None:
         return FAMILIES[key]
     close = sorted(difflib.get_close_matches(key, FAMILIES), key=lambda family: FAMILIES[family].on_device)
     near = f"did you mean {close[0]}/{name or 'NAME'}?" if close else ""
-    others = names()
-    meant = "" if others is None or (near and (slash or key in FAMILIES)) else others.meant(env_id, FAMILIES)
-    hint = meant or near
+    package = packages().get(re.split(r"\W|_", env_id.lower())[0])
+    if package is not None and find_spec(package.module) is None:
+        hint = f"{key.lower()} is of the package {package.module}, which is not installed"
+    else:
+        hint = ("" if near and (slash or key in FAMILIES) else _meant(env_id)) or near
     if not hint:
         known = ", ".join(f"{family}/NAME" for family in FAMILIES)
         hint = f"write {known} (family/name), or module:factory for your own."
     raise EnvSetupError(
         f"{env_id!r} names no environment: {hint}{'' if hint[-1] in '?.' else '.'} `pbt-rl envs` lists them all"
     )
+
+
+def _meant(env_id: str) -> str:
+    """Return what an unknown id may have meant, as the end of a sentence; "" if nothing is like it."""
+    if ".py" in env_id:
+        module = env_id.partition(".py")[0].strip("./").replace("/", ".")
+        return f"write {module}:{env_id.partition(':')[2] or 'make_env'}, as Python imports it"
+    words = re.findall(r"[A-Za-z0-9]+", _VERSION.sub("", env_id))
+    known: dict[str, str] = {}
+    # The first family's name stays; a simulator on the device is named where nothing else is.
+    for family in sorted(FAMILIES.values(), key=lambda family: family.on_device):
+        names = registered_ids() if family.name == "gym" else family.names()
+        known = {_plain(name): f"{family.name}/{name}" for name in names} | known
+    known |= {_plain(short): short for short in SHORT_NAMES}
+    tails = ["".join(words[begin:]).lower() for begin in range(len(words))]
+    found = [known[tail] for tail in tails if tail in known][:1]
+    if not found and re.fullmatch(r"[\w.-]+-v\d+", env_id):
+        return f"write gym/{env_id}, or gym/MODULE:{env_id} if a module of yours registers it"
+    close = found or [known[one] for one in difflib.get_close_matches(_plain(env_id), known, 2, 0.8)]
+    return f"did you mean {' or '.join(close)}?" if close else ""
+
+
+def _plain(name: str) -> str:
+    """Return a name without its version and its spelling: HalfCheetah-v5 is halfcheetah."""
+    return re.sub(r"[^a-z0-9]", "", _VERSION.sub("", name).lower())
 
 
 def backend_of(env_id: str, options: EnvOptions) -> tuple[Backend, str]:
@@ -156,11 +187,9 @@ def _full(env_id: str) -> str:
     """Return `family/name` for an id that may be short, or begin with the package that registers it."""
     full = SHORT_NAMES.get(env_id, env_id)
     head = full.partition("/")[0]
-    others = names()
-    known = head in FAMILIES or ":" in full or head in plugins() or find_spec("gymnasium") is None
-    if known or others is None:
+    if head in FAMILIES or ":" in full or head in plugins() or find_spec("gymnasium") is None:
         return full
-    found = others.named_by(full)
+    found = named_by(full)
     return f"gym/{found}" if found else full
 
 

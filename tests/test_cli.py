@@ -352,7 +352,7 @@ def test_comparisons_for_which_the_frames_do_not_suffice_are_told(pbt_rl, given,
 
 MISTAKES = {
     "no environment": ([], "--env is missing"),
-    "no family": (["--env", "CartPole-v1"], "write gym/CartPole-v1. "),
+    "no family": (["--env", "CartPole-v1"], "did you mean gym/CartPole-v1? "),
     "nothing like it": (["--env", "nothing"], "write atari/NAME, gym/NAME"),
     "unknown family": (["--env", "gyn/CartPole-v1"], "did you mean gym/CartPole-v1?"),
     "a module from a parent": (["--env", ".x:y"], ".x:y cannot be found: write module:factory"),
@@ -417,7 +417,7 @@ MISTAKES = {
 }
 
 
-OF_AN_EXTRA = {"no family": "envs/names", "no such module": "pbt_rl/own"}
+OF_AN_EXTRA = {"no such module": "pbt_rl/own"}
 
 
 def extra_of(name, words):
@@ -458,7 +458,6 @@ def test_commands(pbt_rl):
     assert "'zzz' is no command: use train, resume, eval" in pbt_rl("zzz")[2]
 
 
-@pytest.mark.extra("pbt_rl/other_names")
 def test_a_command_of_another_trainer_is_answered_as_a_whole(pbt_rl):
     assert "did you mean eval?" in pbt_rl("enjoy", "--env", "x")[2]
     _, _, err = pbt_rl(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from ..names.packages import Package
+from ..packages import Package
 from ..values import attribute
 
 FAMILIES = ()
-NEEDS = ("pbt_rl.envs.names",)
 
 
 def REMEDY(env: object) -> str:
@@ -30,6 +29,6 @@ def _register_crafter() -> None:
 
 
 PACKAGES = {"crafter": Package("crafter", ("Crafter",), _register_crafter, "CrafterReward-v1")}
-"""See `envs.names.packages`."""
+"""See `envs.packages`."""
 ASKED = ()
 """Command lines that ask for it: none, it is used in Python."""

@@ -13,7 +13,7 @@ import textwrap
 from importlib import import_module
 
 from pbt_rl import __version__ as version
-from pbt_rl.extras import Command, discover, offered
+from pbt_rl.extras import Command, discover
 from pbt_rl.procs.paths import working_directory_last
 
 CORE = (
@@ -103,8 +103,7 @@ def _command(arguments: list[str]) -> tuple[Command, list[str]]:
     if " ".join(arguments[:2]) in there:
         return there[" ".join(arguments[:2])], arguments[2:]
     if name not in there:
-        known = (one[name] for one in offered("pbt_rl", "OTHER_COMMANDS") if one.get(name) in there)
-        close = [*known, *difflib.get_close_matches(name, there, n=1)]
+        close = ["eval"] if name == "enjoy" else difflib.get_close_matches(name, there, n=1)
         hint = f"did you mean {close[0]}? The commands are" if close else "use"
         raise ConfigError(f"{name!r} is no command: {hint} {', '.join(there)} (pbt-rl --help)")
     return there[name], arguments[1:]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 
 from pbt_rl.cli import commands
+from pbt_rl.envs.packages import absent
 from pbt_rl.envs.registry import FAMILIES, plugins
 from pbt_rl.errors import ConfigError
-from pbt_rl.extras import load_object, offered
 
 
 def run(arguments: list[str]) -> int:
@@ -29,8 +29,7 @@ def run(arguments: list[str]) -> int:
             print(
                 f"{family.name}/  {family.title}: missing {', '.join(family.missing)}; {family.install_hint}"
             )
-    for path in offered("pbt_rl.envs", "ABSENT"):
-        print(load_object(path)(), end="")
+    print(absent(), end="")
     print("your own  --env module:factory (docs/adding-an-environment.md)")
     print("\n".join(_others()))
     if plugins():

@@ -21,20 +21,10 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import tyro
 
+from pbt_rl.cli import other_names
 from pbt_rl.errors import ConfigError
-from pbt_rl.extras import offered
 from pbt_rl.options import MOST, Option, build, changed, table
 from pbt_rl.recipes import PAIRS, merged
-
-ELSEWHERE: dict[str, tuple[str, str]] = {
-    name: (option, remark)
-    for lines in offered("pbt_rl", "OTHER_NAMES")
-    for option, remark, names in lines
-    for name in names.split()
-}
-"""Name elsewhere -> (option of `pbt-rl train`, remark)."""
-NO_OPTION = {name: text for lines in offered("pbt_rl", "NO_OPTION") for name, text in lines.items()}
-"""Name elsewhere -> what is done here instead of an option."""
 
 
 def spelt(name: str) -> str:
@@ -47,19 +37,17 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
     is recognised.
     """
     typed = spelt(name)
-    if typed in NO_OPTION:
-        return f"{name} is no option: {NO_OPTION[typed]}"
     last = typed.rpartition(".")[2]
-    option, remark = ELSEWHERE.get(typed) or ELSEWHERE.get(last, ("", ""))
+    option = other_names.OPTIONS.get(last)
     if option in known:
-        return f"{name} is no option: write {sign}{option}{f'; {remark}' if remark else ''}"
-    same = [k for k in known if k.rpartition(".")[2] == last]
+        return f"{name} is no option: write {sign}{option}"
+    same = [k for k in sorted(known) if k.rpartition(".")[2] == last or k.replace(".", "-") == typed]
     close = same or difflib.get_close_matches(typed, known, n=3, cutoff=0.75)
     if not close:
         leaves = {k.rpartition(".")[2]: k for k in known}
         close = [leaves[leaf] for leaf in difflib.get_close_matches(last, leaves, n=3, cutoff=0.75)]
     if close:
-        return f"{name} is no option: did you mean {' or '.join(sign + k for k in sorted(close))}?"
+        return f"{name} is no option: did you mean {' or '.join(sign + k for k in close)}?"
     return f"{name} is no option"
 
 

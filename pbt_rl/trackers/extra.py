@@ -8,7 +8,5 @@ FIELDS = TrackersOption
 """Options of a run."""
 SINKS = "pbt_rl.trackers.outlets"
 """See `display.view`."""
-OTHER_NAMES = (("track", "csv, wandb, mlflow or your own", "with-wandb wandb use-wandb"),)
-"""See `cli.parse`."""
 ASKED = ("train --env toy/identity --track csv --show",)
 """Command lines that ask for it."""

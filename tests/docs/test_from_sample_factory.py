@@ -46,13 +46,6 @@ def test_an_old_name_is_answered_with_a_new_one_of_its_row(old):
     assert first in renamed()[old]
 
 
-def test_the_name_of_the_objective_is_answered_with_where_it_is_said():
-    with pytest.raises(
-        ConfigError, match=r"^--pbt_target_objective is no option: .*info\['true_objective'\]"
-    ):
-        parse_train(["--env=toy/identity", "--pbt_target_objective=lenweighted_score"])
-
-
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_commands_of_the_page_run(lab, tmp_path):  # noqa: F811

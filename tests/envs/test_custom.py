@@ -154,7 +154,6 @@ def test_shaping_is_found_below_wrappers():
         pytest.param(
             "custom_of_a_test:make_evn",
             "has no 'make_evn'; did you mean make_env",
-            marks=pytest.mark.extra("envs/names"),
         ),
         ("custom_of_a_test:number", "is int, not a function"),
         (

@@ -51,11 +51,10 @@ def test_probe_and_unit_agree(env_id):
         ("atri/pong", "atri/pong.*did you mean atari/pong"),
         pytest.param(
             "pong",
-            "'pong' names no environment: write atari/pong",
-            marks=pytest.mark.extra("envs/names"),
+            "'pong' names no environment: did you mean atari/pong",
         ),
         ("atari/", "'atari/' names no environment"),
-        pytest.param("gym/CartPol-v1", "Did you mean gym/CartPole-v1", marks=pytest.mark.extra("envs/names")),
+        pytest.param("gym/CartPol-v1", "Did you mean gym/CartPole-v1"),
         ("gym/CartPole-v9", "CartPole-v9 cannot be made.*version"),
         ("gym/no_such_package:Thing-v0", "no_such_package"),
         ("atari/breakot", "did you mean atari/breakout"),

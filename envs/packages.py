@@ -7,7 +7,7 @@ ids, so that `gym/MiniGrid-Empty-5x5-v0` suffices, and because some need more th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -40,8 +40,6 @@ OWN: Mapping[str, Package] = {
     "shimmy": Package("shimmy", ()),
 }
 """Name as it is written -> package."""
-
-
 EXTRA_GROUPS = {"box2d", "mujoco"}
 """Parts of Gymnasium that are installed as its extras."""
 
@@ -90,21 +88,23 @@ def registered(gym_id: str) -> str:
     return _found(name, package, set(known_ids) - before)
 
 
-def registered_ids() -> Iterator[tuple[str, str]]:
-    """Yield what Gymnasium has registered so far, but Atari's games, each with its group, such as mujoco."""
+def registered_ids() -> Mapping[str, str]:
+    """Return what Gymnasium has registered so far, but Atari's games: id -> its group, such as mujoco, or ""."""
+    found = {}
     for env_id, spec in _gymnasium().registry.items():
         point = spec.entry_point if isinstance(spec.entry_point, str) else ""
         if point and not point.startswith("ale_py"):
             own = re.match(r"gymnasium\.envs\.(\w+)\.", point)
-            yield own[1] if own else "", env_id
+            found[env_id] = own[1] if own else ""
+    return found
 
 
 def absent() -> str:
     """Return a whole line for each part of Gymnasium that is not installed: its environments, and the command."""
-    from ..gym import EXTRAS  # noqa: PLC0415 - it imports Gymnasium
+    from .gym import EXTRAS  # noqa: PLC0415 - it imports Gymnasium
 
     ids: dict[str, list[str]] = {}
-    for group, env_id in registered_ids():
+    for env_id, group in registered_ids().items():
         ids.setdefault(group, []).append(env_id)
     return "".join(
         f"gym/  Gymnasium's {group}: {package} is missing, for {', '.join(f'gym/{one}' for one in ids[group])}; "

@@ -1,1 +1,0 @@
-"""What other trainers call the options and commands."""

@@ -1,0 +1,72 @@
+"""Ids that name no environment as they are: understood as a package's, or answered with what is meant."""
+
+import pytest
+
+from pbt_rl.envs import packages, registry
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.envs.custom import find_factory
+from pbt_rl.envs.packages import named_by
+from pbt_rl.envs.registry import family_of
+
+MEANT = {
+    "ALE/Pong-v5": "did you mean atari/pong?",
+    "SpaceInvaders-ramDeterministic-v4": "did you mean atari/space_invaders?",
+    "CartPole-v1": "did you mean gym/CartPole-v1?",
+    "HalfCheetah": "did you mean gym/HalfCheetah-v5?",
+    "breakot": "did you mean atari/breakout?",
+    "mujoco_ant": "did you mean gym/Ant-v5?",
+    "atari-pong": "did you mean atari/pong?",
+    "toy_memory": "did you mean toy/memory?",
+    "my/file.py:Env": "write my.file:Env, as Python imports it.",
+    "MyArm-v0": "write gym/MyArm-v0, or gym/MODULE:MyArm-v0 if a module of yours registers it.",
+    "nothing": "write atari/NAME, gym/NAME, ",
+    "atari": "did you mean atari/NAME?",
+}
+
+
+@pytest.mark.parametrize("typed", MEANT)
+def test_what_was_meant(typed):
+    with pytest.raises(EnvSetupError) as error:
+        family_of(typed)
+    assert str(error.value).startswith(f"{typed!r} names no environment: {MEANT[typed]}")
+
+
+def test_a_word_for_the_family_may_be_another():
+    pytest.importorskip("vizdoom")
+    with pytest.raises(EnvSetupError, match=r"did you mean vizdoom/basic\?"):
+        family_of("doom_basic")
+
+
+def test_an_id_without_a_family_is_found_too():
+    with pytest.raises(EnvSetupError, match=r"did you mean dmlab30\?"):
+        family_of("dmlab_30")
+
+
+def test_an_id_may_begin_with_the_package_that_registers_it():
+    assert named_by("gymnasium/CartPole-v1") == "gymnasium:CartPole-v1"
+    assert named_by("no_such_package/CartPole-v1") == ""
+    assert named_by("CartPole-v1") == ""
+
+
+@pytest.mark.parametrize("typed", ["minatar_breakout", "minatar/breakout", "MinAtar-Breakout-v1"])
+def test_an_id_of_a_known_package_that_is_missing_is_no_game_of_another_family(typed, monkeypatch):
+    for module in (registry, packages):
+        monkeypatch.setattr(module, "find_spec", lambda name: None if name == "minatar" else True)
+    with pytest.raises(EnvSetupError, match="is of the package minatar, which is not installed"):
+        family_of(typed)
+
+
+def test_a_module_that_hides_a_file_of_the_working_directory_is_named():
+    with pytest.raises(EnvSetupError, match=r"json has no 'make_env' \(/.*json/__init__\.py\)"):
+        find_factory("json:make_env")
+    with pytest.raises(EnvSetupError, match="json has no 'lods'; did you mean loads"):
+        find_factory("json:lods")
+
+
+def test_what_gymnasium_lacks_is_listed_with_how_it_is_installed(monkeypatch):
+    monkeypatch.setattr(packages, "find_spec", lambda name: None if name == "mujoco" else True)
+    (line,) = packages.absent().splitlines()
+    assert "mujoco is missing, for gym/Reacher-v4, " in line
+    assert line.endswith('; pip install "gymnasium[mujoco]"')
+    monkeypatch.setattr(packages, "find_spec", lambda _name: True)
+    assert packages.absent() == ""
