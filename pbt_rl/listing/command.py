@@ -52,8 +52,8 @@ def run(arguments: list[str]) -> int:
         print("\n".join(table(rows, time.time(), _width())))
     for path in aside:
         print(
-            f"{path} holds a run that is being replaced; if that was cut off, the next `pbt-rl train` of its name puts "
-            "it back"
+            f"{path} holds a run that is being replaced; if that was cut off, move it to a name of its own, or remove "
+            "it"
         )
     return 0
 

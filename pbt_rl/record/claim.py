@@ -4,8 +4,9 @@ The lock on a folder is the kernel's, which releases it when its process ends, b
 the old folder aside, and deletes it at the first report of the new run:
 
     runs/.demo.new.1f3a        being made; it gets its name once it is locked and has a config
-    runs/.demo.replaced.1f3a   the old run; put back if the new one fails, or was killed, before that report
-    runs/.demo.trash.1f3a      what is being deleted
+    runs/.demo.replaced.1f3a   the old run; put back if the new one fails before that report
+
+A process that is killed leaves such a folder. The next claim of the name deletes the first, and names the second.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import contextlib
 import dataclasses
 import errno
 import fcntl
-import json
 import os
 import secrets
 import shutil
@@ -22,7 +22,6 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
@@ -33,7 +32,7 @@ FILE = ".lock"
 PATIENCE_SECONDS = 0.1
 """Who only looks whether a lock is held holds it for a moment itself."""
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
-_MAX_BYTES = 4096
+_MAX_BYTES = 400
 
 
 class Held(Exception):  # noqa: N818 - reads as what happened
@@ -47,17 +46,19 @@ class FolderLock:
     False, and nothing is locked.
     """
 
-    def __init__(self, folder: Path, **content: Any) -> None:
-        """content: noted in the file, as JSON. Raises Held or OSError."""
+    def __init__(self, folder: Path) -> None:
+        """Raises Held or OSError."""
         self._path = folder / FILE
         self.supported = True
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not self._take():
             if time.monotonic() >= deadline:
-                raise Held(_holder(noted(folder)))
+                raise Held(_holder(folder))
             time.sleep(0.01)
         try:
-            self.note(**content)
+            text = f"process {os.getpid()} of {socket.gethostname()}"
+            os.pwrite(self._file, text.encode(), 0)
+            os.ftruncate(self._file, len(text.encode()))
         except OSError:
             self.release()
             raise
@@ -75,12 +76,6 @@ class FolderLock:
             raise
         os.close(self._file)
         return False
-
-    def note(self, **content: Any) -> None:
-        """Replace what the file says besides the process that holds it. Raises OSError."""
-        text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), **content})
-        os.pwrite(self._file, text.encode(), 0)
-        os.ftruncate(self._file, len(text))
 
     def release(self) -> None:
         """Unlock. Safe to call twice."""
@@ -106,30 +101,20 @@ def is_held(folder: Path) -> bool | None:
         os.close(file)
 
 
-def noted(folder: Path) -> dict[str, Any]:
-    """Return what the lock file of a folder says; nothing if it is missing or mangled."""
+def _holder(folder: Path) -> str:
+    """Return who holds the lock, as its file says."""
     try:
         file = _open_to_read(folder)
     except OSError:
-        return {}
+        return "another process"
     try:
-        content = json.loads(os.read(file, _MAX_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return {}
+        return os.read(file, _MAX_BYTES).decode(errors="replace") or "another process"
     finally:
         os.close(file)
-    return content if isinstance(content, dict) else {}
 
 
 def _open_to_read(folder: Path) -> int:
     return os.open(folder / FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-
-
-def _holder(content: dict[str, Any]) -> str:
-    pid, host = content.get("pid"), content.get("host")
-    if not isinstance(pid, int):
-        return "another process"
-    return f"process {pid}" + ("" if host == socket.gethostname() else f" of {host!r}")
 
 
 def _lock(file: int, kind: int) -> bool:
@@ -148,7 +133,7 @@ def _lock(file: int, kind: int) -> bool:
     return True
 
 
-NEW, REPLACED, TRASH = "new", "replaced", "trash"
+NEW, REPLACED = "new", "replaced"
 
 
 class ClaimedRun:
@@ -163,15 +148,15 @@ class ClaimedRun:
         """Lines that the user should see."""
         self.made_out = False
         """Whether the folder of the runs was made for this one."""
-        self._lock = lock
+        self._locks = [lock]
         self._aside: Path | None = None
-        self._old_lock: FolderLock | None = None
         self._started = False
         self._deleting: threading.Thread | None = None
 
     def set_aside(self, aside: Path, lock: FolderLock) -> None:
         """Keep the run that this one replaces until `started`."""
-        self._aside, self._old_lock = aside, lock
+        self._aside = aside
+        self._locks.append(lock)
 
     def started(self) -> None:
         """Note that the run works: delete the one that it replaces. To be called at the first report; later calls do
@@ -180,20 +165,11 @@ class ClaimedRun:
         if self._started:
             return
         self._started = True
-        if self._aside is None or self._old_lock is None:
-            return
-        aside, self._aside = self._aside, None
-        # What cannot be moved or deleted is named at the next claim of this name.
-        with contextlib.suppress(OSError):
-            trash = _move(aside, self.folder.path, TRASH)
+        if self._aside is not None:
             # In a thread, as a disk may take seconds for a long run.
-            self._deleting = threading.Thread(
-                target=shutil.rmtree, args=(trash,), kwargs={"ignore_errors": True}, daemon=True
-            )
+            self._deleting = threading.Thread(target=_delete, args=(self._aside,), daemon=True)
             self._deleting.start()
-        with contextlib.suppress(OSError):
-            self._lock.note()
-        self._old_lock.release()
+            self._aside = None
 
     def release(self, *, failed: bool) -> str:
         """Give the folder up. Safe to call twice.
@@ -204,10 +180,10 @@ class ClaimedRun:
         problem = ""
         try:
             if self._aside is not None:
-                _discard(self.folder.path)
+                _delete(self.folder.path)
                 self._aside.rename(self.folder.path)
             elif failed and not self.existing and not self._started:
-                _discard(self.folder.path)
+                _delete(self.folder.path)
                 if self.made_out:
                     with contextlib.suppress(OSError):  # somebody else uses it by now
                         self.folder.path.parent.rmdir()
@@ -215,11 +191,10 @@ class ClaimedRun:
             where = f"; the run that was to be replaced is in {self._aside}" if self._aside else ""
             problem = f"{self.folder.path} could not be restored ({reason(error)}){where}"
         self._aside, self._started = None, True
-        for lock in (self._lock, self._old_lock):
-            if lock is not None:
-                lock.release()
         if self._deleting is not None:
             self._deleting.join()
+        for lock in self._locks:
+            lock.release()
         return problem
 
 
@@ -273,9 +248,9 @@ def _claim(config: Config, folder: RunFolder) -> ClaimedRun | None:
     if not config.overwrite:
         return _noting_locks(ClaimedRun(config, folder, lock, existing=True), lock)
     try:
-        aside = _move(path, path, REPLACED)
+        aside = path.rename(_hidden(path, REPLACED))
         try:
-            claim = _make(config, folder, replaces=aside.name)
+            claim = _make(config, folder)
         except OSError:
             aside.rename(path)
             raise
@@ -289,19 +264,19 @@ def _claim(config: Config, folder: RunFolder) -> ClaimedRun | None:
     return claim
 
 
-def _make(config: Config, folder: RunFolder, **content: str) -> ClaimedRun | None:
+def _make(config: Config, folder: RunFolder) -> ClaimedRun | None:
     """Make a new folder, with its lock and its config before its name. None if the name is taken by now."""
     made = _hidden(folder.path, NEW)
     made.mkdir()
     lock: FolderLock | None = None
     try:
-        lock = FolderLock(made, **content)
+        lock = FolderLock(made)
         RunFolder(made).write_config(config)
         made.rename(folder.path)
     except OSError as error:
         if lock is not None:
             lock.release()
-        _discard(made)
+        _delete(made)
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
             return None
         raise
@@ -317,23 +292,15 @@ def _noting_locks(claim: ClaimedRun, lock: FolderLock) -> ClaimedRun:
 
 
 def _recover(path: Path) -> list[str]:
-    """Put back the run that a process which was killed had set aside; return lines for the user."""
-    notes = []
-    for aside in _siblings(path, REPLACED):
-        if is_held(aside) is not False:
-            continue
-        if not os.path.lexists(path) or noted(path).get("replaces") == aside.name:
-            _discard(path)
-            aside.rename(path)
-            notes.append(f"{path} was put back: the run that was to replace it ended before its first report")
-        else:
-            notes.append(
-                f"{aside} holds an older run of this name; move it to a name of its own, or remove it"
-            )
-    killed = [new for new in _siblings(path, NEW) if noted(new) and is_held(new) is False]
-    for left in (*_siblings(path, TRASH), *killed):
-        shutil.rmtree(left, ignore_errors=True)
-    return notes
+    """Remove what a killed start left, and name what it had set aside; return lines for the user."""
+    for left in _siblings(path, NEW):
+        if (left / FILE).exists() and is_held(left) is False:
+            _delete(left)
+    return [
+        f"{aside} holds an older run of this name; move it to a name of its own, or remove it"
+        for aside in _siblings(path, REPLACED)
+        if is_held(aside) is False
+    ]
 
 
 def _siblings(path: Path, kind: str) -> list[Path]:
@@ -345,12 +312,5 @@ def _hidden(run: Path, kind: str) -> Path:
     return run.with_name(f".{run.name}.{kind}.{secrets.token_hex(4)}")
 
 
-def _move(folder: Path, run: Path, kind: str) -> Path:
-    return folder.rename(_hidden(run, kind))
-
-
-def _discard(folder: Path) -> None:
-    """Delete a folder if it is there; at once under its name, so that it is never seen in part."""
-    if not os.path.lexists(folder):
-        return
-    shutil.rmtree(_move(folder, folder, TRASH), ignore_errors=True)
+def _delete(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
