@@ -29,7 +29,7 @@ from pbt_rl.play.member import evaluate
 from pbt_rl.python.policy import load_policy
 from pbt_rl.record.folder import config_from_json, to_json
 from pbt_rl.record.journal import read_journal
-from pbt_rl.record.saved import PLAY, Source, Trust, again
+from pbt_rl.record.saved import PLAY, Source, trusting
 from pbt_rl.report.exports import files
 from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES
@@ -148,15 +148,12 @@ def test_nothing_that_a_config_names_is_imported(run, evil, option, value, follo
     assert not evil.exists()
 
 
-def test_the_commands_that_a_run_ends_with_name_its_modules_again(recorded):
+def test_the_commands_that_a_run_ends_with_trust_it_if_that_is_needed(recorded):
     config = config_from_json(json.loads((recorded / "config.json").read_text()))
-    assert again(config, PLAY) == ""
-    pbt = dataclasses.replace(config.pbt, exploit="my:rule")
-    own = dataclasses.replace(config, env="my env:make", env_option=("file=a b",), pbt=pbt)
-    assert again(own, PLAY) == " --env 'my env:make' --env-option 'file=a b'"
-    assert again(own, ["env", "pbt.exploit"]) == " --env 'my env:make' --pbt.exploit my:rule"
-    dmlab = dataclasses.replace(own.dmlab, level_cache="/elsewhere")
-    assert again(dataclasses.replace(own, dmlab=dmlab), PLAY) == " --trust"
+    assert trusting(config, PLAY) == ""
+    own = dataclasses.replace(config, pbt=dataclasses.replace(config.pbt, exploit="my:rule"))
+    assert trusting(own, PLAY) == ""
+    assert trusting(own, ["env", "pbt.exploit"]) == " --trust"
     assert next_commands(recorded, " --trust")[2].startswith(f"pbt-rl eval {recorded} --trust  #")
 
 
@@ -176,34 +173,13 @@ def test_other_commands_do_not_ask(run, evil, capsys):
     assert not evil.exists()
 
 
-@pytest.mark.parametrize(
-    "trust",
-    [
-        Trust(everything=True),
-        Trust.of(False, {"env": ["evil:make"], "env-option": ["length=5"], "algo": [""]}),
-    ],
-)
-def test_what_the_user_trusts_or_names_too_is_imported(run, evil, capsys, trust):
+def test_what_the_user_trusts_is_imported(run, evil, capsys):
     configure(run, "env", "evil:make")
     configure(run, "env_option", ["length=5"])
-    evaluate(Source(run), 1, None, 0, greedy=False, trust=trust)
+    evaluate(Source(run), 1, None, 0, greedy=False, trust=True)
     assert "1 episode of evil:make" in capsys.readouterr().out
     assert evil.exists()
     assert load_policy(run, trust=True).spec.env_id == "evil:make"
-
-
-def test_another_name_is_not_followed_in_place_of_the_runs(run, evil):
-    with pytest.raises(
-        ConfigError, match=r"--env evil:make cannot be used: .*run was trained with toy/identity"
-    ):
-        evaluate(Source(run), 1, None, 0, greedy=False, trust=Trust.of(False, {"env": ["evil:make"]}))
-    configure(run, "env", "evil:make")
-    configure(run, "model.encoder", "evil:net")
-    with pytest.raises(
-        ConfigError, match=r"names --model.encoder evil:net, which .* again: --model.encoder evil:net$"
-    ):
-        evaluate(Source(run), 1, None, 0, greedy=False, trust=Trust.of(False, {"env": ["evil:make"]}))
-    assert not evil.exists()
 
 
 def test_a_config_imports_nothing_when_it_is_made(evil):

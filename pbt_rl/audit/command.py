@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import tyro
 
 from pbt_rl.cli.parse import parse
-from pbt_rl.record.saved import Trust
 
 
 @dataclass(frozen=True)
@@ -23,28 +21,6 @@ class AuditCommand:
     Several entries of one option are separated by commas: pbt.factors=2,0.5."""
     trust: bool = False
     """Import the modules that config.json names. They run as your own code does."""
-    controller: str = ""
-    """Controller of the run, if it is your own (module:Class): given here, it is imported without --trust."""
-    algo: str = ""
-    """Algorithm of the run, if it is your own and declares hypers, likewise."""
-    exploit: Annotated[str, tyro.conf.arg(name="pbt.exploit")] = ""
-    """Exploit rule of the run, likewise."""
-    explore: Annotated[str, tyro.conf.arg(name="pbt.explore")] = ""
-    """Explore rule of the run, likewise."""
-    custom_explore: Annotated[str, tyro.conf.arg(name="pbt.custom-explore")] = ""
-    """Explore function of the run, likewise."""
-
-    @property
-    def trusted(self) -> Trust:
-        """What is followed of what the run names."""
-        given = {
-            "controller": (self.controller,),
-            "algo": (self.algo,),
-            "pbt.exploit": (self.exploit,),
-            "pbt.explore": (self.explore,),
-            "pbt.custom-explore": (self.custom_explore,),
-        }
-        return Trust.of(self.trust, given)
 
 
 def run(arguments: list[str]) -> int:
@@ -53,7 +29,7 @@ def run(arguments: list[str]) -> int:
     if command.what_if:
         from pbt_rl.audit.what_if import what_if
 
-        return what_if(command.run, command.what_if, command.trusted)
+        return what_if(command.run, command.what_if, command.trust)
     from pbt_rl.audit.recorded import audit
 
-    return audit(command.run, command.trusted)
+    return audit(command.run, command.trust)

@@ -22,13 +22,13 @@ from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.rules import EXPLOIT_RULES
 from pbt_rl.provenance.versions import git_version
 from pbt_rl.record.folder import config_from_json
-from pbt_rl.record.saved import AUDIT, NO_TRUST, Trust
+from pbt_rl.record.saved import AUDIT, check_trust
 from pbt_rl.run.resolved import build_controller, resumed_controller, value_table
 
 EXIT_OK, EXIT_DIFFERENT = 0, 1
 
 
-def audit(run: Path, trust: Trust = NO_TRUST) -> int:
+def audit(run: Path, trust: bool = False) -> int:
     """Print how many rounds and decisions agree, or the first that does not; return the exit code.
 
     The environment is not needed: the journal holds its shaping. trust: whether rules of somebody's own are imported.
@@ -55,7 +55,7 @@ class Recorded:
     """A run that can be decided again. events: all of them, to be read once. config: that it was started with."""
 
     run: Path
-    trust: Trust
+    trust: bool
     start: Start
     config: Config
     events: Iterator[Event]
@@ -63,13 +63,12 @@ class Recorded:
     """Of the members' values at its start."""
 
     @classmethod
-    def open(cls, run: Path, trust: Trust = NO_TRUST) -> Recorded:
+    def open(cls, run: Path, trust: bool = False) -> Recorded:
         """Read the head of a run's journal. Raises ConfigError if `run` is no run, or cannot be decided again."""
         events = journal_events(run)
         head = _head(events)
         start, config = _first_event(run, head)
-        trust.check_given(config, run)
-        trust.check(config, AUDIT, run)
+        check_trust(config, AUDIT, run, trust=trust)
         config = _declared(config, trust, run)
         first = next(event.values[0] for event in head if isinstance(event, Initial))
         return cls(run, trust, start, config, itertools.chain(head, events), frozenset(first))
@@ -83,7 +82,7 @@ class Recorded:
     ) -> Controller:
         """Return the controller of the run from where it was resumed with other options. change: of its options."""
         config = config_from_json(written)
-        self.trust.check(config, AUDIT, self.run)
+        check_trust(config, AUDIT, self.run, trust=self.trust)
         config = change(_declared(config, self.trust, self.run))
         try:
             return resumed_controller(config, self.table(config), config.seed, state)
@@ -128,14 +127,14 @@ class _Rounds:
             yield event
 
 
-def _declared(config: Config, trust: Trust, run: Path) -> Config:
+def _declared(config: Config, trust: bool, run: Path) -> Config:
     """Return the config with all that is known of its hypers. Raises ConfigError.
 
     Those of an algorithm of the user's own that declares some are known when it is imported; others are not imported.
     """
     if all("bounds" in option.metadata for option in table(config.hypers).values()):
         return config
-    trust.check(config, ("algo",), run)
+    check_trust(config, ("algo",), run, trust=trust)
     return config.with_declared_hypers()
 
 

@@ -30,7 +30,6 @@ from pbt_rl.pbt.history.noise import LEVEL, Noise
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.pbt.rules import READY_RULES
 from pbt_rl.pbt.state import save_state
-from pbt_rl.record.saved import NO_TRUST, Trust
 from pbt_rl.run.resolved import build_controller
 
 OF_SCORES = ("objective_episodes", "evaluate_episodes", "tune", "prior", "start_values", "enabled")
@@ -218,7 +217,7 @@ def _as_typed(word: str, options: Mapping[str, Option]) -> list[str]:
     return [f"--{name}", *value.split(",")] if several else [f"--{word}"]
 
 
-def what_if(run: Path, words: Sequence[str], trust: Trust = NO_TRUST) -> int:
+def what_if(run: Path, words: Sequence[str], trust: bool = False) -> int:
     """Print what other rules would have decided; return the exit code. Raises ConfigError."""
     recorded = Recorded.open(run, trust)
     config = recorded.config

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
 
 import tyro
 
 from pbt_rl.cli.parse import parse
 from pbt_rl.errors import require
 from pbt_rl.extras import offered
-from pbt_rl.options import option, table, validate
-from pbt_rl.record.saved import PLAY, Source, Trust
+from pbt_rl.options import option, validate
+from pbt_rl.record.saved import Source
 
 
 @dataclass(frozen=True)
@@ -28,31 +27,11 @@ class Played:
     """Frames of a checkpoint, RUN/checkpoints/at_FRAMES. None: the newest whole one; the run may still go on."""
     trust: bool = False
     """Import the modules that config.json names, and use its paths. They run as your own code does."""
-    env: str = ""
-    """Environment of the run, if it is your own (module:factory): given here, it is imported without --trust."""
-    env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """Option of that environment, likewise."""
-    algo: str = ""
-    """Algorithm of the run, likewise."""
-    encoder: Annotated[str, tyro.conf.arg(name="model.encoder")] = ""
-    """Encoder of the run, likewise."""
-    core: Annotated[str, tyro.conf.arg(name="model.core")] = ""
-    """Core of the run, likewise."""
-    policy_head: Annotated[str, tyro.conf.arg(name="model.policy-head")] = ""
-    """Policy head of the run, likewise."""
-    value_head: Annotated[str, tyro.conf.arg(name="model.value-head")] = ""
-    """Value head of the run, likewise."""
 
     @property
     def source(self) -> Source:
         """Who plays."""
         return Source(self.run, self.at, self.member)
-
-    @property
-    def trusted(self) -> Trust:
-        """What is followed of what the runs name."""
-        given = {name: option.of(self) for name, option in table(Played).items() if name in PLAY}
-        return Trust.of(self.trust, {name: x if isinstance(x, tuple) else (x,) for name, x in given.items()})
 
 
 @dataclass(frozen=True)
@@ -93,7 +72,7 @@ def run(arguments: list[str]) -> int:
             command.episodes,
             command.seed,
             greedy=command.greedy,
-            trust=command.trusted,
+            trust=command.trust,
         )
         return 0
     from pbt_rl.play.member import evaluate
@@ -104,6 +83,6 @@ def run(arguments: list[str]) -> int:
         command.video,
         command.seed,
         greedy=command.greedy,
-        trust=command.trusted,
+        trust=command.trust,
     )
     return 0

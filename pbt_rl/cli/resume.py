@@ -6,18 +6,18 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pbt_rl.cli.parse import over, spelt, typed
+from pbt_rl.cli.parse import holds_pairs, over, spelt, typed
 from pbt_rl.config import NAME, OF_NAMES, Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import as_base, changed, table
-from pbt_rl.record.saved import Trust, read_config
+from pbt_rl.record.saved import check_trust, read_config
 from pbt_rl.run.spare import spare_learner
 
 PROG = "pbt-rl resume RUN"
 USAGE = f"""usage: {PROG} [OPTIONS]
 
 Continue a run from its last whole checkpoint, on this machine, until its budget is spent. Without options it goes on as
-it was; --trust is needed if its config.json names modules of your own (or give --env, --model.encoder... again).
+it was; --trust is needed if its config.json names modules of your own.
 
 These options of `pbt-rl train` may change:
 """
@@ -61,15 +61,9 @@ def parse_resume(folder: Path, arguments: list[str]) -> Config:
     options = table(start)
     values = over(start, options, typed(options, arguments, PROG))
     command = changed(start, values)
-    given = {
-        option.name: value if isinstance(value, tuple) else (str(value),)
-        for option in options.values()
-        if option.field in values and (value := option.of(command)) is not None
-    }
-    config = as_base(Config, command, name=folder.name, out=folder.parent, overwrite=False, resume=True)
-    # Of this one, not of that before: what is exchanged is not followed.
-    Trust.of(command.trust, given).check(config, list(table(config)), folder)
-    return config
+    followed = [o.name for o in options.values() if o.field not in values or holds_pairs(o.field)]
+    check_trust(before, followed, folder, trust=command.trust)
+    return as_base(Config, command, name=folder.name, out=folder.parent, overwrite=False, resume=True)
 
 
 def _named(text: str) -> Path:

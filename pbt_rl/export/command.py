@@ -57,7 +57,7 @@ def run(arguments: list[str]) -> int:
         command.out,
         episodes=command.episodes,
         seed=command.seed,
-        trust=command.trusted,
+        trust=command.trust,
     )
     for path in paths:
         print(path)

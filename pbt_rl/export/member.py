@@ -16,7 +16,7 @@ from pbt_rl.journals.reading import each_event
 from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.play.member import Policy, evaluation_spec, load_pack, play_episodes, say
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.saved import NO_TRUST, PLAY, SavedPolicy, Source, Trust, find_saved, read_config
+from pbt_rl.record.saved import PLAY, SavedPolicy, Source, check_trust, find_saved, read_config
 
 CARD = "README.md"
 
@@ -28,7 +28,7 @@ def export_member(
     *,
     episodes: int = 10,
     seed: int = 0,
-    trust: Trust = NO_TRUST,
+    trust: bool = False,
 ) -> list[Path]:
     """Write a member in one of SUFFIXES, and a model card; return the files.
 
@@ -37,8 +37,7 @@ def export_member(
     saved, missing packages, a folder that cannot be written, and a network that the format cannot hold.
     """
     config = read_config(source.run)
-    trust.check_given(config, source.run)
-    trust.check(config, PLAY, source.run)
+    check_trust(config, PLAY, source.run, trust=trust)
     saved = find_saved(source, say)
     spec, options = evaluation_spec(config)
     pack = load_pack(config, spec, saved, seed)

@@ -35,7 +35,7 @@ from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner.build import one_thread
 from pbt_rl.pbt.objectives import mean
 from pbt_rl.play.member import Player, Policy, load_pack, say, shares
-from pbt_rl.record.saved import NO_TRUST, PLAY, Source, Trust, find_saved, read_config
+from pbt_rl.record.saved import PLAY, Source, check_trust, find_saved, read_config
 
 MAX_GAMES = 16
 """Games that are played at once."""
@@ -100,7 +100,7 @@ def evaluate_against(
     seed: int,
     *,
     greedy: bool,
-    trust: Trust = NO_TRUST,
+    trust: bool = False,
 ) -> None:
     """Play games and print who won. The number of games is rounded up so that every seat is played equally often.
 
@@ -114,8 +114,7 @@ def evaluate_against(
         raise ConfigError(f"--seed {seed} cannot be used: give 0 or more")
     run = source.run
     config = read_config(run)
-    trust.check_given(config, run)
-    trust.check(config, PLAY, run)
+    check_trust(config, PLAY, run, trust=trust)
     saved = find_saved(source, say)
     with environment_code(config.env):
         spec = probe(config.env, config.env_options)
@@ -216,7 +215,7 @@ class CustomPlayer:
 
 
 def find_opponent(
-    against: str, spec: EnvSpec, seed: int, *, greedy: bool, trust: Trust = NO_TRUST
+    against: str, spec: EnvSpec, seed: int, *, greedy: bool, trust: bool = False
 ) -> tuple[Opponent, str]:
     """Return (opponent, its name for people). Raises ConfigError if there is none."""
     if against == "random":
@@ -224,7 +223,7 @@ def find_opponent(
     source = Source.of(against)
     if source is not None:
         config = read_config(source.run)
-        trust.check(config, PLAY, source.run)
+        check_trust(config, PLAY, source.run, trust=trust)
         with environment_code(config.env):
             theirs = probe(config.env, config.env_options)
         if (theirs.obs, theirs.action, theirs.seats) != (spec.obs, spec.action, spec.seats):

@@ -56,7 +56,7 @@ from pbt_rl.record.checkpoints import (
     misfits,
     to_tensors,
 )
-from pbt_rl.record.saved import NO_TRUST, PLAY, SavedPolicy, Source, Trust, find_saved, read_config
+from pbt_rl.record.saved import PLAY, SavedPolicy, Source, check_trust, find_saved, read_config
 
 
 def say(text: str) -> None:
@@ -285,7 +285,7 @@ def evaluate(
     seed: int,
     *,
     greedy: bool,
-    trust: Trust = NO_TRUST,
+    trust: bool = False,
 ) -> None:
     """Play whole episodes of a member and print their true objective.
 
@@ -301,8 +301,7 @@ def evaluate(
     filmed = None if video is None else film_maker("video").best_film(video)
     run = source.run
     config = read_config(run)
-    trust.check_given(config, run)
-    trust.check(config, PLAY, run)
+    check_trust(config, PLAY, run, trust=trust)
     saved = find_saved(source, say)
     spec, options = evaluation_spec(config)
     how = "greedy" if greedy else "sampled"

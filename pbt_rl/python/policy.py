@@ -21,7 +21,7 @@ from pbt_rl.envs.spaces import Leaf, leaves_of, read_rows
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.play import member as play
 from pbt_rl.play.member import PolicyState, load_pack, say
-from pbt_rl.record.saved import BEST, PLAY, Source, Trust, find_saved, read_config
+from pbt_rl.record.saved import BEST, PLAY, Source, check_trust, find_saved, read_config
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def load_policy(
     """
     folder = Path(run)
     config = read_config(folder)
-    Trust(everything=trust).check(config, PLAY, folder)
+    check_trust(config, PLAY, folder, trust=trust)
     saved = find_saved(Source(folder, at, str(member)), say)
     with environment_code(config.env):
         options = evaluation_options(config.env, config.env_options)

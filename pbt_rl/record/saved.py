@@ -2,8 +2,7 @@
 
 They make it do nothing but read numbers, unless the user trusts them. A config may name modules (`module:name`), which
 are imported and so run, a cluster, and folders and options of engines. Each command checks the options that it would
-follow (`PLAY`, `AUDIT`) before it does: the user either trusts the run as a whole, or has given the same value on the
-command line. To find a member nothing that a config names is imported.
+follow (`PLAY`, `AUDIT`) before it does. To find a member nothing that a config names is imported.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from pbt_rl.config import Config
@@ -26,7 +24,7 @@ from pbt_rl.record.journal import read_object
 
 
 def read_config(run: Path) -> Config:
-    """Read the config of a run. It imports nothing; `Trust.check` comes before anything else is done with it.
+    """Read the config of a run. It imports nothing; `check_trust` comes before anything else is done with it.
 
     Raises ConfigError if there is none, or EnvSetupError.
     """
@@ -58,81 +56,33 @@ AUDIT = ("controller", "pbt.exploit", "pbt.explore", "pbt.custom-explore")
 """Options that deciding again follows."""
 
 
-@dataclass(frozen=True)
-class Trust:
-    """What of the files of runs is followed.
+def check_trust(config: Config, options: Collection[str], run: Path, *, trust: bool) -> None:
+    """Raise ConfigError if one of these options of a run's config leads to code or places of others.
 
-    everything: all that they name. given: option -> values that the user gave too, so that they are followed.
+    trust: whether the user trusts whoever wrote the run, so that all of it is followed.
     """
-
-    everything: bool = False
-    given: Mapping[str, Sequence[str]] = field(default_factory=lambda: MappingProxyType({}))
-
-    @classmethod
-    def of(cls, everything: bool, given: Mapping[str, Sequence[str]]) -> Trust:
-        """Return the trust of a command line, on which "" stands for an option that is not given."""
-        named = {option: tuple(value for value in values if value) for option, values in given.items()}
-        return cls(everything, {option: values for option, values in named.items() if values})
-
-    def check(self, config: Config, options: Sequence[str], run: Path) -> None:
-        """Raise ConfigError if one of these options of a run's config names what is not trusted."""
-        if self.everything:
-            return
-        unknown = [
-            (option, value)
-            for option, value in _foreign(config)
-            if option in options and value not in self.given.get(option, ())
-        ]
-        if not unknown:
-            return
-        named = _as_typed(unknown)
-        same = "" if _of_a_machine(unknown) else f", or the same again: {named}"
+    named = [] if trust else _foreign(config, options)
+    if named:
+        typed = " ".join(f"--{option} {shlex.quote(value):.200}" for option, value in named)
         raise ConfigError(
-            f"{RunFolder(run).config} names {named}, which would be imported or used. If you trust whoever wrote it, "
-            f"add --trust (from Python: trust=True){same}"
+            f"{RunFolder(run).config} names {typed}, which would be imported or used. If you trust whoever wrote it, "
+            "add --trust (from Python: trust=True)"
         )
 
-    def check_given(self, config: Config, run: Path) -> None:
-        """Raise ConfigError if the user gave a value that the run does not have: nothing would follow it."""
-        options = {name: value for name, _, value in walk(config)}
-        for option, values in self.given.items():
-            own = options[option]
-            has = own if isinstance(own, tuple) else (own,)
-            for value in values:
-                if value not in has:
-                    raise ConfigError(
-                        f"--{option} {value} cannot be used: {run} was trained with {' '.join(has) or 'nothing there'}"
-                    )
 
-
-NO_TRUST = Trust()
-
-
-def again(config: Config, options: Sequence[str]) -> str:
+def trusting(config: Config, options: Collection[str]) -> str:
     """Return what a command needs behind a run, so that these options of its config are followed; "" if nothing."""
-    named = [(option, value) for option, value in _foreign(config) if option in options]
-    if not named:
-        return ""
-    return " --trust" if _of_a_machine(named) else f" {_as_typed(named)}"
+    return " --trust" if _foreign(config, options) else ""
 
 
-def _as_typed(named: Sequence[tuple[str, str]]) -> str:
-    return " ".join(f"--{option} {shlex.quote(value):.200}" for option, value in named)
-
-
-def _of_a_machine(named: Sequence[tuple[str, str]]) -> bool:
-    """Whether there is an option among them that playing a member does not take, but by `--trust`."""
-    return any(option in _MACHINE for option, _ in named)
-
-
-def _foreign(config: Config) -> list[tuple[str, str]]:
-    """Return (option, value) of everything in a config that leads out of what is installed with this program."""
+def _foreign(config: Config, asked: Collection[str]) -> list[tuple[str, str]]:
+    """Return (option, value) of what leads out of what is installed with this program, of the options asked for."""
     options = {name: value for name, _, value in walk(config)}
     found: list[tuple[str, str]] = []
     for name, option in table(config).items():
         values = options[name] if isinstance(options[name], tuple) else (options[name],)
         if option.leads_out is not None and any(map(option.leads_out, values)):
-            found += [(name, value) for value in values]  # all of them: those that are typed take their place
+            found += [(name, value) for value in values]
     keywords = config.env_options.keywords
     found += [
         ("env-option", entry)
@@ -141,7 +91,7 @@ def _foreign(config: Config) -> list[tuple[str, str]]:
     ]
     usual = {name: value for name, _, value in walk(Config(env=config.env))}
     found += [(name, str(options[name])) for name in _MACHINE if options[name] != usual[name]]
-    return found
+    return [(name, value) for name, value in found if name in asked]
 
 
 BEST = "best"

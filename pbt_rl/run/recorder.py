@@ -28,7 +28,7 @@ from pbt_rl.record.append import Outage, reason
 from pbt_rl.record.checkpoint_writer import Written
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import Journal, cut_journal
-from pbt_rl.record.saved import PLAY, again
+from pbt_rl.record.saved import PLAY, trusting
 from pbt_rl.run.ending import Callbacks
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.resolved import ResolvedRun
@@ -335,8 +335,8 @@ class Recorder:
         everything = [name for name, _, _ in walk(config)]
         for line in next_commands(
             self._folder.path,
-            again(config, PLAY),
-            again(config, everything),
+            trusting(config, PLAY),
+            trusting(config, everything),
             trained=view.frames > 0,
             saved=self._saved,
         ):

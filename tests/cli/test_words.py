@@ -40,14 +40,6 @@ def test_numbers():
         number("inf")
 
 
-def test_an_option_with_a_name_of_its_own_is_known_by_it():
-    arguments = ["runs/x", "--model.encoder", "my:net", "--model.policy_head", "my:head"]
-    command = parse(EvalCommand, "pbt-rl eval", arguments)
-    assert (command.encoder, command.policy_head) == ("my:net", "my:head")
-    with pytest.raises(ConfigError, match=r"--encoder is no option: did you mean --model\.encoder"):
-        parse(EvalCommand, "pbt-rl eval", ["runs/x", "--encoder", "my:net"])
-
-
 def train(*arguments):
     return parse_train(["--env", "toy/identity", *arguments])[0]
 
@@ -154,25 +146,6 @@ def test_every_type_is_read():
         "many": (),
         "path": Path("a"),
     }
-
-
-def audit_command():
-    from pbt_rl.audit.command import AuditCommand
-
-    return AuditCommand
-
-
-@pytest.mark.parametrize(
-    ("kind", "option"),
-    [
-        (EvalCommand, "--model.encoder"),
-        (EvalCommand, "--model.policy-head"),
-        pytest.param(audit_command, "--pbt.custom-explore", marks=pytest.mark.extra("pbt_rl/audit")),
-    ],
-)
-def test_an_option_has_the_name_that_it_is_given(kind, option):
-    command = parse(kind() if kind is audit_command else kind, "pbt-rl x", ["runs/x", option, "my:own"])
-    assert command.trusted.given == {option.removeprefix("--"): ("my:own",)}
 
 
 def test_a_run_in_a_folder_whose_name_no_run_may_have_is_renamed_first(tmp_path):

@@ -21,7 +21,7 @@ from pbt_rl.export.formats import KEY, check_same
 from pbt_rl.export.member import export_member
 from pbt_rl.export.net import Port, _ports
 from pbt_rl.python.policy import load_policy
-from pbt_rl.record.saved import Source, Trust
+from pbt_rl.record.saved import Source
 from tests.helpers.saved import saved_run
 
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
@@ -133,7 +133,7 @@ class Tied(nn.Module):
 @pytest.mark.parametrize("form", ["torchscript", "safetensors"])
 def test_a_network_with_buffers_and_tied_weights_is_exported(tmp_path, form):
     run = run_of(tmp_path, "gym/CartPole-v1", ModelConfig(f"{__name__}:Tied"))
-    path, _ = export_member(Source(run), form, episodes=0, trust=Trust(everything=True))
+    path, _ = export_member(Source(run), form, episodes=0, trust=True)
     pack = load_policy(run, trust=True)._pack
     if form == "safetensors":
         weights = {f"net.{name}": x for name, x in pack.named_weights(0).items()}
@@ -204,7 +204,7 @@ def test_the_card_says_how_the_environment_is_played(tmp_path):
     config = Config(
         env="gym/CartPole-v1", env_option=("sutton_barto_reward=true",), model=MLP, num_policies=1
     )
-    pole, trust = Source(saved_run(tmp_path / "pole", config)), Trust(everything=True)
+    pole, trust = Source(saved_run(tmp_path / "pole", config)), True
     _, card = export_member(pole, "safetensors", episodes=0, trust=trust)
     assert "It is made with `sutton_barto_reward=True`." in card.read_text()
 

@@ -11,7 +11,7 @@ from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.export.member import export_member
 from pbt_rl.python.policy import load_policy
-from pbt_rl.record.saved import Source, Trust
+from pbt_rl.record.saved import Source
 from tests.helpers import serial
 from tests.helpers.saved import saved_run
 
@@ -47,7 +47,7 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def exported(run, tmp_path_factory):
     out = tmp_path_factory.mktemp("out")
-    paths = export_member(Source(run), "rsl_rl", out, episodes=0, trust=Trust(everything=True))
+    paths = export_member(Source(run), "rsl_rl", out, episodes=0, trust=True)
     assert [path.name for path in paths] == ["policy_rsl_rl.pt", "policy_rsl_rl.json", "README.md"]
     return torch.load(paths[0], weights_only=True), json.loads(paths[1].read_text()), paths
 

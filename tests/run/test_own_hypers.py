@@ -10,7 +10,7 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import table
 from pbt_rl.play.member import evaluate
-from pbt_rl.record.saved import Source, Trust, read_config
+from pbt_rl.record.saved import Source, read_config
 
 api = pytest.importorskip("pbt_rl.python.api")
 make_config, train = api.make_config, api.train
@@ -87,7 +87,7 @@ def test_a_run_goes_on_and_its_members_are_played(run, monkeypatch):
         parse_resume(run.folder, [])
     again = parse_resume(run.folder, ["--trust", "--train-for-frames", "3500"])
     assert train(again).members[0].frames >= 3500
-    evaluate(Source(run.folder, None, "best"), 2, None, 0, greedy=False, trust=Trust(everything=True))
+    evaluate(Source(run.folder, None, "best"), 2, None, 0, greedy=False, trust=True)
 
 
 @pytest.mark.extra("pbt_rl/audit")

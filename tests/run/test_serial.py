@@ -14,7 +14,7 @@ from pbt_rl.pbt.controllers import defaults
 from pbt_rl.pbt.decisions import Stop
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.journal import read_journal
-from pbt_rl.record.saved import Source, Trust
+from pbt_rl.record.saved import Source
 from pbt_rl.run.train import train
 from tests.helpers.serial import record, weights
 
@@ -189,7 +189,7 @@ def test_an_environment_that_changes_its_folder_takes_the_run_nowhere(tmp_path, 
     monkeypatch.chdir(tmp_path)
     small = {"num_policies": 1, "actors": 1, "train_for_frames": 200}
     run = serial(Path("runs"), "x", 0, env=f"{__name__}:Wandering", figures="no", **small)
-    files = export_member(Source(run), "safetensors", episodes=1, trust=Trust(everything=True))
+    files = export_member(Source(run), "safetensors", episodes=1, trust=True)
     assert Path.cwd() == tmp_path
     assert Checkpoints(run / "checkpoints").all()
     assert all(file.is_file() for file in [run / "summary.json", *files])
