@@ -14,8 +14,6 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..extras import load_object, offered
-
 
 class EnvSetupError(ValueError):
     """The user asked for an environment that cannot be made, or one that breaks its contract.
@@ -204,43 +202,6 @@ def read_stats(step: StepArrays, row: int) -> dict[str, float]:
     known = np.flatnonzero(~np.isnan(step.stat_values[row])).tolist()
     names = step.stat_names[row]
     return {names[i].decode(): float(step.stat_values[row, i]) for i in known if names[i]}
-
-
-class Remarks:
-    """Takes note of what an environment says besides its steps, and does wrong though nothing breaks.
-
-    An extra's (`REMARKS`) tells that: a run prints each sentence once, and the checker calls it a mistake.
-    """
-
-    def unread_mask(self) -> None:
-        """Note that the info dict has an action mask that nobody reads."""
-
-    def of_observation(self, space: Any, obs: Any) -> None:
-        """Note what is wrong with an observation that fits its space."""
-
-    def of_stats(self, out: StepArrays, row: int, stats: Any) -> None:
-        """Record a row's `info["episode_extra_stats"]` at its episode's end: name -> finite number."""
-
-    def of_objective(self, info: Any, *, given: bool, shaping: bool) -> None:
-        """Note whether the true objective of an episode is given. shaping: whether there is reward shaping."""
-
-
-def remarks_of(source: ShapingSource) -> Remarks:
-    """Return what takes note for a unit. source: of its shaping, whose attribute `remark`, if it has one, is told."""
-    for path in offered(__package__ or "", "REMARKS"):
-        told: Remarks = load_object(path)(source)
-        return told
-    return Remarks()
-
-
-def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
-    """Return what the author of an environment may not have meant: `EnvSpec.notes`.
-
-    An extra's `NOTES` finds it. Raises EnvSetupError for what cannot be meant.
-    """
-    return tuple(
-        note for path in offered(__package__ or "", "NOTES") for note in load_object(path)(env_id, env)
-    )
 
 
 ShapingSource = Callable[[int], tuple[int, Mapping[str, float]]]

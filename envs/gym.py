@@ -28,8 +28,6 @@ from .base import (
     SavesState,
     ShapingSource,
     StepArrays,
-    notes_of,
-    remarks_of,
     seeds_of,
     training_info,
 )
@@ -37,6 +35,7 @@ from .episodes import ROW, EpisodeBook, beating, differs, pulse_of, recorded_ret
 from .family import budget, keywords_backend
 from .first_trial import making, time_limit
 from .packages import registered
+from .remarks import Remarks, notes_of
 from .shaping import (
     declared,
     default_shaping,
@@ -226,7 +225,7 @@ class GymUnit:
         self._all_allowed = np.ones(sum(self.spec.action.nvec), np.uint8)
         self._seeds: list[int] | None = seeds_of(seed, rows)
         self._book = EpisodeBook(rows, shaping)
-        self._remark = remarks_of(shaping)
+        self._remark = Remarks(shaping)
         self._masked = ACTION_MASK in self.spec.obs
         # The step of each row. Lists: writing one number into an array costs as much as a small environment.
         self._first = [True] * rows
@@ -354,7 +353,7 @@ class GymUnit:
             recorded = recorded_return(info)
             if recorded is not None:
                 self._recorded[row] = recorded
-        self._remark.of_objective(info, given="true_objective" in info, shaping=bool(self.spec.shaping))
+        self._remark.of_objective(given="true_objective" in info, shaping=bool(self.spec.shaping))
         if not self._masked and ACTION_MASK in info:
             self._remark.unread_mask()
         self._remark.of_stats(out, row, info.get("episode_extra_stats"))

@@ -31,10 +31,10 @@ from ..base import (
     MatchupSource,
     ShapingSource,
     StepArrays,
-    remarks_of,
     seeds_of,
 )
 from ..episodes import ROW, EpisodeBook, beating, pulse_of
+from ..remarks import Remarks
 from ..shaping import unflatten
 from ..values import briefly, number_of
 
@@ -122,7 +122,7 @@ class MultiAgentUnit:
         self._active_ES = np.zeros(shape, np.bool_)
         self._objective_R = np.full(rows, np.nan)
         self._stats_R: dict[int, Any] = {}
-        self._remark = remarks_of(shaping)
+        self._remark = Remarks(shaping)
 
     def _make(self, make: MakeTable, rows: int) -> EnvSpec:
         """Make the environments; returns the spec of all of them."""
@@ -235,7 +235,7 @@ class MultiAgentUnit:
             for row in rows.tolist():
                 self._remark.of_stats(out, row, self._stats_R.pop(row, None))
                 given = not np.isnan(self._objective_R[row])
-                self._remark.of_objective(scene.info, given=bool(given), shaping=bool(self.spec.shaping))
+                self._remark.of_objective(given=bool(given), shaping=bool(self.spec.shaping))
 
     def _write_episodes(self, out: StepArrays) -> None:
         given_R = self._objective_R

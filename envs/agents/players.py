@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from ..actions import action_decoder, action_spec
 from ..base import ACTION_MASK as MASK
-from ..base import ArraySpec, EnvSetupError, EnvSpec, RewardShapingInterface, notes_of
+from ..base import ArraySpec, EnvSetupError, EnvSpec, RewardShapingInterface
+from ..remarks import notes_of
 from ..shaping import default_shaping, find_interface, frames_per_step
 from ..spaces import Leaf, obs_leaves, read_leaf
 from ..values import attribute, briefly, metadata_of

@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..base import EnvSetupError, EnvSpec, ShapingSource, StepArrays, remarks_of
+from ..base import EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from ..remarks import Remarks
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ class ResidentUnit:
         self._weights = torch.zeros(env.rows, max(1, len(env.spec.shaping)), device=env.device)
         self._weights = self._weights[:, : len(env.spec.shaping)]
         self._checks = Checks(env, env.rows)
-        self._remark = remarks_of(shaping)
+        self._remark = Remarks(shaping)
         self._versions = np.zeros(env.rows, np.int64)
         self._sums = np.zeros((env.rows, 3))
         """[R] objective, reward, steps of the running episode."""

@@ -33,12 +33,11 @@ from ..base import (
     RewardShapingInterface,
     ShapingSource,
     StepArrays,
-    notes_of,
-    remarks_of,
     seeds_of,
     training_info,
 )
 from ..episodes import EpisodeBook, all_at_once, differs, pulse_of, recorded_return, write_reset
+from ..remarks import Remarks, notes_of
 from ..shaping import (
     declared,
     default_shaping,
@@ -88,7 +87,7 @@ class VectorUnit:
         self._seed: int | None = seeds_of(seed, 1)[0]
         self._ended_R = np.zeros(rows, np.bool_)
         self._book = EpisodeBook(rows, shaping)
-        self._remark = remarks_of(shaping)
+        self._remark = Remarks(shaping)
         self._masked = ACTION_MASK in self.spec.obs
 
     def reset(self, out: StepArrays) -> None:
@@ -224,8 +223,7 @@ class VectorUnit:
                 if recorded is not None and differs(recorded, objective_R[row]):
                     objective_R[row] = recorded
             given = of_row is not None and "true_objective" in of_row
-            seen = info if isinstance(info, Mapping) else of_row
-            self._remark.of_objective(seen, given=given, shaping=bool(self.spec.shaping))
+            self._remark.of_objective(given=given, shaping=bool(self.spec.shaping))
             self._remark.of_stats(out, row, (of_row or {}).get("episode_extra_stats"))
         return objective_R
 

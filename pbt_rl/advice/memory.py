@@ -1,17 +1,34 @@
-"""The memory of a run, against what host and devices have."""
+"""The memory of a run, by the shapes of what it allocates, against what host and devices have.
+
+Exact are the large parts: rollouts, the copies of the weights, mailboxes. What an interpreter or an emulator takes
+besides was measured, and is named here. Of a user's environment nothing is known.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from pbt_rl.advice.estimate import PackBytes, pack_bytes
+from pbt_rl.algos.encoders import compute_by_products
+from pbt_rl.algos.models import PolicyNet
+from pbt_rl.algos.rollout import FIELDS
+from pbt_rl.config import Config
+from pbt_rl.envs.base import EnvSpec, step_array_specs
 from pbt_rl.errors import ConfigError
 from pbt_rl.extras import offered
+from pbt_rl.learner.build import (
+    blank_inputs,
+    build_net,
+    compute_dtype,
+    obs_layouts,
+    one_thread,
+    packings_of,
+)
 from pbt_rl.plan import PackPlan
 from pbt_rl.plan.machine import CGROUPS, OWN_CGROUPS, cgroups_around, number_in
 from pbt_rl.run.resolved import ResolvedRun
@@ -23,8 +40,23 @@ LEARNER_BYTES = 330 * MIB
 SUPERVISOR_BYTES = 240 * MIB
 CUDA_BYTES = 700 * MIB
 """Of a device's memory: the context, and the libraries' work space, of which each of three threads has its own."""
-MANY_ENVS = 32
-"""Of a policy in one unit: fewer are as fast."""
+REMEDY = (
+    "use fewer environments (--envs-per-unit), members that take turns (--slots), a smaller --learner.batch, or fewer "
+    "--num-policies"
+)
+ACTOR_BYTES = 45 * 2**20
+"""An actor without environments."""
+ENVIRONMENT_BYTES: Mapping[str, int] = {"atari": 840 * 1024}
+"""Of one environment of a family, where it was measured to be large."""
+OPTIMIZER_VECTORS = 3
+"""Vectors as long as the parameters that a step of the optimiser has at the same time on a device, where it is not one
+kernel (algos/optim.py); counted on the tests' device."""
+ROUND_BYTES = 32
+"""Of a row: three sums, memory to compute in, stages."""
+GIVEN_BYTES = 10
+"""Of a row: reward, objective, two ends."""
+SMALL_ENVIRONMENT_BYTES = 4096
+"""Of one environment of any other: CartPole's. A large one of a user's own is not foreseen."""
 NEARLY_ALL = 0.9
 """A run that is estimated to need more than this share of what is available is warned about."""
 
@@ -52,14 +84,14 @@ def memory_notes(resolved: ResolvedRun, host: HostMemory | None = None) -> list[
     if needed.host > NEARLY_ALL * host.available:
         notes.append(
             f"warning: this run needs about {_gib(needed.host)} of memory, and {_gib(host.available)} are available "
-            f"({_parts(needed)}): {_remedy(resolved, needed, 'cpu', host.available)}"
+            f"({_parts(needed)}): {REMEDY}"
         )
     for device, size in needed.devices.items():
         there = _device_bytes(device)
         if size > NEARLY_ALL * there:
             notes.append(
                 f"warning: this run needs about {_gib(size)} on {device}, which has {_gib(there)} "
-                f"({_parts(needed)}): {_remedy(resolved, needed, device, there)}"
+                f"({_parts(needed)}): {REMEDY}"
             )
     return notes
 
@@ -70,14 +102,14 @@ def check_memory(resolved: ResolvedRun, host: HostMemory | None = None) -> None:
     if needed.certain > host.total:
         raise ConfigError(
             f"this run cannot fit into memory: it needs {_gib(needed.certain)} of {_gib(host.total)} "
-            f"({_parts(needed)}): {_remedy(resolved, needed, 'cpu', host.available)}"
+            f"({_parts(needed)}): {REMEDY}"
         )
     for device, size in needed.certain_of_devices.items():
         there = _device_bytes(device)
         if size > there:
             raise ConfigError(
                 f"this run cannot fit on {device}: it needs {_gib(size)} at least, and {_gib(there)} are there "
-                f"({_parts(needed)}): {_remedy(resolved, needed, device, there)}"
+                f"({_parts(needed)}): {REMEDY}"
             )
 
 
@@ -106,41 +138,12 @@ def _parts(needed: Estimate) -> str:
     )
 
 
-def _remedy(resolved: ResolvedRun, needed: Estimate, device: str, available: float) -> str:
-    """Return what to change. available: on this device."""
-    plans = resolved.plan.packs
-    envs = max(plan.envs_per_policy for plan in plans)
-    remedies = []
-    if envs > MANY_ENVS:
-        remedies.append(f"fewer environments (--envs-per-unit, now {envs})")
-    slots = _slots_that_fit(plans, needed, device, available)
-    if slots >= len(plans) and slots < sum(plan.slots for plan in plans):
-        remedies.append(f"members that take turns (--slots {slots})")
-    return "use " + ", ".join([*remedies, "a smaller --learner.batch, or fewer --num-policies"])
-
-
-def _slots_that_fit(plans: Sequence[PackPlan], needed: Estimate, device: str, available: float) -> int:
-    """Return how many slots in all packs would fit on a device; a member without one waits in the host's memory."""
-    there = [
-        (plan, pack) for plan, pack in zip(plans, needed.packs, strict=True) if device in ("cpu", plan.device)
-    ]
-    slots = sum(plan.slots for plan, _ in there)
-    of_slots = sum(pack.of_slots for _, pack in there)
-    parked = there[0][1].state if device == "cpu" else 0
-    total = needed.host if device == "cpu" else needed.devices[device]
-    fixed = total - of_slots + slots * parked  # all members parked
-    fitting = int((NEARLY_ALL * available - fixed) / max(1, of_slots / slots - parked))
-    return fitting * len(plans) // len(there)
-
-
 def estimate(resolved: ResolvedRun) -> Estimate:
     """Estimate the memory of a run."""
     plans = resolved.plan.packs
     packs = tuple(pack_bytes(resolved.config, resolved.spec, plan) for plan in plans)
-    host, certain = (
-        SUPERVISOR_BYTES + sum(more(resolved.config) for more in offered("pbt_rl", "HOST_BYTES")),
-        0,
-    )
+    host = SUPERVISOR_BYTES + sum(more(resolved.config) for more in offered("pbt_rl", "HOST_BYTES"))
+    certain = 0
     devices: dict[str, int] = {}
     certain_of: dict[str, int] = {}
     for plan, pack in zip(plans, packs, strict=True):
@@ -188,3 +191,155 @@ def _cached(stat: Path, name: str) -> int:
         )
     except OSError:
         return 0
+
+
+@dataclass(frozen=True)
+class PackBytes:
+    """Memory of one learner and its actors."""
+
+    rollouts: int
+    replay: int
+    """0 for an algorithm without one."""
+    weights: int
+    """All copies, gradients and moments of the policies that hold slots."""
+    update: int
+    """What one optimiser step takes for a while: its samples and what is kept for the backward pass."""
+    parked: int
+    """Of all that wait at the start."""
+    mailboxes: int
+    environments: int
+    """As far as those are known."""
+    actors: int
+    """Without their environments."""
+
+    @property
+    def sampled(self) -> int:
+        """Return the bytes of what is sampled and kept."""
+        return self.rollouts + self.replay
+
+
+@one_thread()
+def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
+    """Return what the learner and the actors of a pack allocate."""
+    net = build_net(spec, config.model, config.algorithm)
+    dtype = compute_dtype(config.learner.precision, torch.device(plan.device), spec)
+    numbers = sum(p.numel() for p in net.parameters())
+    moments = len(config.algorithm.optimizer.moments)
+    state = 4 * numbers * (1 + moments)
+    # Beside the state: serving weights and, in a smaller dtype, working weights; gradients in both dtypes.
+    smaller = dtype.itemsize * numbers if dtype != torch.float32 else 0
+    copies = 4 * numbers if not smaller else 2 * smaller
+    if (
+        plan.device != "cpu" and config.mode == "async"
+    ):  # publications on their way to acting (algos/weights.py)
+        copies += 2 * dtype.itemsize * numbers
+    together = 1 if packings_of(config, spec, plan) == ("loop",) else plan.slots
+    on_device = plan.device != "cpu"
+    environments = plan.environments // spec.seats
+    family = config.env.partition("/")[0]
+    return PackBytes(
+        rollouts=(
+            rollouts_of(config, plan) + (on_device and not spec.resident)
+        )  # recorded turns have one for no unit
+        * _rollout_bytes(spec, config.learner.rollout, plan.rows, net.state_size)
+        + spec.resident * plan.rows * _episode_bytes(spec, config.learner.rollout, net.state_size, on_device)
+        + plan.units * plan.rows * _stack_bytes(spec),
+        replay=_replay_bytes(config, spec, plan),
+        weights=plan.slots * (state + copies) + together * (4 * numbers + smaller),
+        update=_update_bytes(config, spec, plan, net, dtype)
+        + on_device * OPTIMIZER_VECTORS * together * 4 * numbers,
+        parked=(len(plan.members) - plan.slots) * state,
+        mailboxes=plan.units * plan.rows * _step_bytes(spec),
+        environments=environments * ENVIRONMENT_BYTES.get(family, SMALL_ENVIRONMENT_BYTES),
+        actors=plan.actors * ACTOR_BYTES,
+    )
+
+
+def _replay_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> int:
+    auxiliary = config.algorithm.auxiliary
+    if auxiliary is None:
+        return 0
+    sizes = plan.units, plan.slots, plan.envs_per_policy, spec.action.components
+    return auxiliary.replay.device_bytes(obs_layouts(spec), *sizes)
+
+
+def rollouts_of(config: Config, plan: PackPlan) -> int:
+    """Return how many rollout buffers a learner makes."""
+    return max(plan.units, 1) + (2 * plan.units_per_batch if config.mode == "async" else 0)
+
+
+def _rollout_bytes(spec: EnvSpec, steps: int, rows: int, state_size: int) -> int:
+    sizes = {"action": spec.action.components, "state": state_size}
+    total = rows * sum(
+        (layout.history + steps + 1) * layout.kept[0].itemsize * math.prod(layout.kept[1])
+        for layout in obs_layouts(spec).values()
+    )
+    for field in FIELDS.values():
+        width = 1 if field.dtype == "bool" else 4
+        total += width * math.prod(field.shape(steps, rows, sizes))
+    return total
+
+
+def _episode_bytes(spec: EnvSpec, steps: int, state_size: int, recorded: bool) -> int:
+    """Return what a row of a simulator has beside its rollout.
+
+    Values after limits, the last observation and state that one was met with, what its episode's round sums up; and
+    what recorded turns are given.
+    """
+    kept = [layout.kept for layout in obs_layouts(spec).values()]
+    last = sum(dtype.itemsize * math.prod(shape) for dtype, shape in kept)
+    given = recorded * (2 * last + GIVEN_BYTES)
+    return 4 * steps + last + 4 * state_size + 8 + ROUND_BYTES + given
+
+
+def _step_bytes(spec: EnvSpec) -> int:
+    """Return the size of one row's step in a mailbox."""
+    arrays = step_array_specs(spec).values()
+    return (
+        sum(np.dtype(array.dtype).itemsize * math.prod(array.shape) for array in arrays)
+        + 4 * spec.action.components
+    )
+
+
+def _stack_bytes(spec: EnvSpec) -> int:
+    """Return the size of one row's stacks, of which a unit has one set."""
+    stacked = [layout.stored for layout in obs_layouts(spec).values() if layout.stack > 1]
+    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in stacked)
+
+
+def _stored_bytes(spec: EnvSpec) -> int:
+    """Return the size of one row's observation as the network is given it."""
+    stored = [layout.stored for layout in obs_layouts(spec).values()]
+    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in stored)
+
+
+def _update_bytes(config: Config, spec: EnvSpec, plan: PackPlan, net: PolicyNet, dtype: torch.dtype) -> int:
+    """Return what one optimiser step takes: the batch's observations, the minibatch's, and what backward needs."""
+    ways = packings_of(config, spec, plan)
+    together = 1 if ways == ("loop",) else plan.slots
+    if "bmm" in ways:
+        compute_by_products(net)
+    batch = plan.batch_rows * config.learner.rollout
+    parts = 1 if config.algorithm.learns_per_unit else config.learner.minibatches
+    stored = _stored_bytes(spec)
+    kept = _kept_for_backward(spec, net, dtype)
+    copies = 2 if parts > 1 else 1
+    auxiliary = config.algorithm.auxiliary
+    replayed = 0 if auxiliary is None else auxiliary.replay.drawn_steps(batch)
+    return together * (batch * (stored * copies + (stored + kept) // parts) + replayed * (stored + kept))
+
+
+def _kept_for_backward(spec: EnvSpec, net: PolicyNet, dtype: torch.dtype) -> int:
+    """Return the bytes per sample that autograd keeps, found by a forward pass of two samples."""
+    weights = {p.data_ptr() for p in net.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        if x.data_ptr() not in weights:
+            kept[x.data_ptr()] = x.numel() * (dtype.itemsize if x.is_floating_point() else x.element_size())
+        return x
+
+    samples = 2
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        net(*blank_inputs(spec, net.state_size, samples))
+    return sum(kept.values()) // samples

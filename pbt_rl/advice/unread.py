@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from pbt_rl.advice.show import ENVIRONMENT_GROUPS, as_typed, read_groups
 from pbt_rl.config import Config
 from pbt_rl.envs.registry import backend_of
 from pbt_rl.extras import discover
@@ -14,6 +13,7 @@ from pbt_rl.options import table
 from pbt_rl.pbt.registry import CONTROLLERS, OPTIONS, controller_entry
 from pbt_rl.pbt.rules import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.shown import ENVIRONMENT_GROUPS, as_typed, read_groups
 
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "pbt.ready": READY_RULES,

@@ -63,10 +63,10 @@ def run(arguments: list[str]) -> int:
 def _checked(command: CheckCommand, options: EnvOptions) -> Report:
     """Check the environment, and that a run on it can make its network."""
     # torch is imported where the environment is tried.
-    from pbt_rl.advice.network import network_sees
     from pbt_rl.config import Config
     from pbt_rl.learner.build import check_network
     from pbt_rl.recipes import composed
+    from pbt_rl.run.network import network_sees
 
     given = {"env": command.env, "env_option": command.env_option}
     config = build(Config, composed(given, algo=Config.algo, fields=[f.name for f in fields(Config)]))

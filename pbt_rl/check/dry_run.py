@@ -32,7 +32,7 @@ from pbt_rl.envs.base import (
 )
 from pbt_rl.envs.first_trial import environment_traceback, time_limit
 from pbt_rl.envs.gym import GymUnit
-from pbt_rl.envs.remarks.told import boxes
+from pbt_rl.envs.remarks import boxes
 from pbt_rl.envs.spaces import is_grid, is_image
 
 DECIMALS = 3

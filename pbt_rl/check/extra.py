@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pbt_rl.extras import Command
 
-NEEDS = ("pbt_rl.advice", "pbt_rl.envs.remarks")
 COMMANDS = (
     Command(
         "envs check",

@@ -15,7 +15,7 @@ from pbt_rl.check.dry_run import DryRun, Played
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import ACTION_MASK, EnvSpec
 from pbt_rl.envs.first_trial import time_limit
-from pbt_rl.envs.remarks.told import INFORMS
+from pbt_rl.envs.remarks import INFORMS
 from pbt_rl.envs.shaping import find_interface, flatten, unflatten
 from pbt_rl.extras import offered
 

@@ -57,6 +57,7 @@ def _nothing() -> None:
 def _run(arguments: list[str], spares: Sequence[SpareLearner | None], understood: Callable[[], None]) -> int:
     command = _parsed(arguments, understood)
     config = completed(as_base(Config, command))
+    from pbt_rl.run.shown import page
     from pbt_rl.run.train import resolve, train
     from pbt_rl.run.views import describe_plan
 
@@ -68,7 +69,7 @@ def _run(arguments: list[str], spares: Sequence[SpareLearner | None], understood
         if text := instead(command, config):
             print(text, end="")
             return 0
-    lines = describe_plan(resolved)
+    lines = [*describe_plan(resolved), *page(resolved, initial[0])]
     for more in offered("pbt_rl", "SHOWN"):
         lines += more(resolved, initial[0])
     print("\n".join(lines))

@@ -34,6 +34,7 @@ from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.resuming import Continued, FirstStates
 from pbt_rl.run.views import describe_plan
+from pbt_rl.run.waiting import WaitingComparison
 from pbt_rl.wire.messages import Applied
 
 MOST_REMARKS = 100
@@ -65,8 +66,11 @@ class Recorder:
         """Reason of the last decision on each member, and whether it is a restart."""
         self._evaluation: Evaluation | None = None
         """The newest one."""
-        self._remarks_on = [begun(resolved) for begun in offered("pbt_rl", "REMARKS")]
-        """What extras say of a view, each thing once."""
+        self._remarks_on = [
+            WaitingComparison(resolved.config.pbt.period_frames),
+            *(begun(resolved) for begun in offered("pbt_rl", "REMARKS")),
+        ]
+        """What is said of a view, each thing once."""
         self._unwritten: set[int] = set()
         """Members whose file of values is out of date."""
 

@@ -19,6 +19,7 @@ from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.run.ending import Callbacks
 from pbt_rl.run.fleet import Fleet, ProcessFleet, StartsFleet
 from pbt_rl.run.memory import Matchups, Start
+from pbt_rl.run.open_files import allow_open_files, descriptors_needed
 from pbt_rl.run.resolved import ResolvedRun, value_table
 from pbt_rl.run.resuming import find_continued, first_states, may_resume
 from pbt_rl.run.spare import SpareLearner
@@ -35,6 +36,7 @@ def check_start(resolved: ResolvedRun) -> None:
     target = COMFORTABLE if hard == resource.RLIM_INFINITY else min(COMFORTABLE, hard)
     if soft != resource.RLIM_INFINITY and soft < target:
         resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+    allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.seats))
     for check in offered("pbt_rl", "BEFORE_START"):
         check(resolved)
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pbt_rl.config import Config
 from pbt_rl.display.terminal import counted
 from pbt_rl.display.view import MemberView, RunView
 from pbt_rl.envs.registry import begins
 from pbt_rl.extras import offered
 from pbt_rl.learner.simulators import simulators
+from pbt_rl.pbt.controllers import PbtController, innermost
 from pbt_rl.pbt.decisions import Controller
+from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.plan import PackPlan
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
+from pbt_rl.run.network import network_sees
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.shown import comparison_note
 from pbt_rl.run.throughput import Throughput
 
 
@@ -70,8 +75,6 @@ def run_view(
     begun: all learners have been ready.
     """
     config, rate = resolved.config, throughput.rate()
-    now = config, controller, population, rate, throughput.training_seconds
-    left, comparison = next((ahead(*now) for ahead in offered("pbt_rl", "LIES_AHEAD")), (None, None))
     return RunView(
         env_id=config.env,
         name=str(config.name),
@@ -79,10 +82,12 @@ def run_view(
         frames=population.frames,
         steps=population.steps,
         frames_per_second=rate,
-        seconds_left=left,
+        seconds_left=seconds_to_end(config, population, rate, throughput.training_seconds),
         waits_for="" if throughput.trains else _waits_for(resolved, begun=begun),
         seconds_left_at_most=config.searches,
-        comparison_in_seconds=comparison,
+        comparison_in_seconds=seconds_to_comparison(
+            controller, population, rate, throughput.training_seconds
+        ),
         members=_marked(population.views(), config.num_policies),
         replacements=dispatch.replacements,
         mutations=dispatch.mutations,
@@ -97,6 +102,34 @@ def run_view(
         discarded_share=discarded_share(resolved, population.discarded, population.steps),
         accelerated=[*population.accelerated.values()],
     )
+
+
+def seconds_to_end(
+    config: Config, population: Population, rate: float, training_seconds: float
+) -> float | None:
+    """Return the time until a budget is spent; None if it is unknown. rate: frames/s of all members.
+
+    Of a search it is an upper bound: that of a search which gives up no further member.
+    """
+    left = []
+    full = controller_entry(config.controller).full_frames(config, config.train_for_frames)
+    if rate > 0:
+        missing = sum(max(0, full - one.frames) for one in population.members if not one.stopped)
+        left.append(missing / rate)
+    if config.train_for_seconds > 0:
+        left.append(max(0.0, config.train_for_seconds - training_seconds))
+    return min(left, default=None)
+
+
+def seconds_to_comparison(
+    controller: Controller, population: Population, rate: float, training_seconds: float = 0.0
+) -> float | None:
+    """Return the time until the next comparison is due, 0 if it waits for episodes; None if it is unknown."""
+    training = sum(not member.stopped for member in population.members)
+    controller, report = innermost(controller, population.report(training_seconds))
+    if not isinstance(controller, PbtController) or rate <= 0 or min(training, len(report.members)) < 2:
+        return None
+    return controller.frames_left(report) * training / rate
 
 
 def _marked(members: Sequence[MemberView], population: int) -> list[MemberView]:
@@ -147,7 +180,8 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
             f"rollouts are learned from when they are {least} to {most} optimiser steps old, "
             f"{config.optimizer_steps_of_batch} of which are a batch (docs/rollout-age.md)"
         )
-    lines += [f"note: {note}" for note in spec.notes]
+    lines += [f"note: {note}" for note in spec.notes] + network_sees(config, spec)
+    lines += filter(None, [comparison_note(config)])
     return [*lines, *(note for notes in offered("pbt_rl", "PLAN_NOTES") for note in notes(resolved))]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pbt_rl.advice.estimate import pack_bytes
+from pbt_rl.advice.memory import pack_bytes
 from pbt_rl.envs.base import ArraySpec
 from tests.helpers.driven import DrivenLearner
 from tests.helpers.pretend import DEVICE, PretendRecorder, pretend_device

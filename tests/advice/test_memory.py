@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from pbt_rl.advice.estimate import rollouts_of
 from pbt_rl.advice.memory import (
     GIB,
     MIB,
@@ -13,6 +12,7 @@ from pbt_rl.advice.memory import (
     estimate,
     host_memory,
     memory_notes,
+    rollouts_of,
 )
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.learner import Learner
@@ -89,18 +89,15 @@ def test_policies_of_atari_are_estimated_as_they_were_measured():
 
 def test_more_policies_than_fit_are_refused_with_what_fits():
     run = resolved("atari/pong", "--num-policies=500", machine=MACHINE)
-    with pytest.raises(
-        ConfigError, match=r"cannot fit into memory: it needs [0-9.]+ GiB of 23.0 GiB"
-    ) as error:
+    with pytest.raises(ConfigError, match=r"cannot fit into memory: it needs [0-9.]+ GiB of 23.0 GiB"):
         check_memory(run, HostMemory(23 * GIB, 22 * GIB))
-    slots = int(str(error.value).split("--slots ")[1].split(")")[0])
-    fits = resolved("atari/pong", "--num-policies=500", f"--slots={slots}", machine=MACHINE)
+    fits = resolved("atari/pong", "--num-policies=500", "--slots=8", machine=MACHINE)
     check_memory(fits, HostMemory(23 * GIB, 22 * GIB))
 
 
 def test_more_environments_than_fit_are_refused_with_the_option():
     run = resolved("atari/pong", "--num-policies=4", "--envs-per-unit=100000", machine=MACHINE)
-    with pytest.raises(ConfigError, match="--envs-per-unit, now 100000"):
+    with pytest.raises(ConfigError, match=r"use fewer environments \(--envs-per-unit"):
         check_memory(run, HostMemory(23 * GIB, 22 * GIB))
 
 
@@ -136,12 +133,6 @@ def test_the_plan_shows_it(monkeypatch):
     monkeypatch.setattr("pbt_rl.advice.memory.host_memory", lambda: HostMemory(GIB, GIB // 8))
     assert "of memory" in "\n".join(describe_plan(resolved("gym/CartPole-v1", machine=MACHINE)))
     assert np.isfinite(estimate(resolved("gym/CartPole-v1", machine=MACHINE)).host)
-
-
-@pytest.mark.parametrize(("envs", "warned"), [(100_000, True), (100, False)])
-def test_more_environments_than_cores_can_step_are_warned_about(envs, warned):
-    lines = describe_plan(resolved("toy/shaped", f"--envs-per-unit={envs}", machine=Machine(4, 0)))
-    assert any(f"(--envs-per-unit, now {envs})" in line for line in lines) == warned
 
 
 @pytest.mark.parametrize("version", [1, 2])

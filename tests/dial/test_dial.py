@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from pbt_rl.advice.show import describe_comparisons
 from pbt_rl.audit.recorded import audit
 from pbt_rl.cli.train import parse_train
 from pbt_rl.dial import dial
@@ -18,6 +17,7 @@ from pbt_rl.files.config import written
 from pbt_rl.journals.events import Round
 from pbt_rl.journals.reading import journal_events
 from pbt_rl.record.folder import RunFolder, to_json
+from pbt_rl.run.shown import describe_comparisons
 from pbt_rl.run.train import resolve
 from pbt_rl.run.views import describe_plan
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from pbt_rl.advice.estimate import pack_bytes
+from pbt_rl.advice.memory import pack_bytes
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.registry import probe
 from pbt_rl.plan import Machine, make_plan

@@ -209,7 +209,6 @@ def test_a_reset_that_breaks_the_contract_is_named():
         unit_of(env)
 
 
-@pytest.mark.extra("envs/remarks")
 @pytest.mark.parametrize(
     ("reset", "wrapped", "refused"),
     [

@@ -40,7 +40,6 @@ class Growing(Identity):
         return *rest, truncated, info
 
 
-@pytest.mark.extra("envs/remarks")
 def test_an_environment_becomes_harder_with_its_members_frames(tmp_path):
     Growing.told.clear()
     options = {

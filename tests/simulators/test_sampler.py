@@ -482,7 +482,7 @@ def test_time_in_the_simulator_is_told_apart_from_inference(monkeypatch):
 
 @pytest.mark.extra("pbt_rl/advice")
 def test_the_estimate_of_memory_knows_all_that_a_row_has():
-    from pbt_rl.advice.estimate import pack_bytes
+    from pbt_rl.advice.memory import pack_bytes
 
     with Stand([*OPTIONS, "--rows=512", "--model.core=gru"]) as stand:
         stand.batch()

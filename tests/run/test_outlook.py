@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from pbt_rl.advice.outlook import seconds_to_comparison, seconds_to_end
 from pbt_rl.config import Config
 from pbt_rl.display.ranking import footer_lines, title_lines
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.population.population import Population
 from pbt_rl.run.resolved import build_controller, value_table
+from pbt_rl.run.views import seconds_to_comparison, seconds_to_end
 from tests.helpers.views import member, view
 
 

@@ -2,16 +2,17 @@
 
 import resource
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
-from pbt_rl.advice.files import RESERVE, SEGMENTS, allow_open_files, descriptors_needed
 from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine
 from pbt_rl.run import fleet
 from pbt_rl.run import train as module
 from pbt_rl.run.memory import Start
+from pbt_rl.run.open_files import RESERVE, SEGMENTS, allow_open_files, descriptors_needed
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.train import COMFORTABLE, check_start, train
 
@@ -45,8 +46,9 @@ def open_files():
 )
 def test_the_soft_limit_is_raised(limit, soft, hard, raised, monkeypatch):
     asked = limit(soft, hard)
-    monkeypatch.setattr(module, "offered", lambda *_: [])
-    check_start(None)
+    for name in ("offered", "allow_open_files", "descriptors_needed"):
+        monkeypatch.setattr(module, name, lambda *_: [])
+    check_start(MagicMock())
     assert asked == ([raised] if raised else [])
 
 

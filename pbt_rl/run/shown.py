@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterator
 
-from pbt_rl.advice.plan import tuned_table
 from pbt_rl.cli.parse import is_repeated
 from pbt_rl.config import Config
 from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES
@@ -13,6 +12,7 @@ from pbt_rl.options import Option, table
 from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.pbt.rules import READY_RULES
+from pbt_rl.pbt.tuning import chosen
 from pbt_rl.run.resolved import ResolvedRun
 
 
@@ -40,6 +40,35 @@ def describe_comparisons(config: Config) -> list[str]:
         f"--pbt.exploit {pbt.exploit}, --pbt.explore {pbt.explore}"
     )
     return [text]
+
+
+def comparison_note(config: Config) -> str:
+    """Return a hint at comparisons for which the frames do not suffice, or nothing."""
+    entry, pbt = controller_entry(config.controller), config.pbt
+    if config.searches:
+        return entry.note(config, config.num_policies, config.train_for_frames)
+    if not (entry.compares and pbt.enabled and config.num_policies > 1):
+        return ""
+    if READY_RULES[pbt.ready].by_time:
+        after = max(pbt.start_seconds, pbt.period_seconds)  # type: ignore[attr-defined] # of an extra
+        if 0 < config.train_for_seconds <= after:
+            return (
+                f"note: PBT compares members first after {after:g} s, and this run ends after "
+                f"{config.train_for_seconds:g}: lower --pbt.start-seconds and --pbt.period-seconds to see it at work"
+            )
+        return entry.note(config, config.num_policies, config.train_for_frames)
+    first, last = max(pbt.start_frames, pbt.period_frames), config.train_for_frames
+    if first >= last:
+        return (
+            f"note: PBT compares members first at {first:,} frames each, and this run ends at {last:,}: "
+            "lower --pbt.start-frames and --pbt.period-frames to see it at work"
+        )
+    return entry.note(config, config.num_policies, last)
+
+
+def tuned_table(resolved: ResolvedRun) -> dict[str, HyperSpec]:
+    """Return the table of a run with the user's choice of tuned values, bounds and priors. Raises ConfigError."""
+    return chosen(resolved.table, resolved.config.pbt.tune, resolved.config.pbt.prior)
 
 
 def describe_values(resolved: ResolvedRun, first: Values) -> list[str]:

@@ -1,0 +1,221 @@
+"""What an environment does wrong though nothing breaks, and what its author may not have meant.
+
+What the checker calls a mistake, training says as well.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from .base import MOST_STATS, STAT_NAME_BYTES, EnvSetupError, ShapingSource, StepArrays
+from .shaping import SHAPING_METHODS, default_shaping, find_interface
+from .values import attribute, briefly, has_methods, number_of, wrapped
+
+CALLED: Mapping[str, tuple[str, ...]] = {
+    "get_default_reward_shaping": (),
+    "set_reward_shaping": ("reward_shaping", "agent_idx"),
+    "set_training_info": ("info",),
+}
+"""Method -> its arguments, all by place."""
+NORMALIZING = ("NormalizeReward", "VecNormalize", "ClipReward")
+"""Wrappers whose rewards are in a unit of their own."""
+RECORDING = ("RecordEpisodeStatistics", "Monitor")
+"""Wrappers that report the return of what they wrap in `info["episode"]["r"]`."""
+
+
+def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
+    """Return what the author of an environment may not have meant: `EnvSpec.notes`.
+
+    Raises EnvSetupError for a method that has no other half, or cannot be called as it is in training.
+    """
+    if isinstance(env, gymnasium.Env):
+        _check_reset(env_id, env)
+    for one in wrapped(env):
+        _check_methods(env_id, one)
+    return (*_shaping_notes(default_shaping(env_id, env)), *_reward_notes(env))
+
+
+def _check_reset(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
+    """Raise EnvSetupError if `reset` cannot be called as it is later: by the interface of before Gymnasium."""
+    bare = attribute(env, "unwrapped") or env
+    arguments = {"seed": None} | ({} if env is bare else {"options": None})  # wrappers pass both
+    try:
+        inspect.signature(bare.reset).bind(**arguments)
+    except (ValueError, AttributeError):  # written in C, or not there
+        return
+    except TypeError:
+        raise EnvSetupError(
+            f"{env_id}: its reset does not take {' and '.join(arguments)}: write `def reset(self, *, seed=None, "
+            "options=None)`, which returns (observation, info); step returns (observation, reward, terminated, "
+            "truncated, info)"
+        ) from None
+
+
+def _check_methods(env_id: str, env: Any) -> None:
+    there = [name for name in SHAPING_METHODS if has_methods(env, (name,))]
+    if len(there) == 1 and not find_interface(env):
+        raise EnvSetupError(
+            f"{env_id}: it has {there[0]} alone. Reward shaping needs {' and '.join(SHAPING_METHODS)}"
+        )
+    for name, taken in CALLED.items():
+        if has_methods(env, (name,)):
+            try:
+                inspect.signature(getattr(env, name)).bind(*taken)
+            except TypeError:
+                form = f"def {name}({', '.join(('self', *taken))})"
+                raise EnvSetupError(
+                    f"{env_id}: its {name} does not take ({', '.join(taken)}): write `{form}`"
+                ) from None
+            except ValueError:  # written in C
+                continue
+
+
+def _shaping_notes(shaping: Mapping[str, float]) -> tuple[str, ...]:
+    """Return what to know of default values."""
+    zeros = [name for name, value in shaping.items() if value == 0]
+    return tuple(
+        f"shaping {name} begins at 0 and stays there, as PBT multiplies values: give it a range to tune it, "
+        f"--pbt.tune shaping.{name}=LOW:HIGH"
+        for name in zeros
+    )
+
+
+def _reward_notes(env: Any) -> tuple[str, ...]:
+    """Return a note if a wrapper normalises or clips the rewards, and nobody inside it reports the true return."""
+    kinds = [{base.__name__ for base in type(one).__mro__} for one in wrapped(env)]
+    changing = [place for place, bases in enumerate(kinds) if not bases.isdisjoint(NORMALIZING)]
+    if not changing or any(not bases.isdisjoint(RECORDING) for bases in kinds[changing[-1] :]):
+        return ()
+    name = next(name for name in NORMALIZING if name in kinds[changing[-1]])
+    text = (
+        f"rewards are changed by {name}, and members are compared by sums of them, each row's by "
+        "statistics of its own: leave it out (returns are normalised by the learner), put RecordEpisodeStatistics "
+        'inside it, or give info["true_objective"]'
+    )
+    return (text,)
+
+
+# -- while it is stepped
+
+MASK_UNREAD = (
+    'info["action_mask"] is given but not used: set metadata = {"action_mask": True} on the environment, or give the '
+    "mask as the key action_mask of a Dict observation"
+)
+NO_OBJECTIVE = (
+    'there is reward shaping but no info["true_objective"]: members are compared by the shaped return, which a member '
+    "raises by its shaping alone; give the true objective at every episode's end"
+)
+INFORMS = 'info["episode_extra_stats"]'
+"""A remark that begins with this is about what decides nothing."""
+OBJECTIVE_AT_SOME = (
+    'info["true_objective"] is missing at some episode ends: give it with the last step of every episode, terminated '
+    "or truncated"
+)
+
+
+def write_stats(out: StepArrays, row: int, stats: Any) -> str:
+    """Write a row's `info["episode_extra_stats"]` at its episode's end: name -> finite number.
+
+    Returns what is wrong with some of them, which are left out; empty if nothing is. They inform, and nothing more:
+    no more than MOST_STATS are kept, and STAT_NAME_BYTES of a name in UTF-8.
+    """
+    out.stat_values[row] = np.nan
+    if stats is None:
+        return ""
+    if not isinstance(stats, Mapping):
+        return f"it is no dict of numbers but {briefly(stats)}"
+    wrong, slot = "", 0
+    for name, value in stats.items():
+        encoded = name.encode(errors="replace")[:STAT_NAME_BYTES] if isinstance(name, str) else b""
+        number = _finite(value)
+        if slot == MOST_STATS:
+            wrong = f"it has {len(stats)} names, {MOST_STATS} at most"
+            break
+        if not encoded:
+            wrong = f"{briefly(name)} is no name"
+            continue
+        if number is None:
+            wrong = f"{briefly(name)} is {briefly(value)}, no finite number"
+            continue
+        if len(encoded) == STAT_NAME_BYTES and encoded != name.encode(errors="replace"):
+            wrong = f"the name {briefly(name)} is longer than {STAT_NAME_BYTES} bytes"
+        encoded = encoded.decode(errors="ignore").encode()
+        out.stat_names[row, slot], out.stat_values[row, slot] = encoded, number
+        slot += 1
+    return wrong
+
+
+def _finite(value: Any) -> float | None:
+    try:
+        number = number_of(value)
+    except Exception:  # noqa: BLE001 - the conversion is theirs
+        return None
+    return number if math.isfinite(number) else None
+
+
+class Remarks:
+    """Tells what an environment does wrong though nothing breaks, each thing once.
+
+    A run prints each sentence, and the checker calls it a mistake.
+    """
+
+    def __init__(self, source: ShapingSource) -> None:
+        """source: of a unit's shaping, whose attribute `remark`, if it has one, is told."""
+        self._tell: Callable[[str], None] | None = getattr(source, "remark", None)
+        self._told = set[str]()
+        self._given = set[bool]()
+
+    def _say(self, text: str) -> None:
+        """Tell it. Texts that differ only behind a colon are one."""
+        kind = text.partition(":")[0]
+        if kind not in self._told:
+            self._told.add(kind)
+            if self._tell is not None:
+                self._tell(text)
+
+    def unread_mask(self) -> None:
+        """Note that the info dict has an action mask that nobody reads."""
+        self._say(MASK_UNREAD)
+
+    def of_observation(self, space: Any, obs: Any) -> None:
+        """Note arrays of another dtype than their space."""
+        for name, box, array in boxes(space, obs, ()):
+            if array.dtype != box.dtype and array.dtype.kind in "fiub":  # else the unit refuses it
+                self._say(
+                    f"observation {name!r} has dtype {array.dtype}, its space has {box.dtype}: it is converted"
+                )
+
+    def of_stats(self, out: StepArrays, row: int, stats: Any) -> None:
+        """Record a row's `info["episode_extra_stats"]` at its episode's end: name -> finite number."""
+        wrong = write_stats(out, row, stats)
+        if wrong:
+            self._say(f"{INFORMS} is not recorded as it is: {wrong}")
+
+    def of_objective(self, *, given: bool, shaping: bool) -> None:
+        """Note whether the true objective of an episode is given. shaping: whether there is reward shaping."""
+        self._given.add(given)
+        if len(self._given) > 1:
+            self._say(OBJECTIVE_AT_SOME)
+        elif shaping and not given:
+            self._say(NO_OBJECTIVE)
+
+
+def boxes(space: Any, obs: Any, path: tuple[str, ...]) -> Iterator[tuple[str, spaces.Box, NDArray[Any]]]:
+    """Yield name, space and array of each Box of an observation."""
+    if isinstance(space, spaces.Dict) and isinstance(obs, Mapping):
+        for key, part in space.spaces.items():
+            if key in obs:
+                yield from boxes(part, obs[key], (*path, str(key)))
+    elif isinstance(space, spaces.Tuple) and isinstance(obs, tuple | list):
+        for place, (part, value) in enumerate(zip(space.spaces, obs, strict=False)):
+            yield from boxes(part, value, (*path, str(place)))
+    elif isinstance(space, spaces.Box):
+        yield ".".join(path) or "obs", space, np.asarray(obs)
