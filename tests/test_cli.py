@@ -21,7 +21,7 @@ from tests.helpers.runs import ROOT, python, start
 
 OPTIONS = Path(__file__).parent / "cli_options.txt"
 OF_THE_HELP = (
-    *("algos/fun", "algos/unreal", "envs/dmlab", "pbt_rl/files", "pbt_rl/games", "pbt_rl/help"),
+    *("algos/fun", "algos/unreal", "envs/dmlab", "pbt_rl/files", "pbt_rl/games"),
     *("pbt_rl/pbt/ipbt", "pbt_rl/pbt/mf_pbt", "pbt_rl/pbt/pb2", "pbt_rl/pbt/schedule", "pbt_rl/pbt/search"),
     *("pbt_rl/matchups", "pbt_rl/nodes", "pbt_rl/trackers"),
 )
@@ -75,7 +75,6 @@ def test_the_options_are_frozen(pbt_rl, pytestconfig):
     assert options(out) == OPTIONS.read_text(), "if this is meant: pytest tests/test_cli.py --rewrite-golden"
 
 
-@pytest.mark.extra("pbt_rl/help")
 def test_plain_help_shows_the_usual_options_and_how_to_see_more(pbt_rl):
     code, out, err = pbt_rl("train", "--help")
     assert (code, err) == (0, "")
@@ -103,7 +102,6 @@ def test_plain_help_shows_what_the_readme_names(pbt_rl):
     assert named <= names(pbt_rl("train", "--help")[1])
 
 
-@pytest.mark.extra("pbt_rl/help")
 def test_help_of_an_algorithm_leaves_out_hypers_that_it_does_not_read(pbt_rl):
     shown = names(pbt_rl("train", "--algo", "a3c", "--help-all")[1])
     assert "--hypers.rmsprop-alpha" in shown
@@ -123,7 +121,6 @@ def test_help_of_an_algorithm_leaves_out_hypers_that_it_does_not_read(pbt_rl):
         ),
     ],
 )
-@pytest.mark.extra("pbt_rl/help")
 def test_help_of_an_environment_adds_the_options_of_its_family(pbt_rl, arguments, added):
     plain, more = (names(pbt_rl("train", *a, "--help")[1]) for a in ([], arguments))
     assert {name[2:].partition(".")[0] for name in more - plain} == added
@@ -156,19 +153,17 @@ def test_help_of_an_environment_adds_the_options_of_its_family(pbt_rl, arguments
         ),
     ],
 )
-@pytest.mark.extra("pbt_rl/help")
 def test_help_of_a_rule_or_controller_adds_its_options(pbt_rl, arguments, added):
     plain, more = (names(pbt_rl("train", *a, "--help")[1]) for a in ([], arguments))
     assert more - plain == added
 
 
-@pytest.mark.extra("pbt_rl/help", "pbt_rl/pbt/search")
+@pytest.mark.extra("pbt_rl/pbt/search")
 def test_help_of_a_search_adds_the_group_of_searches(pbt_rl):
     shown = names(pbt_rl("train", "--controller", "hyperband", "--help")[1])
     assert {"--search.eta", "--search.resource", "--search.phase-frames"} <= shown
 
 
-@pytest.mark.extra("pbt_rl/help")
 def test_help_shows_the_values_of_the_recipe_as_defaults(pbt_rl):
     assert (
         "Passes over a batch (appo). (1 or more; default: 4)"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from pbt_rl.cli.parse import parse, typed, value_of
+from pbt_rl.cli.parse import typed, value_of
 from pbt_rl.config import Config, hypers_of
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import family_of
@@ -93,10 +93,10 @@ def _parsed(arguments: list[str], understood: Callable[[], None] = _nothing) -> 
             f"--resume takes true or false here; what goes on with a run is: pbt-rl resume {run}"
         )
     if HELP & set(arguments):
-        for draw in offered("pbt_rl", "DRAWS_HELP"):
-            draw(_help_defaults(arguments), PROG, arguments)
-            raise SystemExit(0)
-        parse(TrainCommand, PROG, ["--help"])
+        from pbt_rl.cli.help import print_help
+
+        print_help(_help_defaults(arguments), PROG, arguments)
+        raise SystemExit(0)
     command = _command(arguments, understood)
     if command is None:
         raise ConfigError(

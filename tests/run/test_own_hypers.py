@@ -19,7 +19,6 @@ TEMPERED = "tests.helpers.third_algorithm:TEMPERED"
 TYPED = ["--env", "toy/identity", "--algo", TEMPERED]
 
 
-@pytest.mark.extra("pbt_rl/help")
 def test_they_are_options_with_bounds_and_help(capsys):
     config, _ = parse_train([*TYPED, "--hypers.temperature", "0.5", "--hypers.depth=4"])
     assert (config.hypers.temperature, config.hypers.depth) == (0.5, 4)

@@ -6,9 +6,9 @@ allowed values and its default.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, make_dataclass
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import tyro
 
@@ -29,51 +29,38 @@ These are the usual options. For more of them:
 """
 
 
-class _Entry(Protocol):
-    @property
-    def options(self) -> tuple[str, ...]: ...
-
-
-REGISTRIES: dict[str, Mapping[str, _Entry]] = {
+RULES: dict[str, Mapping[str, Any]] = {
     "controller": CONTROLLERS,
     "pbt.exploit": EXPLOIT_RULES,
     "pbt.explore": EXPLORE_RULES,
     "pbt.ready": READY_RULES,
 }
-"""By the option that names an entry."""
-SETTINGS = {"pbt.exploit": "pbt.exploit_option", "pbt.explore": "pbt.explore_option"}
-"""Option that names a rule, of the user's own too -> option that sets fields of the rule."""
-NAMING = ("env", "algo", *REGISTRIES)
-"""Options whose value brings options of its own."""
+"""Option that names an entry, whose `options` belong to it -> the entries."""
 
 
-def related(chosen: Mapping[str, str | None]) -> frozenset[str]:
-    """Return names of options, and of groups of them, that belong to the values of NAMING."""
-    family = _family(chosen["env"] or "")
+def related(arguments: Sequence[str]) -> set[str]:
+    """Return names of options, and of groups of them, that belong to what the arguments name. Raises ConfigError."""
+    env, algo = value_of(arguments, "--env") or "", value_of(arguments, "--algo") or ""
+    family = str(SHORT_NAMES.get(env, env)).partition("/")[0]
     names = set(FAMILIES[family].option_groups if family in FAMILIES else ())
-    names |= {f"hypers.{name}" for name in own_hypers(chosen["algo"] or "")}
-    for option, registry in REGISTRIES.items():
-        value = chosen[option]
-        if value is not None:
-            names |= {*(registry[value].options if value in registry else ()), SETTINGS.get(option, "")}
-    return frozenset(names - {""})
-
-
-def own_hypers(algo: str) -> tuple[str, ...]:
-    """Return the names of the hypers that only this algorithm has. Raises ConfigError as `hypers_of`."""
     entry = algorithms.ALGORITHMS.get(algo)
-    kind = entry.hypers if entry is not None else load_algorithm(algo).hypers if ":" in algo else None
-    return () if kind is None else tuple(f.name for f in fields(kind))
+    own = entry.hypers if entry is not None else load_algorithm(algo).hypers if ":" in algo else None
+    names |= {f"hypers.{f.name}" for f in (() if own is None else fields(own))}
+    for option, entries in RULES.items():
+        value = value_of(arguments, f"--{option}")
+        if value in entries:
+            names |= set(entries[value].options)
+        if value is not None and option in ("pbt.exploit", "pbt.explore"):
+            names.add(f"{option}_option")
+    return names
 
 
-def unread_hypers(algo: str) -> frozenset[str]:
+def unread_hypers(algo: str | None) -> frozenset[str]:
     """Return the options of hypers that an algorithm does not read; it is imported for that. Raises ConfigError."""
+    if algo is None:
+        return frozenset()
     read = load_algorithm(algo).reads(use_vtrace=True)
     return frozenset(f"hypers.{one.name}" for one in fields(hypers_of(algo)) if one.name not in read)
-
-
-def _family(env: str) -> str:
-    return str(SHORT_NAMES.get(env, env)).partition("/")[0]
 
 
 def print_help(command: Any, prog: str, arguments: list[str]) -> None:
@@ -82,12 +69,11 @@ def print_help(command: Any, prog: str, arguments: list[str]) -> None:
     --help: the common options, and those that belong to what the arguments name. --help-all: every option.
     """
     everything = "--help-all" in arguments
-    named = {name: value_of(arguments, f"--{name}") for name in NAMING}
-    extra, unread = related(named), frozenset() if named["algo"] is None else unread_hypers(named["algo"])
+    extra, unread = related(arguments), unread_hypers(value_of(arguments, "--algo"))
     shown = [
         option
         for option in table(command).values()
-        if (everything or option.metadata.get("common") or belongs(option.field, extra))
+        if (everything or option.metadata.get("common") or extra & {option.field, option.path[0]})
         and option.field not in unread
     ]
     try:
@@ -95,11 +81,6 @@ def print_help(command: Any, prog: str, arguments: list[str]) -> None:
     except SystemExit:
         if not everything:
             print(MORE, end="")
-
-
-def belongs(name: str, extra: Collection[str]) -> bool:
-    """Whether an option is among `extra`, which has dotted names and names of groups."""
-    return name in extra or name.partition(".")[0] in extra
 
 
 def _drawn(command: Any, options: Sequence[Option]) -> type:
