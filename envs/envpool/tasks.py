@@ -20,7 +20,6 @@ from ..actions import action_decoder, action_spec
 from ..atari import MULTIPLAYER_ONLY, AtariOptions
 from ..base import ACTION_MASK, ArraySpec, EnvSetupError, EnvSpec
 from ..spaces import Leaf, obs_leaves, with_mask
-from .trial import last_line
 
 OURS = ("num_envs", "batch_size", "seed", "env_seed", "max_num_players", "gym_reset_return_info", "base_path")
 """Options of `envpool.make` that the unit sets itself."""
@@ -179,7 +178,7 @@ def _engine_spec(name: str, keywords: Mapping[str, Any]) -> Any:
             f"envpool/{name} cannot be made with {given}: a value is of the wrong type"
         ) from error
     except (AssertionError, ImportError, RuntimeError, ValueError) as error:
-        raise EnvSetupError(f"envpool/{name} cannot be made: {last_line(str(error))}") from error
+        raise EnvSetupError(f"envpool/{name} cannot be made: {_last_line(str(error))}") from error
 
 
 def _action_space(engine: Any) -> spaces.Space[Any]:
@@ -238,3 +237,10 @@ def _as_delivered(leaf: Leaf) -> Leaf:
 def _grey(leaf: Leaf) -> tuple[int, ...]:
     """Return the shape of a leaf if it is one grey frame, else ()."""
     return leaf.spec.shape if len(leaf.spec.shape) == 2 else ()
+
+
+def _last_line(text: str) -> str:
+    """Return the last line with a message, skipping stacks of addresses."""
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith(("***", "@"))]
+    return lines[-1][:300] if lines else ""

@@ -5,7 +5,7 @@ resets a row in the step after its episode's end, ignoring that step's action, a
 observation is delivered. A time limit is a truncation.
 
 A bad option ends the engine's process, without an exception. So a task with its options is first tried out in a
-process of its own (`try_out`), whose output becomes the error.
+copy of this process (`first_trial.tried`), whose output becomes the error.
 
 Atari is played as by the family atari/: options are --atari.*, the engine gives the newest frame and the raw
 score, and `AtariScoring` handles clipping and lives. The objective is the raw score.
@@ -15,10 +15,13 @@ Axes: R rows.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import envpool
@@ -30,18 +33,34 @@ from ..atari import AtariOptions, AtariScoring, raw_scores
 from ..base import LARGEST_REWARD, EnvSetupError, EnvSpec, ShapingSource, StepArrays
 from ..episodes import EpisodeBook, all_at_once, pulse_of, write_reset
 from ..family import Backend
+from ..first_trial import GRACE_SECONDS, PROBE_SECONDS, tried
 from ..gym import recipe as gym_recipe
 from ..spaces import read_rows
 from .tasks import describe, names
-from .trial import try_out
 
 
 def probe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> EnvSpec:
     """Describe a task, after a trial in a process of its own. Raises EnvSetupError if it cannot be used."""
     task = describe(name, options, keywords)
     given = ", ".join(f"{key}={value}" for key, value in keywords.items())
-    try_out(name, json.dumps([name, {"num_threads": 1, **task.keywords}]), given)
+    _try_out(name, json.dumps({"num_threads": 1, **task.keywords}), f" with {given}" if given else "")
     return task.spec
+
+
+@lru_cache(maxsize=32)
+def _try_out(name: str, request: str, given: str) -> None:
+    """Make and step a task once. request: JSON of its keywords. given: those of the user, for the message."""
+
+    def play() -> None:
+        with TemporaryDirectory() as folder, contextlib.chdir(folder):  # MuJoCo writes a log where it runs
+            env = envpool.make(name, "gymnasium", num_envs=2, seed=0, **json.loads(request))
+            env.reset()
+            action = list(env.spec.action_array_spec.values())[-1]
+            of_one = [size for size in action.shape if size != -1]
+            for _ in range(3):
+                env.step(np.zeros((2, *of_one), action.dtype))
+
+    tried(f"envpool/{name}{given}", play, PROBE_SECONDS + GRACE_SECONDS, when="when it was tried")
 
 
 def recipe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> dict[str, object]:

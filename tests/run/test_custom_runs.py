@@ -133,7 +133,7 @@ def test_a_trained_member_is_evaluated_where_its_environment_lies(folder):
     run = train(folder, "my_walk:make_env", *few)
     assert run.wait(110) == 0, run.err
     (folder / "elsewhere").mkdir()
-    here = start(folder, "eval", "runs/x", "--episodes", "2", "--env", "my_walk:make_env")
+    here = start(folder, "eval", "runs/x", "--episodes", "2", "--trust")
     lost = start(folder / "elsewhere", "eval", "../runs/x", "--trust")
     assert here.wait(110) == 0, here.err
     assert "episode   2: objective 3, 8 steps" in here.out

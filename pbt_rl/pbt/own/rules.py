@@ -215,23 +215,29 @@ class CustomExplore:
             values = self.behind.mutate(values, rng)
         with named(f"--pbt.custom-explore {getattr(self.function, '__name__', self.function)}", ""):
             result = self.function(dict(values), rng)
-        if not isinstance(result, Mapping) or result.keys() != values.keys():
-            raise ConfigError(
-                f"the custom explore function returned {result!r}: it must return a value for each of {list(values)}"
-            )
-        try:
-            numbers = {name: float(result[name]) for name in values}
-        except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"the custom explore function returned a value that is no number: {error}"
-            ) from None
-        broken = [name for name, value in numbers.items() if math.isnan(value)]
-        if broken:
-            raise ConfigError(f"the custom explore function returned NaN for {', '.join(broken)}")
-        return {
-            name: self.table[name].hold(value) if name in self.table else value
-            for name, value in numbers.items()
-        }
+        return _held("the custom explore function returned", result, values, self.table, stay=False)
+
+
+def _held(
+    who: str, result: object, values: Values, table: Mapping[str, HyperSpec], *, stay: bool = True
+) -> Values:
+    """Return what a function of the user's own made of values, held to the table. Raises ConfigError.
+
+    stay: a value that is not changed stays, also beyond what may be drawn.
+    """
+    if not isinstance(result, Mapping) or result.keys() != values.keys():
+        shown = list(result) if isinstance(result, Mapping) else f"{result!r:.100}"
+        raise ConfigError(f"{who} values for {shown}: give one for each of {list(values)}")
+    try:
+        numbers = {name: float(result[name]) for name in values}
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{who} a value that is no number: {error}") from None
+    if broken := [name for name, value in numbers.items() if math.isnan(value)]:
+        raise ConfigError(f"{who} NaN for {', '.join(broken)}")
+    return {
+        name: value if name not in table or (stay and value == values[name]) else table[name].hold(value)
+        for name, value in numbers.items()
+    }
 
 
 def build_own_explore(path: str, table: Mapping[str, HyperSpec], settings: Sequence[str]) -> OwnExplore:
@@ -261,13 +267,13 @@ class OwnExplore:
         """See `Explore`. Raises ConfigError."""
         with named(f"--pbt.explore {self.path}", "initial"):
             result = self.rule.initial(dict(values), rng)
-        return self._held(result, values, "initial")
+        return _held(f"--pbt.explore {self.path}: initial returned", result, values, self.table)
 
     def mutate(self, values: Values, rng: Random) -> Values:
         """See `Explore`. Raises ConfigError."""
         with named(f"--pbt.explore {self.path}", "mutate"):
             result = self.rule.mutate(dict(values), rng)
-        return self._held(result, values, "mutate")
+        return _held(f"--pbt.explore {self.path}: mutate returned", result, values, self.table)
 
     def before(self, members: Sequence[MemberReport]) -> None:
         """See `Learning`; nothing if the rule does not learn. Raises ConfigError."""
@@ -281,19 +287,6 @@ class OwnExplore:
             with named(f"--pbt.explore {self.path}", "after"):
                 self.rule.after(members, changes)
 
-    def _held(self, result: object, values: Values, method: str) -> Values:
-        who = f"--pbt.explore {self.path}: {method} returned"
-        if not isinstance(result, Mapping) or result.keys() != values.keys():
-            shown = list(result) if isinstance(result, Mapping) else f"{result!r:.100}"
-            raise ConfigError(f"{who} values for {shown}: give one for each of {list(values)}")
-        try:
-            return {
-                name: value if result[name] == value else self.table[name].hold(float(result[name]))
-                for name, value in values.items()
-            }
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"{who} a value that is no number: {error}") from None
-
 
 @dataclass
 class OwnPairing(OwnExplore):
@@ -304,4 +297,4 @@ class OwnPairing(OwnExplore):
         assert isinstance(self.rule, Pairing)
         with named(f"--pbt.explore {self.path}", "learn"):
             result = self.rule.learn(member, dict(own), dict(better), rng)
-        return self._held(result, better, "learn")
+        return _held(f"--pbt.explore {self.path}: learn returned", result, better, self.table)

@@ -1,5 +1,7 @@
 """EnvPool units: what they deliver at an episode's end, seeds, Atari's scores and lives, masks, and what is refused."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from pbt_rl.envs.base import ArraySpec, EnvSetupError, private_step_arrays, rand
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe, recipe
 
 pytest.importorskip("envpool")
-from pbt_rl.envs.envpool import tasks, trial
+from pbt_rl.envs.envpool import tasks, unit
 
 
 def make(task, rows=2, seed=0, shaping=None, atari=None, **keywords):
@@ -193,20 +195,12 @@ def test_unusable_tasks_and_options_are_one_clear_error(case):
         probe(f"envpool/{task}", EnvOptions(keywords=keywords))
 
 
-@pytest.mark.parametrize(
-    ("task", "keywords", "message"),
-    [
-        ("Pong-v5", {"img_height": 0}, r"with img_height=0 cannot be used: .* signal 6: what\(\):"),
-        ("HalfCheetah-v4", {"xml_file": "no.xml"}, "exit code 1: RuntimeError: ParseXML"),
-    ],
-)
-def test_options_that_end_the_engines_process_do_not_end_ours(task, keywords, message):
-    with pytest.raises(EnvSetupError, match=message):
-        probe(f"envpool/{task}", EnvOptions(keywords=keywords))
+def test_options_that_the_engine_refuses_are_named():
+    with pytest.raises(EnvSetupError, match=r"with xml_file=no\.xml cannot be used: it raised RuntimeError"):
+        probe("envpool/HalfCheetah-v4", EnvOptions(keywords={"xml_file": "no.xml"}))
 
 
-def test_a_trial_that_hangs_is_ended(monkeypatch):
-    monkeypatch.setattr(trial, "_TRIAL", "import time; time.sleep(60)")
-    monkeypatch.setattr(trial, "TRIAL_SECONDS", 0.3)
-    with pytest.raises(EnvSetupError, match=r"max_episode_steps=77 hangs: three steps took more than 0.3 s"):
+def test_an_engine_that_ends_its_process_does_not_end_ours(monkeypatch):
+    monkeypatch.setattr(unit.envpool, "make", lambda *_, **__: os.abort())
+    with pytest.raises(EnvSetupError, match="max_episode_steps=77 cannot be used: it was ended by SIGABRT"):
         probe("envpool/CartPole-v1", EnvOptions(keywords={"max_episode_steps": 77}))

@@ -229,7 +229,7 @@ class Learned(Answering):
         (None, "mutate returned values for None: give one for each of ['rate']"),
         ({}, "mutate returned values for []: give one for each of ['rate']"),
         ({"rate": "much"}, "mutate returned a value that is no number: could not convert"),
-        ({"rate": float("nan")}, "mutate returned a value that is no number: rate is NaN"),
+        ({"rate": float("nan")}, "mutate returned NaN for rate"),
     ],
 )
 def test_wrong_values_of_an_explore_rule_are_one_clear_error(answer, message):
