@@ -161,7 +161,9 @@ def _attribute(env_id: str, module: Any, path: str) -> Any:
     for name in path.split("."):
         if not hasattr(place, name):
             close = difflib.get_close_matches(name, vars(place), 1)
-            hint = f"; did you mean {close[0]}?" if close else f" ({module.__file__ or 'of Python'})"
+            file = str(getattr(module, "__file__", None) or "of Python")
+            elsewhere = "" if file.startswith(os.getcwd()) else f" ({file})"  # noqa: PTH109
+            hint = f"; did you mean {close[0]}?" if close else elsewhere
             raise EnvSetupError(f"{env_id} cannot be found: {module.__name__} has no {path!r}{hint}")
         place = getattr(place, name)
     return place

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from pbt_rl.extras import discover, offered
@@ -145,7 +146,7 @@ def family_of(env_id: str) -> Family | None:
 
 def _meant(env_id: str) -> str:
     """Return what an unknown id may have meant, as the end of a sentence; "" if nothing is like it."""
-    if ".py" in env_id:
+    if ".py" in env_id or (env_id.isidentifier() and Path(f"{env_id}.py").is_file()):
         module = env_id.partition(".py")[0].strip("./").replace("/", ".")
         return f"write {module}:{env_id.partition(':')[2] or 'make_env'}, as Python imports it"
     words = re.findall(r"[A-Za-z0-9]+", _VERSION.sub("", env_id))
@@ -159,7 +160,8 @@ def _meant(env_id: str) -> str:
     found = [known[tail] for tail in tails if tail in known][:1]
     if not found and re.fullmatch(r"[\w.-]+-v\d+", env_id):
         return f"write gym/{env_id}, or gym/MODULE:{env_id} if a module of yours registers it"
-    close = found or [known[one] for one in difflib.get_close_matches(_plain(env_id), known, 2, 0.8)]
+    near = (difflib.get_close_matches(tail, known, 2, 0.8) for tail in tails)
+    close = found or [known[one] for one in next(filter(None, near), [])]
     return f"did you mean {' or '.join(close)}?" if close else ""
 
 

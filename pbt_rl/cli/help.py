@@ -48,9 +48,10 @@ def related(arguments: Sequence[str]) -> set[str]:
     names |= {f"hypers.{f.name}" for f in (() if own is None else fields(own))}
     for option, entries in RULES.items():
         value = value_of(arguments, f"--{option}")
-        if value in entries:
-            names |= set(entries[value].options)
-        if value is not None and option in ("pbt.exploit", "pbt.explore"):
+        if value is None:
+            continue
+        names |= set(entries[value].options if value in entries else ())
+        if option in ("pbt.exploit", "pbt.explore"):
             names.add(f"{option}_option")
     return names
 
