@@ -22,7 +22,7 @@ from tests.helpers.runs import ROOT, python, start
 OPTIONS = Path(__file__).parent / "cli_options.txt"
 OF_THE_HELP = (
     *("algos/fun", "algos/unreal", "envs/dmlab", "pbt_rl/files", "pbt_rl/games"),
-    *("pbt_rl/pbt/ipbt", "pbt_rl/pbt/mf_pbt", "pbt_rl/pbt/pb2", "pbt_rl/pbt/schedule", "pbt_rl/pbt/search"),
+    *("pbt_rl/pbt/mf_pbt", "pbt_rl/pbt/pb2", "pbt_rl/pbt/schedule", "pbt_rl/pbt/search"),
     *("pbt_rl/matchups", "pbt_rl/nodes", "pbt_rl/trackers"),
 )
 """Extras with options, or with names that an option takes."""

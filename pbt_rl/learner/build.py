@@ -313,15 +313,6 @@ def fresh_arrays(pack: Pack, seed: int, member: int, generation: int) -> dict[st
     return {name: x.numpy() for name, x in pack.fresh_state().items()}
 
 
-def shrunk_arrays(
-    given: Arrays, drawn: Arrays, shrink_perturb: tuple[float, float], moments: Sequence[str]
-) -> dict[str, NDArray[Any]]:
-    """Mix a member's weights with drawn ones (see `Replace`). moments: the optimiser's, which begins anew."""
-    shrink, perturb = shrink_perturb
-    anew = {name: drawn[name] for name in (*moments, "optimizer_steps")}
-    return {**given, **anew, "param": shrink * given["param"] + perturb * drawn["param"]}
-
-
 class Drawing:
     """Draws weights as the learners of a run do, on the CPU. plan: of any of its packs."""
 
@@ -335,10 +326,6 @@ class Drawing:
     def drawn(self, member: int, generation: int) -> Arrays:
         """Return the state that a member of this generation is given if its weights are drawn."""
         return fresh_arrays(self._pack, self._config.seed, member, generation)
-
-    def shrunk(self, given: Arrays, drawn: Arrays, shrink_perturb: tuple[float, float]) -> Arrays:
-        """Mix weights with drawn ones (see `Replace`)."""
-        return shrunk_arrays(given, drawn, shrink_perturb, self._config.algorithm.optimizer.moments)
 
 
 def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:

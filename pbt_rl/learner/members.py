@@ -14,7 +14,7 @@ import torch
 from pbt_rl.algos.optim import OF_ALL_OPTIMIZERS
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.update import CurrentSlots
-from pbt_rl.learner.build import Arrays, fresh_arrays, shrunk_arrays
+from pbt_rl.learner.build import Arrays, fresh_arrays
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.simulators import SlotShaping
 from pbt_rl.pbt.hypers import SHAPING, Values
@@ -122,7 +122,7 @@ class PackMembers:
         shared.learning.updates[index] = max(shared.learning.updates[index], updates)
 
     def _take_weights(self, load: Load, index: int) -> None:
-        if load.of_slot is not None and load.shrink_perturb is None:
+        if load.of_slot is not None:
             self._pack.copy_member(load.of_slot, load.slot)
             self._note_fresh(load, index)
         else:
@@ -133,16 +133,9 @@ class PackMembers:
         assert load.member is not None
         self._note_fresh(load, self._shared.members.index(load.member))
         if load.entry is not None:
-            arrays: Arrays = self._states.views(load.entry)
-        elif load.of_slot is not None:
-            arrays = self._exported(load.of_slot)
-        else:
-            assert load.drawn is not None
-            arrays = fresh_arrays(self._pack, self._seed, *load.drawn)
-        if load.shrink_perturb is None:
-            return arrays
-        drawn = fresh_arrays(self._pack, self._seed, load.member, load.generation)
-        return shrunk_arrays(arrays, drawn, load.shrink_perturb, self._pack.optimizer.moments)
+            return self._states.views(load.entry)
+        assert load.drawn is not None
+        return fresh_arrays(self._pack, self._seed, *load.drawn)
 
     def _note_fresh(self, load: Load, index: int) -> None:
         if load.entry is not None:

@@ -54,8 +54,6 @@ class Change:
     """The member trains no more."""
     evaluates: int = 0
     """Until its next decision the member learns nothing and plays so many whole episodes; 0: it learns."""
-    shrink_perturb: tuple[float, float] | None = None
-    """With `copy`: what becomes of the copied weights (see `Replace`)."""
     phase: int | None = None
     """Of a search: the phase or rung that the member is in from now on."""
     completed: bool = False
@@ -85,7 +83,7 @@ def _change(decision: Decision, generations: Mapping[int, int]) -> Change:
     match decision:
         case Continue(until_frames=until, phase=phase):
             return Change(member, "continue", now, until_frames=until, phase=phase)
-        case Replace(donor=donor, copy=copy, values=values, donor_generation=generation, shrink_perturb=pair):
+        case Replace(donor=donor, copy=copy, values=values, donor_generation=generation):
             return Change(
                 member,
                 "replace",
@@ -94,7 +92,6 @@ def _change(decision: Decision, generations: Mapping[int, int]) -> Change:
                 (donor, generations[donor] if generation is None else generation),
                 remembered=generation is not None,
                 values=values,
-                shrink_perturb=pair,
             )
         case Mutate(values=values):
             return Change(member, "mutate", now + 1, values=values)

@@ -194,16 +194,13 @@ class PbtController:
         comparison = self.ready.next_round(report)
         if comparison is None:
             return []
-        decisions = self._settle(comparison, report)
+        decisions = self._settle(comparison)
         if not decisions:
             restore_state(self.ready, ready)
         return decisions
 
-    def _settle(self, comparison: Round, report: PopulationReport) -> list[Decision]:  # noqa: ARG002 - for `Ipbt`
-        """Return the decisions of a comparison; none, and nothing is changed, if nobody can be judged yet.
-
-        report: what the comparison was begun with, which also holds the members that do not take part.
-        """
+    def _settle(self, comparison: Round) -> list[Decision]:
+        """Return the decisions of a comparison; none, and nothing is changed, if nobody can be judged yet."""
         exploit, generator = save_state(self.exploit), self._rng.getstate()
         selections = self.exploit.select(comparison.members, self._rng, comparison.deciding)
         judged = [m for m in comparison.members if decides(m.member, comparison.deciding)]

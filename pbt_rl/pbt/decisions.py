@@ -82,9 +82,6 @@ class Replace(_Decision, frozen=True):
     `values` are final: they hold after the decision, whatever was copied.
     donor_generation: None for the donor's present state; else the remembered state of that generation
     (`Controller.remembers`), which may be one of the member's own.
-    shrink_perturb: (s, p): the weights become s times the copied ones plus p times weights drawn for the member, and
-    its optimiser begins anew (Ash and Adams 2020). None: a copy as it is. Not with copy `hypers`, which copies no
-    weights; a member that is its own donor shrinks its own.
     """
 
     donor: Whole
@@ -92,7 +89,6 @@ class Replace(_Decision, frozen=True):
     values: NewValues
     reason: str
     donor_generation: Whole | None = None
-    shrink_perturb: tuple[float, float] | None = None
 
 
 class Mutate(_Decision, frozen=True):

@@ -77,8 +77,6 @@ class Synchronous:
     growth: float = 1.0
     _held: int = field(default=0, init=False)
     _due_frames: int = field(init=False)
-    _factor: float = field(default=1.0, init=False)
-    """On all periods from now on."""
 
     def __post_init__(self) -> None:
         assert self.period_frames > 0
@@ -108,16 +106,10 @@ class Synchronous:
         """Return the frames of the slowest member until then."""
         return max(0, self._due_frames - report.frames)
 
-    def lengthen(self, factor: float) -> None:
-        """Multiply the periods from now on, the present one included. Called when a comparison was just held."""
-        self._due_frames -= self.period
-        self._factor *= factor
-        self._due_frames += self.period
-
     @property
     def period(self) -> int:
         """Frames of the present period."""
-        return round(self._factor * grown(self.period_frames, self.growth, self._held))
+        return grown(self.period_frames, self.growth, self._held)
 
     def _note(self, report: PopulationReport) -> str:
         # Made from the due time and this report alone: the reports that postponed a comparison must leave no

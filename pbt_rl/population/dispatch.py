@@ -293,7 +293,7 @@ class Dispatch:
                 member.id, pending, SetValues(member.id, change.generation, dict(member.values), donor)
             )
             return
-        load = replace(self._load(slot, member), donor=donor, shrink_perturb=change.shrink_perturb)
+        load = replace(self._load(slot, member), donor=donor)
         if change.weights == "fresh":
             self._post(member.id, pending, replace(load, drawn=(member.id, change.generation)))
         elif source is None:

@@ -1,7 +1,7 @@
 """What members go on from if their learner is lost, from decision to decision: see `store.Origin`.
 
 A member that was given weights never gets its own older ones: it goes on from what its donor would have gone on from,
-or from drawn or mixed weights, which are made again. During a checkpoint every member has two origins: the one that
+or from drawn weights, which are drawn again. During a checkpoint every member has two origins: the one that
 holds, and the one that will once the checkpoint is whole.
 """
 
@@ -32,10 +32,9 @@ class Origins:
         source: the remembered state that is copied. before: the origins of all members before the comparison.
         """
         member = self._members[change.member]
-        drawn = (member.id, change.generation)
         if change.weights == "fresh":
             header = SnapshotHeader(member.id, change.generation, {}, 0, 0, 0, member.frames)
-            key = self._store.add_drawn(header, drawn)
+            key = self._store.add_drawn(header, (member.id, change.generation))
             found = Origin(key, -member.frames)
             self.set_to(member, found, None if member.coming is None else found)
             self._store.release(key)
@@ -53,18 +52,7 @@ class Origins:
                 replace(origin, frames=origin.frames + moved),
                 None if coming is None else replace(coming, frames=coming.frames + moved),
             )
-        if change.shrink_perturb is None:
-            self.set_to(member, *origins)
-            return
-        shrunk = [
-            None if o is None else replace(o, key=self._store.add_shrunk(o.key, change.shrink_perturb, drawn))
-            for o in origins
-        ]
-        assert shrunk[0] is not None
-        self.set_to(member, shrunk[0], shrunk[1])
-        for one in shrunk:
-            if one is not None:
-                self._store.release(one.key)
+        self.set_to(member, *origins)
 
     def set_to(self, member: Member, origin: Origin, coming: Origin | None) -> None:
         """Give a member other origins."""

@@ -35,9 +35,6 @@ class Draws(Protocol):
     def drawn(self, member: int, generation: int) -> Arrays:
         """Return the state that a member of this generation is given if its weights are drawn."""
 
-    def shrunk(self, given: Arrays, drawn: Arrays, shrink_perturb: tuple[float, float]) -> Arrays:
-        """Mix weights with drawn ones (see `Replace`)."""
-
 
 @dataclass(frozen=True)
 class Elsewhere:
@@ -72,8 +69,6 @@ class _State:
     """(member, generation) whose drawn weights it is."""
     before: Key | None = None
     """While a learner writes the entry: what stands for the state if that learner is lost."""
-    of: Key | None = None
-    """The state that its weights are mixed from."""
 
 
 class Store:
@@ -114,17 +109,6 @@ class Store:
 
         elsewhere = Elsewhere(read, {"drawn": list(drawn)} if source is None else source)
         return self._add(_State(header, elsewhere=elsewhere, drawn=drawn))
-
-    def add_shrunk(self, of: Key, shrink_perturb: tuple[float, float], drawn: tuple[int, int]) -> Key:
-        """Add the weights of another state, mixed with drawn ones; they are mixed whenever they are read."""
-
-        def read() -> MemberSnapshot:
-            snapshot = self.read(of)
-            mixed = self._draws.shrunk(snapshot.arrays, self._draws.drawn(*drawn), shrink_perturb)
-            return replace(snapshot, arrays=mixed)
-
-        self.hold(of)
-        return self._add(_State(self.header(of), elsewhere=Elsewhere(read), of=of))
 
     def _add(self, state: _State) -> Key:
         self._next += 1
@@ -217,10 +201,8 @@ class Store:
         state = self._states.get(key)
         if state is None or state.drawn is not None:
             return
-        state.elsewhere, of, state.of = elsewhere, state.of, None
+        state.elsewhere = elsewhere
         self._tidy(key)
-        if of is not None:
-            self.release(of)
 
     def _tidy(self, key: Key) -> None:
         state = self._states[key]
@@ -228,9 +210,8 @@ class Store:
             self._drop_entry(state)
         if state.pins == state.holds == 0:
             del self._states[key]
-            for other in (state.before, state.of):
-                if other is not None:
-                    self.release(other)
+            if state.before is not None:
+                self.release(state.before)
 
     # -- what they are -------------------------------------------------------------------------------------------
 
@@ -255,8 +236,6 @@ class Store:
     def source(self, key: Key) -> dict[str, Any]:
         """Return what the journal says about where the bytes are."""
         state = self._states[key]
-        if state.of is not None:
-            return self.source(state.of)
         return {} if state.elsewhere is None else dict(state.elsewhere.source)
 
     def read(self, key: Key) -> MemberSnapshot:

@@ -144,12 +144,6 @@ def run(
             controller,
             "give a space, or a controller of pbt_rl.pbt",
         )
-        needs(
-            not getattr(controller, "SHRINKS_WEIGHTS", False),
-            "controller",
-            controller,
-            "it shrinks weights, and members are copied whole here: use another, such as MfPbt",
-        )
         top: int = getattr(controller, "highest_rung_frames", 0)
         highest = f"where the highest rung of {type(controller).__name__} ends"
         needs(steps >= top, "steps", steps, f"give {top} or more, {highest}")

@@ -192,12 +192,7 @@ class Training:
         self._apply(made)
 
     def _apply(self, made: Sequence[Change]) -> None:
-        """Save every state that is copied or to be remembered, then apply the changes.
-
-        Raises ValueError for a change that only networks can undergo.
-        """
-        if any(change.shrink_perturb for change in made):
-            raise ValueError("tune.run copies states whole: it cannot shrink weights, as IPBT does")
+        """Save every state that is copied or to be remembered, then apply the changes."""
         kept, wanted = self._remembered, self._controller.remembers()
         recalled = {c.weights_from for c in made if c.weights_from is not None and c.remembered}
         copied = {c.weights_from for c in made if c.weights_from is not None and not c.remembered}

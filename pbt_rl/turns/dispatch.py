@@ -61,11 +61,6 @@ class TurnDispatch(Dispatch):
         )
         if change.weights == "fresh":
             self._park(member, self.store.pin(member.origin.key))
-        elif source is not None and change.shrink_perturb is not None:
-            drawn = (member.id, change.generation)
-            shrunk = self.store.add_shrunk(source, change.shrink_perturb, drawn)
-            self._park(member, self.store.pin(shrunk))
-            self.store.release(shrunk)
         elif source is not None:
             self._park(member, self.store.pin(source))
         if source is None:
@@ -73,8 +68,6 @@ class TurnDispatch(Dispatch):
             return
 
         def prove() -> None:
-            if change.shrink_perturb is not None and member.held is not None:
-                self.store.entry(member.held)
             self.store.unpin(source)
             self._proofs.append(proof)
 

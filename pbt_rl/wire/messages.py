@@ -100,8 +100,6 @@ class Load:
     entry: int | None = None
     of_slot: int | None = None
     drawn: tuple[int, int] | None = None
-    shrink_perturb: tuple[float, float] | None = None
-    """What becomes of the weights before they are used (see `Replace`)."""
     counts: Counts = NOTHING
     """What the member has done so far; for one that takes the slot."""
     donor: int | None = None

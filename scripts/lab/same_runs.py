@@ -62,7 +62,6 @@ ESSENTIAL = {
         "episodes",
         "generation",
         "until_frames",
-        "shrink_perturb",
         "best",
         "broken",
     ),

@@ -164,16 +164,6 @@ KINDS: dict[str, Kind] = {
     ),
     "mf-pbt": one(TOY, "--controller=mf-pbt --num-policies=8 --pbt.frequencies 1 3"),
     "pb2": one(TOY, "--pbt.explore=pb2"),
-    "ipbt": one(
-        TOY,
-        "--controller=ipbt --train-for-frames=12000",
-        COPIES | {"shrunk and perturbed": given("shrink_perturb")},
-    ),
-    "ipbt-packs": one(
-        TOY,
-        "--controller=ipbt --train-for-frames=12000 --devices=cpu,cpu --num-policies=5 --slots=4 --slot-frames=400",
-        {"shrunk and perturbed": given("shrink_perturb"), "crossings": crossings} | TURNS,
-    ),
     "hypertrick": one(TOY, f"--controller=hypertrick {SEARCH}", STOPS),
     "successive-halving": one(TOY, f"--controller=successive-halving {SEARCH}", STOPS),
     "asha": one(TOY, f"--controller=asha {SEARCH}", STOPS),

@@ -47,8 +47,8 @@ def resolved(env, *options):
             ["--pbt.mutation-rate 0.5 does nothing here: --pbt.no-enabled"],
         ),
         (
-            "--pbt.no-enabled --controller ipbt",
-            ["--controller ipbt does nothing here: --pbt.no-enabled leaves all"],
+            "--pbt.no-enabled --controller mf-pbt",
+            ["--controller mf-pbt does nothing here: --pbt.no-enabled leaves all"],
         ),
         ("--num-policies 1 --pbt.factors 0.5 2", []),
         (

@@ -21,7 +21,6 @@ KINDS = {
     "backtrack": {"pbt": PbtConfig(**OFTEN, exploit="backtrack")},
     "pb2": {"pbt": PbtConfig(**OFTEN, explore="pb2")},
     "mf-pbt": {"pbt": PbtConfig(**OFTEN), "controller": "mf-pbt"},
-    "ipbt": {"pbt": PbtConfig(**OFTEN), "controller": "ipbt"},
     "start values": {"pbt": PbtConfig(**OFTEN, start_values=("learning_rate=0.01",))},
 }
 

@@ -219,9 +219,7 @@ class Stand:
         self.trainer.members.save(Save(member, 0, self.entries - 1))
         return self.entries - 1
 
-    def edit(
-        self, member: int, weights="keep", donor=None, generation=1, entry=None, shrink_perturb=None, **values
-    ):
+    def edit(self, member: int, weights="keep", donor=None, generation=1, entry=None, **values):
         """Change a member that holds a slot: its values, or its weights: of a donor in another slot, or of an entry."""
         values = VALUES | {"shaping.bait": 0.25} | values
         members = self.trainer.members
@@ -237,7 +235,6 @@ class Stand:
                 entry,
                 members.slot_of(donor) if copied else None,
                 (member, generation) if weights == "fresh" else None,
-                shrink_perturb,
                 donor=donor,
             )
         )

@@ -41,7 +41,3 @@ class FakeDraws:
 
     def drawn(self, member, generation):
         return {"param": np.full(2, self.number(member, generation))}
-
-    def shrunk(self, given, drawn, shrink_perturb):
-        shrink, perturb = shrink_perturb
-        return {"param": shrink * given["param"] + perturb * drawn["param"]}

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from pbt_rl.learner.build import fresh_arrays
 from tests.helpers.fake_actor import ENVS, VALUES, Bench, Stand
 
 MEMBERS = (4, 7, 9)
@@ -61,22 +60,6 @@ def test_fresh_weights(stand):
     edit(stand, weights="fresh", donor=None)
     assert stand.changed(1, before)
     assert stand.state(1)["optimizer_steps"] == 0
-    assert stand.bench.shared.pack.weights_epoch.tolist() == [0, 1, 0]
-
-
-@pytest.mark.parametrize("donor", [4, 7])
-def test_shrunk_weights_are_mixed_with_those_drawn_for_the_member(stand, donor):
-    before, drawn = stand.state(stand.trainer.members.slot_of(donor)), fresh_arrays(stand.bench.pack, 0, 7, 3)
-    edit(stand, donor=donor, generation=3, shrink_perturb=(0.2, 0.1))
-    after = stand.state(1)
-    expected = 0.2 * np.asarray(before["param"]) + 0.1 * drawn["param"]
-    assert np.allclose(np.asarray(after["param"]), expected, atol=1e-7)
-    assert float(after["optimizer_steps"]) == 0 < float(before["optimizer_steps"])
-    for name, part in before.items():
-        if name in ("square", "mean"):
-            assert not np.asarray(after[name]).any(), name
-        elif name not in ("param", "optimizer_steps"):
-            assert np.array_equal(np.asarray(after[name]), np.asarray(part)), name
     assert stand.bench.shared.pack.weights_epoch.tolist() == [0, 1, 0]
 
 

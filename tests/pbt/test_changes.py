@@ -38,10 +38,6 @@ MEANING = {
         Change(0, "restart", 5, "fresh", values=VALUES, until_frames=9),
     ),
     "evaluate": (Evaluate(0, 7, ""), Change(0, "evaluate", 4, evaluates=7)),
-    "copy and shrink": (
-        Replace(0, 1, "both", VALUES, "", shrink_perturb=(0.2, 0.1)),
-        Change(0, "replace", 5, "copy", (1, 7), values=VALUES, shrink_perturb=(0.2, 0.1)),
-    ),
     "stop": (Stop(0, ""), Change(0, "stop", 4, stopped=True)),
 }
 
@@ -65,7 +61,7 @@ def test_a_donor_is_taken_as_it_was_before_the_comparison():
 
 def test_only_a_copy_of_weights_has_a_state_that_they_come_from():
     sources = [changes([decision], GENERATIONS)[0].weights_from for decision, _ in MEANING.values()]
-    assert [key for key in sources if key is not None] == [(1, 7), (1, 7), (1, 2), (0, 0), (1, 7)]
+    assert [key for key in sources if key is not None] == [(1, 7), (1, 7), (1, 2), (0, 0)]
 
 
 def test_a_remembered_donor_needs_no_present_generation():

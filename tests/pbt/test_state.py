@@ -32,7 +32,6 @@ CASES = [
     *({"controller": "pbt", "ready": name} for name in READY_RULES),
     {"controller": "mf-pbt", "exploit": "quantile", "frequencies": (1, 3)},
     {"controller": "mf-pbt", "exploit": "truncation", "frequencies": (1, 2), "migrant_hypers": "best"},
-    {"controller": "ipbt", "exploit": "truncation"},
     *({"controller": name} for name, entry in CONTROLLERS.items() if entry.searches),
     {"controller": "hyperband", "sampling": "grid"},
     {"controller": "successive-halving", "allocation": "static"},

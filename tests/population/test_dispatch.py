@@ -80,9 +80,6 @@ class Desk:
                     weights = self.holds[pack, message.of_slot][1]
                 else:
                     weights = FakeDraws.number(*message.drawn)
-                if message.shrink_perturb is not None:
-                    shrink, perturb = message.shrink_perturb
-                    weights = shrink * weights + perturb * FakeDraws.number(member, generation)
                 self.holds[pack, slot] = (member, weights)
                 self.unanswered.append((pack, proof(member, generation)))
             case SetValues(member, generation):
@@ -237,12 +234,6 @@ def test_each_decision_becomes_its_message(desk):
     assert not desk.dispatch.busy
 
 
-def test_weights_that_are_to_be_shrunk_are_shrunk_by_the_learner(desk):
-    ((pack, sent),) = desk.enact(Replace(3, 1, "both", VALUES, "", shrink_perturb=(0.2, 0.1)))
-    assert (pack, sent.shrink_perturb, sent.of_slot) == (1, (0.2, 0.1), 0)
-    assert desk.weights(3) == pytest.approx(0.2 * 1 + 0.1 * FakeDraws.number(3, 1))
-
-
 def test_limits_and_stops_change_nothing_on_a_learner(desk):
     assert desk.enact(Continue(0, "", until_frames=50), Stop(1, "")) == [(0, TrainUntil(0, 50))]
     members = desk.population.members
@@ -374,17 +365,6 @@ def test_a_change_of_a_parked_member_is_proven_when_it_enters(crowd):
     assert not crowd.dispatch.applied(proof(4, 0)).proves, "nothing was changed about it"
 
 
-def test_shrunk_weights_of_a_parked_member(crowd):
-    crowd.enact(Replace(3, 0, "both", VALUES, "", shrink_perturb=(0.5, 0.1)))
-    crowd.answer()
-    expected = pytest.approx(0.5 * 0 + 0.1 * FakeDraws.number(3, 1))
-    assert crowd.weights(3) == expected
-    crowd.train(0)
-    crowd.hand_over(0, 0, 0, 3)
-    crowd.answer()
-    assert crowd.weights(3) == expected
-
-
 # -- remembered states ------------------------------------------------------------------------------------------
 
 
@@ -475,8 +455,8 @@ def test_members_go_on_from_the_last_checkpoint_and_never_from_their_own_older_w
     assert [one["frames_lost"] for one in desk.lose(0)] == [0, 0]
 
 
-def test_fresh_weights_are_drawn_again_and_shrunk_ones_mixed_again(desk):
-    desk.enact(Restart(0, VALUES, ""), Replace(1, 3, "both", VALUES, "", shrink_perturb=(0.5, 0.1)))
+def test_fresh_weights_are_drawn_again(desk):
+    desk.enact(Restart(0, VALUES, ""), Replace(1, 3, "both", VALUES, ""))
     desk.answer()
     before = [desk.weights(m) for m in range(4)]
     desk.train(0, 40)
@@ -549,17 +529,6 @@ def test_a_member_that_was_entering_its_slot_when_its_learner_was_lost_has_lost_
     assert crowd.weights(0) == 0.25
     crowd.checkpoint()
     assert crowd.store.entries == 0, "nobody who has trained is parked, and the checkpoint has the others"
-
-
-def test_shrunk_weights_of_a_parked_member_are_in_memory_once_after_a_checkpoint(crowd):
-    crowd.train(0)
-    crowd.hand_over(0, 0, 0, 2)
-    crowd.answer()
-    crowd.enact(Replace(0, 0, "both", VALUES, "", shrink_perturb=(0.5, 2)))
-    crowd.answer()
-    weights = crowd.weights(0)
-    crowd.checkpoint()
-    assert (crowd.weights(0), crowd.store.entries) == (weights, 1)
 
 
 def test_drawn_weights_need_no_checkpoint_that_may_be_deleted(crowd):

@@ -40,7 +40,6 @@ CASES = {
     ),
     "sigma-gap": (config(exploit="sigma-gap", explore="resample"), {}),
     "mf-pbt": (config("mf-pbt", frequencies=(1, 3)), {}),
-    "ipbt": (config("ipbt", exploit="truncation", frames=6_000, period_frames=150), {}),
     "pairwise": (config(exploit="truncation", explore="pairwise"), {}),
     "evaluated": (config(evaluate_episodes=6, exploit="truncation", run=ALL_AT_ONCE), {}),
     "evaluated-tasks": (config(evaluate_episodes=3, run=ALL_AT_ONCE), {"tasks": ("a", "b")}),

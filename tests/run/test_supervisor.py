@@ -10,11 +10,9 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from pbt_rl.algos.optim import ADAM
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, RunFailed
-from pbt_rl.learner.build import shrunk_arrays
 from pbt_rl.plan import Machine
 from pbt_rl.population.store import Store
 from pbt_rl.record.checkpoints import NetNames
@@ -62,10 +60,6 @@ class FakeDraws:
     def drawn(self, member, generation):
         drawn = {name: np.zeros(np.shape(0), dtype) for name, dtype, _ in LAYOUT}
         return drawn | {"param": np.full(3, 100.0 * member + generation, np.float32)}
-
-    def shrunk(self, given, drawn, shrink_perturb):
-        moments = [name for name in ADAM.moments if name in given]
-        return shrunk_arrays(given, drawn, shrink_perturb, moments)
 
 
 class FakeFleet:
@@ -332,31 +326,6 @@ def test_edits_on_their_way_to_a_lost_learner_are_part_of_what_its_successor_beg
         assert load.values == decision["values"]
     assert not [e for e in events(tmp_path, "applied") if e["frames"] == 1000]
     assert [e["frames"] for e in events(tmp_path, "round")] == [1000, 3000], "the run goes on to compare"
-
-
-@pytest.mark.extra("pbt_rl/pbt/ipbt")
-def test_members_of_a_learner_that_is_lost_after_a_restart_of_ipbt_begin_with_shrunk_weights(
-    start, tmp_path, monkeypatch
-):
-    pytest.importorskip("sklearn")
-    monkeypatch.setattr("pbt_rl.pbt.ipbt.controller.PATIENCE", 1)
-    monkeypatch.setattr("pbt_rl.pbt.ipbt.controller.improves", lambda _: False)
-    script = chain(
-        [[READY], [report(400)], [report(900)]],
-        until(tmp_path, "at_800"),
-        [[report(1000)], [], [report(1500)], [LOST], [], [report(9000)]],
-    )
-    options = ("--controller=ipbt", "--save-every-frames=800", "--train-for-frames=9000")
-    fleet, run = start(script, *options)
-    assert run() == 0
-    ((_, members),) = fleet.began
-    (lost,) = events(tmp_path, "pack_lost")
-    assert [entry["from"] for entry in lost["members"]] == [{"checkpoint": "at_800", "member": 3}] * 4
-    for member, (_, arrays) in enumerate(members):
-        assert arrays["param"] == pytest.approx(0.2 * 3 + 0.1 * (100 * member + 1)), "3 is the best"
-        assert arrays["lr_factor"] == 3, "the rest of its state is the donor's"
-        assert (arrays["optimizer_steps"] == 0).all()
-    assert len(members) == 4
 
 
 @pytest.mark.parametrize(

@@ -109,8 +109,8 @@ def test_a_run_that_shows_nothing_fails(tmp_path, monkeypatch, capsys):
     (tmp_path / ".venv/bin/python").touch()
     words = [str(tmp_path), str(tmp_path), "--out", str(tmp_path)]
     assert same_runs.main([*words, "--kinds", "packs"]) == 0
-    assert same_runs.main([*words, "--kinds", "ipbt"]) == 1
-    assert "SHOWS NO shrunk and perturbed" in capsys.readouterr().out
+    assert same_runs.main([*words, "--kinds", "hypertrick"]) == 1
+    assert "SHOWS NO stops" in capsys.readouterr().out
 
 
 def test_what_was_recorded_with_other_options_is_refused(tmp_path):

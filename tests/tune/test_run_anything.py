@@ -15,8 +15,7 @@ import pytest
 import pbt_rl
 from pbt_rl import tune
 from pbt_rl.errors import ConfigError, RunFailed
-from pbt_rl.pbt import Gap, HyperSpec, PerturbFactors, StaticController, Synchronous, Truncation
-from pbt_rl.pbt.ipbt.controller import Ipbt
+from pbt_rl.pbt import HyperSpec, StaticController
 from pbt_rl.record.journal import read_journal
 from pbt_rl.report.exports import files
 from pbt_rl.report.read import read_run
@@ -276,16 +275,6 @@ def test_a_folder_in_use_is_left_to_the_run_that_has_it(tmp_path):
     assert refused
     run(Chosen, SPACE, steps=3, num_members=2, folder=tmp_path)
     assert audit(tmp_path, SPACE) == []
-
-
-def test_a_controller_that_shrinks_weights_is_refused_at_the_start():
-    pytest.importorskip("sklearn")
-    table = {"rate": HyperSpec("rate", 0.5, 0.1, 1.0, "linear", tuned=True)}
-    explore = PerturbFactors(table)
-    rules = {"ready": Synchronous(2, 0, 1), "exploit": Truncation(0.25, Gap(0, 0), others_mutate=False)}
-    controller = Ipbt(table, 0, **rules, explore=explore, budget_frames=100)
-    with pytest.raises(ConfigError, match=r"controller=Ipbt.* cannot be used: it shrinks weights"):
-        run(Chosen, controller, steps=2, num_members=4)
 
 
 def test_an_audit_finds_a_changed_decision(tmp_path):

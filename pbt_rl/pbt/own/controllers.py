@@ -6,7 +6,6 @@ and a seed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -124,19 +123,9 @@ class OwnController:
 
     def _check_copy(self, record: Mapping[str, Any], kept: Collection[StateKey]) -> None:
         """Check the record of a decision that has a donor. Raises ConfigError."""
-        whose, what, pair = f"a Replace of {record['member']}", record["copy"], record["shrink_perturb"]
+        whose, what = f"a Replace of {record['member']}", record["copy"]
         if what not in get_args(CopyWhat):
             raise self._wrong("observe", f"{whose} with copy {what!r}: give weights, hypers or both")
-        if pair is not None and not (
-            isinstance(pair, tuple | list) and len(pair) == 2 and all(map(_is_finite, pair))
-        ):
-            raise self._wrong("observe", f"{whose} with shrink_perturb {pair!r}: give two finite numbers")
-        if pair is not None and what == "hypers":
-            raise self._wrong(
-                "observe",
-                f"{whose} with copy 'hypers', which copies no weights, and shrink_perturb, which shrinks those that "
-                "are copied: leave one out, or give the member itself as donor and copy 'both' to shrink its own",
-            )
         source = record["donor"], record["donor_generation"]
         if source[1] is not None and source not in kept:
             raise self._wrong("observe", f"{whose} from {source}: {not_kept(kept)}")
@@ -161,10 +150,6 @@ class OwnController:
 
 def _is_state_key(key: object) -> bool:
     return isinstance(key, tuple) and len(key) == 2 and all(isinstance(part, int) for part in key)
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _kind(value: object) -> str:

@@ -41,7 +41,7 @@ class Pb2:
     log(0.4 n), which explores more); the values already chosen in the same comparison count as observed. The maximum
     is searched for at `candidates` points drawn evenly on the scales and, in a second draw, around the best of them.
 
-    A copy starts from its donor's objective; if that is not known (a remembered state, shrunk weights, a restart), its
+    A copy starts from its donor's objective; if that is not known (a remembered state, a restart), its
     first interval is no observation. Choices have no distances: they are drawn evenly, the others are chosen by the
     bandit. window: only this many last observations are used. To be decided again bit for bit a run needs the same
     scikit-learn and BLAS.
@@ -115,7 +115,7 @@ class Pb2:
             if change.weights == "keep":
                 continue
             self._start.pop(change.member, None)
-            if change.source is not None and not change.remembered and change.shrink_perturb is None:
+            if change.source is not None and not change.remembered:
                 donor = score(by_member[change.source[0]])
                 if not math.isnan(donor):
                     self._start[change.member] = by_member[change.member].frames, donor

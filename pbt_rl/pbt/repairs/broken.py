@@ -31,8 +31,7 @@ class Broken:
       the start of the run (Orion: a trial broken at the lowest fidelity is ignored and another is sampled).
     - A copy that breaks before it was found healthy: the member falls back to the state it was dropped for
       (Orion: a broken fork backtracks to the trial that was dropped for it). That state is kept in memory until the
-      copy was found healthy at a comparison. Weights that were shrunk are a start of their own: a member that breaks
-      with them begins again, and what it had before, which is better trained than anybody now, does not come back.
+      copy was found healthy at a comparison.
     - Else the rule of selection decides as usual (Orion: a broken promotion is examined again); if it names no
       donor for a member with broken weights, that member begins again, for it can never recover.
 
@@ -73,13 +72,12 @@ class Broken:
                 self._dropped.pop(m.member, None)
         by_member = {m.member: m for m in members}
         for change in changes:
-            anew = change.weights == "fresh" or change.shrink_perturb is not None
-            if anew:
+            if change.weights == "fresh":
                 self._proven.discard(change.member)
-            if anew or change.source is not None:
+            if change.weights == "fresh" or change.source is not None:
                 self._dropped.pop(change.member, None)
             m = by_member[change.member]
-            copied = change.weights == "copy" and not (anew or change.remembered)
+            copied = change.weights == "copy" and not change.remembered
             if copied and not math.isnan(score(m)):
                 self._dropped[m.member] = _Dropped(m.generation, change.generation, dict(m.values))
 

@@ -183,12 +183,6 @@ def test_a_controller_that_cannot_be_used_is_one_clear_error(name, message):
         ([Continue(0, None)], "a decision on 0 whose reason is no text"),
         ([copies("much")], "a Replace of 0 with copy 'much': give weights, hypers or both"),
         (
-            [copies("hypers", shrink_perturb=(0.2, 0.1))],
-            "copy 'hypers', which copies no weights, and shrink_perturb",
-        ),
-        ([copies("both", shrink_perturb=(0.2,))], "with shrink_perturb (0.2,): give two finite numbers"),
-        ([copies("both", shrink_perturb=(0.2, float("nan")))], "give two finite numbers"),
-        (
             [copies("both", donor_generation=3)],
             "a Replace of 0 from (1, 3): states that are kept (member, generation): none",
         ),
@@ -198,11 +192,6 @@ def test_a_wrong_decision_is_one_clear_error(answer, message):
     ANSWER[0] = answer
     with pytest.raises(ConfigError, match=re.escape(message)):
         own("Answers").observe(report(100, members(1, 2)))
-
-
-def test_weights_may_be_shrunk_when_they_are_copied():
-    ANSWER[0] = [copies("both", shrink_perturb=(0.2, 0.1)), Mutate(1, {"rate": 2.0}, "")]
-    assert own("Answers").observe(report(100, members(1, 2))) == ANSWER[0]
 
 
 @dataclass

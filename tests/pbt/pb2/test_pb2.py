@@ -220,22 +220,6 @@ def test_an_improvement_is_measured_from_what_was_copied():
     assert len(data_of(rule)) == 2 + 3 + 3, "nothing is known of an interval with a broken end"
 
 
-def test_nothing_is_known_of_the_objective_that_shrunk_weights_start_from():
-    values = {"lr": 1e-3, "gamma": 0.9, "act": 0.0}
-
-    def seen(now, objective):
-        return [member(i, (objective,), frames=now * MILLION, values=values) for i in range(2)]
-
-    rule = Pb2(TABLE)
-    rule.before(seen(1, 10.0))
-    shrunk = [Replace(i, 0, "both", values, "", shrink_perturb=(0.2, 0.1)) for i in range(2)]
-    rule.after(seen(1, 10.0), changes(shrunk, dict.fromkeys(range(2), 0)))
-    rule.before(seen(2, 3.0))
-    assert data_of(rule) == [], "the fall from 10 is no doing of the values"
-    rule.before(seen(3, 4.0))
-    assert data_of(rule) == [1.0, 1.0]
-
-
 def test_it_resumes_and_keeps_a_window():
     rule, other = Pb2(TABLE, window=9, candidates=50), Pb2(TABLE, window=9, candidates=50)
     list(train(rule, 4, lambda values, now: values["lr"]))

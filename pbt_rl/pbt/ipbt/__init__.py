@@ -1,1 +1,0 @@
-"""IPBT: PBT that restarts all members when it no longer gets better."""
