@@ -25,10 +25,6 @@ import onnxruntime
 session = onnxruntime.InferenceSession("policy.onnx")
 inputs = {one.name: ... for one in session.get_inputs()}  # NumPy arrays as in the table
 outputs = session.run(None, inputs)""",
-    "torchscript": """import torch
-
-policy = torch.jit.load("policy.pt")
-outputs = policy(*inputs)  # tensors, in the order of the table""",
     "safetensors": """from safetensors.numpy import load_file
 
 weights = load_file("policy.safetensors")  # net.*: the network's state_dict; statistics.*: the normalisers""",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pbt_rl.extras import Command
 
-NEEDS = ("pbt_rl.report", "pbt_rl.pbt.history", "pbt_rl.journals")
+NEEDS = ("pbt_rl.pbt.history", "pbt_rl.journals")
 COMMANDS = (
     Command(
         "export",
         "pbt_rl.export.command",
         "RUN --format onnx",
-        "write a trained member (onnx, torchscript, safetensors, rsl_rl) or the trials (optuna) for others",
+        "write a trained member for others (onnx, safetensors, rsl_rl)",
     ),
 )
 ASKED = ("export runs/x",)

@@ -1,4 +1,4 @@
-"""A trained member as a file of ONNX, TorchScript or safetensors. Each is read back and compared before it is named."""
+"""A trained member as a file of ONNX or safetensors. Each is read back and compared before it is named."""
 
 from __future__ import annotations
 
@@ -75,23 +75,6 @@ def write_onnx(policy: ExportedPolicy, path: Path) -> None:
     check_same(policy, run, path)
 
 
-def write_torchscript(policy: ExportedPolicy, path: Path) -> None:
-    """Write TorchScript."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            traced = torch.jit.trace(policy, tuple(port.zeros(ROWS) for port in policy.inputs))
-        except RuntimeError as error:
-            raise _no_form(path, error) from error
-        torch.jit.save(traced, path, _extra_files={KEY: json.dumps(interface(policy))})
-        try:
-            loaded = torch.jit.load(path)
-        except RuntimeError as error:
-            path.unlink()
-            raise _no_form(path, error) from error
-    check_same(policy, lambda arrays: [x.numpy() for x in loaded(*arrays)], path)
-
-
 def write_safetensors(policy: ExportedPolicy, path: Path) -> None:
     """Write the weights, by the names of the network's `state_dict`, and the normalisers."""
     tensors = {  # copies: the file cannot hold one tensor by two names
@@ -106,11 +89,10 @@ def write_safetensors(policy: ExportedPolicy, path: Path) -> None:
 
 FORMATS: Mapping[str, Callable[[ExportedPolicy, Path], None]] = {
     "onnx": write_onnx,
-    "torchscript": write_torchscript,
     "safetensors": write_safetensors,
 }
 """Name -> writer of what needs the policy alone."""
-SUFFIXES = {"onnx": ".onnx", "torchscript": ".pt", "safetensors": ".safetensors", "rsl_rl": "_rsl_rl.pt"}
+SUFFIXES = {"onnx": ".onnx", "safetensors": ".safetensors", "rsl_rl": "_rsl_rl.pt"}
 """Name -> how its file's name ends."""
 
 

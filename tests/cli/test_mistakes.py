@@ -230,8 +230,6 @@ MISTAKES = {
     "export": "RUN",
     "export nowhere": "nowhere",
     "export runs/good --format pt": "--format",
-    "export runs/good --format optuna --member 0": "--format",
-    "export runs/good --format optuna --episodes 5 --seed 2": "--format",
     "export runs/good --episodes -1": "--episodes",
     "export runs/good --out a_file": "a_file",
     "export runs/unsaved": "runs/unsaved",
