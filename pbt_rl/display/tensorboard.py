@@ -41,8 +41,9 @@ class EventFile:
         self.last_step = -1 if last_step is None else last_step
         """Step of the scalars that were written last; -1 before any."""
         self._least_step = self.last_step + 1
-        # TensorBoard reads the files of a folder in the order of their names.
-        name = f"events.out.tfevents.{time.time_ns() / 1e9:.6f}.{socket.gethostname()}.{os.getpid()}"
+        # TensorBoard reads the files of a folder in the order of their names; wandb reads seconds and host in them.
+        seconds, rest = divmod(time.time_ns(), 10**9)
+        name = f"events.out.tfevents.{seconds}.{socket.gethostname()}.{rest:09d}.{os.getpid()}"
         self._file = AppendFile(folder / name, 0)
         self._write(_Event(wall_time=time.time(), file_version="brain.Event:2"))
         if last_step is not None:

@@ -347,9 +347,10 @@ class Recorder:
             self.note(line)
         for sink in self._sinks:
             sink.update(view)
-            sink.finish(ended, patient=patient())
         self._tensorboard.update(view)
         self._tensorboard.close(patient=patient)
+        for sink in self._sinks:  # one may follow the files of TensorBoard
+            sink.finish(ended, patient=patient())
 
 
 def fields_of(proof: Applied) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Shows the numbers of a run elsewhere: `--track csv`, `wandb`, `mlflow`, or a tracker of one's own."""
+"""Shows the numbers of a run elsewhere: `--track csv`, `wandb`, or a tracker of one's own."""
 
 from __future__ import annotations
 

@@ -8,7 +8,11 @@ import tyro
 
 from pbt_rl.options import names_module, names_object, option
 
-TRACKERS = ("csv", "wandb", "mlflow")
+TRACKERS = {
+    "csv": "pbt_rl.trackers.to_csv:CsvTracker",
+    "wandb": "pbt_rl.trackers.to_wandb:WandbTracker",
+}
+"""Name -> module:Class."""
 
 
 @dataclass(frozen=True)
@@ -25,5 +29,5 @@ class TrackersOption:
         may_change=True,
         leads_out=names_module,
     )
-    """Write the curves elsewhere too: csv (tables in the run's folder), wandb, mlflow, or your own module:Class. May be
+    """Write the curves elsewhere too: csv (tables in the run's folder), wandb, or your own module:Class. May be
     repeated. TensorBoard files are always written."""
