@@ -1,1 +1,1 @@
-"""`--hours`: population, environments and comparisons of a run from its time alone."""
+"""`--hours`: a run of a given time."""

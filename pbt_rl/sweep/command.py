@@ -37,10 +37,8 @@ fails does not end the rest. Ctrl-C saves the runs that train, and starts no oth
 """
 OWN = ("--name", "--seeds", "--grid", "--jobs", "--out")
 GIVEN_BY_THE_SWEEP = ("name", "seed", "out", "overwrite", "resume")
-HOURS = "each of its runs would measure a machine that they share: give --train-for-seconds"
-"""Why `--hours` cannot be given."""
 EXIT_FAILED = 1
-BUDGETS = {"train-for-frames", "train-for-seconds", "stop-at-objective"}
+BUDGETS = {"hours", "train-for-frames", "train-for-seconds", "stop-at-objective"}
 MOST_SEEDS = 10_000
 
 
@@ -106,14 +104,10 @@ def _parted(arguments: list[str]) -> tuple[dict[str, list[str]], list[str]]:
             _ = None if equals else rest.pop(0)
         else:
             common.append(word)
-    whose = dict.fromkeys(GIVEN_BY_THE_SWEEP, "it gives its runs their own (--seeds, --name)") | {
-        "hours": HOURS
-    }
-    typed = {
-        spelt(word.partition("=")[0]).removeprefix("no-") for word in common if word.startswith("--")
-    } | {"hours"} & {*in_files_of_options(common)}
-    for name, why in whose.items():
+    typed = {spelt(word.partition("=")[0]).removeprefix("no-") for word in common if word.startswith("--")}
+    for name in GIVEN_BY_THE_SWEEP:
         if name in typed:
+            why = "it gives its runs their own (--seeds, --name)"
             raise ConfigError(f"--{name} cannot be used with {PROG}: {why}")
     return own, common
 
@@ -151,8 +145,6 @@ def _grid(entries: Sequence[str]) -> dict[str, list[str]]:
                 else "that belongs to the sweep (--seeds for seeds)"
             )
             raise ConfigError(f"--grid {entry} cannot be used: {why}")
-        if spelt(name) == "hours":
-            raise ConfigError(f"--grid {entry} cannot be used: {HOURS}")
         try:
             list(map(shlex.split, values))
         except ValueError as error:

@@ -95,8 +95,6 @@ def test_words_of_the_sweep_and_of_its_runs():
         (lambda: _grid(["a=1", "a=2"]), "give all its values at once"),
         (lambda: _grid(["env-option=a='x"]), "--grid env-option=a='x cannot be used: No closing quotation"),
         (lambda: _grid(["seed=1"]), "--seeds for seeds"),
-        (lambda: _grid(["hours=1,2"]), "each of its runs would measure a machine that they share"),
-        (lambda: _parted(["--hours", "1"]), "--hours cannot be used with pbt-rl sweep: each of its runs"),
         (lambda: _parted(["--seeds"]), "--seeds needs values"),
         (lambda: _parted(["--jobs"]), "--jobs needs a value"),
         (lambda: _parted(["--overwrite"]), "--overwrite cannot be used with pbt-rl sweep"),
@@ -108,14 +106,6 @@ def test_words_of_the_sweep_and_of_its_runs():
 def test_words_that_cannot_be(call, text):
     with pytest.raises(ConfigError, match=text):
         call()
-
-
-@pytest.mark.extra("pbt_rl/files", "pbt_rl/dial")
-def test_hours_in_a_file_are_refused_as_typed_ones_are(tmp_path):
-    path = tmp_path / "options.toml"
-    path.write_text("hours = 0.1\n")
-    with pytest.raises(ConfigError, match="--hours cannot be used with pbt-rl sweep"):
-        _parted(["--config", str(path)])
 
 
 def test_devices_are_dealt_if_all_runs_have_the_same():
