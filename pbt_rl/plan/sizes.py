@@ -29,7 +29,7 @@ LEAST_UNIT_ROWS = 4
 9 us per row with 32, 14 with 4, 20 with 2; Atari hardly differs). In sync modes half of it, as cores are idle there."""
 LEAST_GPU_ROWS = 16
 """The same beside a GPU, where every core has an actor: its other unit has to bridge a turn and the wake-ups, which are
-late if all cores are busy (scripts/simulate_turns.py)."""
+late if all cores are busy (docs/lab/speed.md)."""
 LEAST_SPARE_ROWS = 8
 """The same where each learner has a core to itself."""
 ENOUGH_ACTORS = 0.9

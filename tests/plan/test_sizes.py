@@ -143,7 +143,7 @@ def test_units_beside_a_gpu_are_large_or_their_learner_has_a_core_or_a_larger_ba
 
 
 def test_one_policy_beside_a_gpu_has_large_units():
-    """Of 8 cores, one that has no actor would be an eighth of the speed (scripts/simulate_turns.py)."""
+    """Of 8 cores, one that has no actor would be an eighth of the speed."""
     (pack,) = planned_beside(8, 1, 1, "gae").packs
     assert (pack.actors, pack.rows, pack.units_per_batch) == (8, 16, 2)
 

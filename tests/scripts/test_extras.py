@@ -31,7 +31,6 @@ OF_NO_ROOM = (
     "scripts/gpu_stages.py",
     "scripts/gpu_stand.py",
     "scripts/resident_bench.py",
-    "scripts/simulate_turns.py",
     "scripts/storm.py",
     "scripts/storm_checks.py",
     "scripts/storm_counting.py",
