@@ -58,7 +58,10 @@ def written_layout(folder):
 @of_charts
 def test_a_statistic_of_a_run_is_one_line(tmp_path):
     shown = with_one_more(view(member(0)), 9)
-    assert footer_lines(shown)[1] == "rollouts 1 optimiser steps old, 6 at most | discarded rollouts 4 | stale edits 9"
+    assert (
+        footer_lines(shown)[1]
+        == "rollouts 1 optimiser steps old, 6 at most | discarded rollouts 4 | stale edits 9"
+    )
     content = summary(shown, frames_per_second_steady=1.0, replacement_milliseconds=[], ended="frames")
     assert content["edits"] == {"stale": 9}
     write(tmp_path, shown)
