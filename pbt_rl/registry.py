@@ -1,0 +1,89 @@
+"""What is named on the command line and may come from elsewhere: seven tables, name -> where it is.
+
+Each table is also a group of entry points, by which another installed package adds to it:
+
+    [project.entry-points."pbt_rl.exploit"]
+    mine = "my_package.rules:MINE"
+
+Nothing is imported before it is looked up. Everything else is imported by name, at the place where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+def load_object(path: str, name: str = "name") -> Any:
+    """Return what `module:object` names. name: what the object is called in the message.
+
+    Raises ValueError, whose text follows what was to be loaded: "cannot be loaded: ...".
+    """
+    module, _, attribute = path.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except Exception as error:  # the module is the user's, and may raise anything
+        raise ValueError(f"cannot be loaded: {error!r}. Write module:{name}, as Python imports it") from error
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """Name -> object, imported when it is looked up; ours first, then those of other packages, by name.
+
+    group: of entry points. own: name -> `module:OBJECT`.
+    """
+
+    def __init__(self, group: str, own: Mapping[str, str]) -> None:
+        self.group, self._own = group, dict(own)
+
+    @cached_property
+    def _others(self) -> dict[str, EntryPoint]:
+        points = sorted(entry_points(group=self.group), key=lambda point: point.name)
+        return {point.name: point for point in points if point.name not in self._own}
+
+    def __getitem__(self, name: str) -> T:
+        """Return the object. Raises KeyError, and ValueError if another package's cannot be imported."""
+        path = self._own.get(name) or self._others[name].value
+        module, _, attribute = path.partition(":")
+        if name in self._own:
+            found: T = getattr(import_module(module), attribute)
+            return found
+        try:
+            other: T = load_object(path, "OBJECT")
+        except ValueError as error:
+            raise ValueError(f"the entry point {name} = {path} in the group {self.group} {error}") from error
+        return other
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._own
+        yield from self._others
+
+    def __len__(self) -> int:
+        return len(self._own) + len(self._others)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A published command line."""
+
+    help: str
+    """One sentence."""
+    values: Mapping[str, object]
+    """Dotted field of the config -> value."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of `pbt-rl`, described without importing it."""
+
+    name: str
+    module: str
+    """Has `run(arguments) -> exit code`."""
+    arguments: str
+    """Behind its name, in the list of commands."""
+    help: str
