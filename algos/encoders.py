@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from pbt_rl.extras import load_object, offered
-
 from .normalizers import SMALLEST_PICTURE
 
 
@@ -25,12 +23,11 @@ class NetworkError(ValueError):
 def own_part(part: str, path: str, *arguments: object) -> Any:
     """Return a part by a user's factory: an `Encoder`, a `Core`, or a head. part: such as "encoder".
 
-    arguments: what the factory is made for. An extra names what does that as `OWN_PARTS` in its `extra.py`. Raises
-    ValueError.
+    arguments: what the factory is made for. Raises ValueError.
     """
-    for maker in offered("pbt_rl", "OWN_PARTS"):
-        return load_object(maker)(part, path, *arguments)
-    raise ValueError(f"{part} {path!r} is one of your own, and the extra that takes those is not there")
+    from .own_parts import make_part  # noqa: PLC0415 - it wraps classes of this module
+
+    return make_part(part, path, *arguments)
 
 
 Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)

@@ -10,8 +10,8 @@
     ConfigError, EnvSetupError  wrong input, an environment that cannot be used: a message with the remedy
     RunFailed                   a run that could not go on
 
-The names of the first four lines, but for Config, are those of extras. Each name is imported when it is first used:
-importing this package is cheap and free of torch (the actor processes import it), and starts nothing.
+Each name is imported when it is first used: importing this package is cheap and free of torch (the actor processes
+import it), and starts nothing.
 """
 
 from __future__ import annotations
@@ -20,9 +20,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pbt_rl import tune
     from pbt_rl.config import Config
     from pbt_rl.envs.base import EnvSetupError, EnvSpec, RewardShapingInterface, TrainingInfoInterface
     from pbt_rl.errors import ConfigError, RunFailed
+    from pbt_rl.python.api import MemberResult, Result, train
+    from pbt_rl.python.policy import Policy, load_policy
+    from pbt_rl.python.stopping import Stop
 
 __version__ = "0.2.0"
 
@@ -31,15 +35,25 @@ __all__ = [
     "ConfigError",
     "EnvSetupError",
     "EnvSpec",
+    "MemberResult",
+    "Policy",
+    "Result",
     "RewardShapingInterface",
     "RunFailed",
+    "Stop",
     "TrainingInfoInterface",
+    "load_policy",
+    "train",
+    "tune",
 ]
 
 _MODULES = {
     "config": ("Config",),
     "envs.base": ("EnvSetupError", "EnvSpec", "RewardShapingInterface", "TrainingInfoInterface"),
     "errors": ("ConfigError", "RunFailed"),
+    "python.api": ("MemberResult", "Result", "train"),
+    "python.policy": ("Policy", "load_policy"),
+    "python.stopping": ("Stop",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -47,19 +61,10 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
         return getattr(importlib.import_module(f"pbt_rl.{_MODULE_OF[name]}"), name)
-    if not name.startswith("_") and (path := _extras().get(name)) is not None:
-        module, _, inside = path.partition(":")
-        found = importlib.import_module(module)
-        return getattr(found, inside) if inside else found
+    if name == "tune":
+        return importlib.import_module("pbt_rl.tune")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _extras() -> dict[str, str]:
-    """Names that extras add, such as `train` and `tune` -> where they are."""
-    from pbt_rl.extras import offered  # noqa: PLC0415 - for an attribute that is not found
-
-    return {name: path for names in offered(__name__, "PUBLIC") for name, path in names.items()}
-
-
 def __dir__() -> list[str]:
-    return [*globals(), *__all__, *_extras()]
+    return [*globals(), *__all__]

@@ -6,6 +6,7 @@ counted in frames **of each member**, so they mean the same for one policy and f
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
@@ -21,8 +22,8 @@ from pbt_rl.envs import registry as environments
 from pbt_rl.envs.registry import EnvOptions, FamilyOptions, keywords
 from pbt_rl.envs.shaping import names_of
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.extras import discover, offered
-from pbt_rl.options import option, validate, with_fields, with_groups
+from pbt_rl.extras import offered
+from pbt_rl.options import names_module, names_object, option, validate, with_fields, with_groups
 from pbt_rl.pbt import registry as controllers
 from pbt_rl.pbt.hypers import shaping_given
 from pbt_rl.pbt.options import PbtConfig
@@ -40,6 +41,11 @@ NAME, OF_NAMES = (
 ENCODERS = ("auto", "nature", "impala", "a3c", "mlp")
 CORES = ("none", "gru", "lstm")
 HEADS = ("linear",)
+TRACKERS = {
+    "csv": "pbt_rl.trackers.to_csv:CsvTracker",
+    "wandb": "pbt_rl.trackers.to_wandb:WandbTracker",
+}
+"""Name -> module:Class."""
 
 
 @runtime_checkable
@@ -161,6 +167,34 @@ class LearnerConfig:
     """CPU threads of one learner's arithmetic."""
 
 
+Scheme = Literal["self", "round-robin", "random", "prioritised"]
+
+
+@dataclass(frozen=True)
+class MatchupConfig:
+    """Matchups in environments of several agents, and how their outcome ranks members."""
+
+    scheme: Scheme = "round-robin"
+    """`self`: one member plays all seats of an environment. `round-robin`: all members play each other equally often.
+    `random`: opponents are drawn uniformly. `prioritised`: opponents that a member beats least are drawn most (Vinyals
+    et al. 2019). Opponents are members of the same device; matchups change with every comparison."""
+    objective: Literal["return", "win-rate", "elo"] = "return"
+    """Objective that ranks members. `return`: the returns of their seats. `win-rate`: share of opponents beaten (a draw
+    counts half). `elo`: a rating from all games between members."""
+    power: float = option(2.0, at_least=0)
+    """prioritised: exponent p of the weight (1 - win rate)^p; 0 weighs all alike."""
+    elo_k: float = option(8.0, above=0)
+    """elo: the most points by which one game moves a rating."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.scheme != "self" or self.objective == "return",
+            "matchup.objective",
+            self.objective,
+            "with --matchup.scheme self members never play each other: use another scheme, or the objective return",
+        )
+
+
 @dataclass(frozen=True)
 @with_fields(*(entry.hypers for entry in algorithms.ALGORITHMS.values() if entry.hypers is not None))
 class Hypers(LearnerHypers):
@@ -217,18 +251,27 @@ def undeclared_hypers(more: tuple[tuple[str, type], ...]) -> type[Hypers]:
     return make_dataclass(Hypers.__name__, more, bases=(Hypers,), frozen=True, kw_only=True)
 
 
+def number_of_controls(control: float, population: int) -> int:
+    """Return the members of the control group. control: their number, or below 1 a share of the population."""
+    return math.ceil(control * population) if control < 1 else int(control)
+
+
 def _groups() -> dict[str, type]:
     """Return the groups of options that families, algorithms, controllers and other extras own, by name."""
     owners = (
         *(family.options for family in environments.FAMILIES.values()),
         *(entry.options for entry in algorithms.ALGORITHMS.values()),
         controllers.OPTIONS,
-        *(getattr(extra, "OPTIONS", {}) for extra in discover("pbt_rl")),
     )
     groups: dict[str, type] = {}
     for name, kind in (item for owned in owners for item in owned.items()):
         assert groups.setdefault(name, kind) is kind, f"two owners declare the group {name}"
     return groups
+
+
+def _names_cluster(nodes: str) -> bool:
+    """Whether --nodes names a cluster by its address: what its processes answer is unpickled."""
+    return ":" in nodes and nodes != "ray:auto"
 
 
 def _names_module_or_path(env: str) -> bool:
@@ -237,7 +280,6 @@ def _names_module_or_path(env: str) -> bool:
 
 
 @dataclass(frozen=True)
-@with_fields(*offered("pbt_rl", "FIELDS"))
 @with_groups(_groups())
 class Config:
     """Train a population of policies."""
@@ -253,6 +295,10 @@ class Config:
     begin there; it stays so where PBT does not tune it (--pbt.tune). May be repeated."""
     num_policies: int = option(4, at_least=1, at_most=100_000, common=True)
     """Members of the population."""
+    control: float = option(0.0, at_least=0, at_most=100_000, zero="none", common=True)
+    """A control group, to see whether the population does better than its draws left alone: so many more members, or
+    below 1 that share of --num-policies (rounded up). Control i begins as member i does and trains on as many frames;
+    it is never compared, changed or copied. All members play the final games, and `report` compares both groups."""
     algo: str = option(
         "appo", choices=algorithms.names, texts=algorithms.texts, custom="module:OBJECT", common=True
     )
@@ -284,6 +330,9 @@ class Config:
     """Stop when every member has trained on this many emulator frames."""
     train_for_seconds: float = option(0.0, at_least=0, zero="no limit", common=True, may_change=True)
     """Stop after this many seconds."""
+    hours: float | None = option(None, above=0, at_most=10_000, common=True)
+    """Train for so many hours (0.5 is allowed), and compare members thirty times in them (--pbt.ready timed). What you
+    give yourself stays as you give it."""
     stop_at_objective: float | None = option(None, may_change=True, common=True)
     """Stop when a member's objective, over a full window of --pbt.objective-episodes, is this or more. None: never."""
     actors: int = option(0, at_least=0, zero="planned", may_change=True)
@@ -318,11 +367,61 @@ class Config:
     ever, as checkpoints/at_FRAMES: `pbt-rl eval RUN --at FRAMES`."""
     keep_checkpoints: int = option(2, at_least=1, may_change=True)
     """Other checkpoints to keep: the newest ones."""
+    final_episodes: int | None = option(None, at_least=0, zero="none", may_change=True, common=True)
+    """Fresh episodes that the first four members play at the end, as `pbt-rl eval` plays them; the best one of these
+    is named the best. If the number is given, up to four members without an objective since their last change play
+    too. None: 20, within a tenth of the time trained and a minute, so none in a short run; none
+    in serial mode. With --pbt.evaluate-episodes or --control all members play, for at most ten minutes, whatever the
+    mode and the time trained; so long may games of a given number take, too."""
+    evaluate_every_frames: int = option(0, at_least=0, zero="never", may_change=True)
+    """Whenever every member has trained on this many more frames, save the run, and let the best member play fresh
+    games beside training, as `pbt-rl eval` plays them: --final-episodes, or 20 (with tasks one of each). Their mean is
+    a curve of its own in TensorBoard, `report` and `watch`."""
+    evaluate_video: bool = option(False, may_change=True)
+    """Film the first game of each of these evaluations for TensorBoard: half a minute, small. Needs pip install
+    'pbt-rl[video]'."""
+    init_from: tyro.conf.UseAppendAction[tuple[str, ...]] = option(())
+    """Begin from what another run has learned: RUN[@FRAMES][:MEMBER] (default: the best member of its newest
+    checkpoint) or a member's .safetensors file. Once: all members begin there. Given --num-policies times: member i
+    begins at the i-th."""
+    init_parts: Literal["all", "weights", "weights+normalisers"] = "all"
+    """What of it. all: the optimiser's state too. Hypers are this run's own."""
+    init_strict: bool = True
+    """Refuse what does not fit this network. no: load what fits, such as all but the head for other actions."""
+    track: tyro.conf.UseAppendAction[tuple[str, ...]] = option(
+        (),
+        test=lambda names: (
+            all(name in TRACKERS or names_object(name) for name in names) and len(set(names)) == len(names)
+        ),
+        remedy=f"{', '.join(TRACKERS)} or module:Class, each once",
+        common=True,
+        may_change=True,
+        leads_out=names_module,
+    )
+    """Write the curves elsewhere too: csv (tables in the run's folder), wandb, or your own module:Class. May be
+    repeated. TensorBoard files are always written."""
     slots: int = option(0, at_least=0, zero="all", common=True, may_change=True)
     """Policies on the devices at the same time. More members than this take turns, the least trained first; the
     others wait in host memory."""
     slot_frames: int = option(1_000_000, at_least=1, may_change=True)
     """Emulator frames of one turn, if members take turns and nothing else ends a turn."""
+    rows: int = option(
+        0, at_least=0, zero="--learner.batch / --learner.rollout", may_change=True, common=True
+    )
+    """Rows of each policy in a simulator on the device (see docs/own-simulator.md); a batch is their rollout."""
+    nodes: str = option(
+        "",
+        test=lambda text: re.fullmatch(r"(ray(:\S+)?)?", text) is not None,
+        remedy="`ray` for a cluster of this machine alone, or `ray:ADDRESS`",
+        may_change=True,
+        leads_out=_names_cluster,
+    )
+    """Train over the nodes of a Ray cluster, one pack per GPU or per node without one: `ray:auto`, `ray:HOST:PORT`, or
+    `ray`, which starts a cluster of this machine alone. With --mode serial there is one process per pack. Needs pip
+    install 'pbt-rl[ray]'. docs/nodes.md."""
+    copy_seconds: float = option(30.0, above=0, may_change=True)
+    """With --nodes: this process has copies of all members that are at most this old; if a node is lost, its members go
+    on from there."""
     controller: str = option(
         "pbt",
         choices=lambda: tuple(CONTROLLERS),
@@ -337,15 +436,14 @@ class Config:
     hypers: Hypers = field(default_factory=Hypers)
     model: ModelConfig = field(default_factory=ModelConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
+    matchup: MatchupConfig = field(default_factory=MatchupConfig)
 
     def groups(self) -> Iterator[Any]:
         """Yield all groups of options."""
         return filter(is_dataclass, (getattr(self, f.name) for f in fields(self)))
 
     def group(self, kind: type[T]) -> T:
-        """Return the options of this class: a group, or fields that an extra has added here or to PBT's."""
-        if kind in offered("pbt_rl", "FIELDS"):
-            return cast("T", self)
+        """Return the group of options of this class."""
         if kind in offered("pbt_rl.pbt", "PBT_FIELDS"):
             return cast("T", self.pbt)
         return next(group for group in self.groups() if isinstance(group, kind))
@@ -366,8 +464,8 @@ class Config:
 
     @property
     def controls(self) -> int:
-        """Members that extras train beside the population; their ids follow its own."""
-        return sum(more_members(self) for more_members in offered("pbt_rl", "MORE_MEMBERS"))
+        """Members of the control group; their ids follow those of the population."""
+        return number_of_controls(self.control, self.num_policies)
 
     @property
     def members(self) -> int:
@@ -391,11 +489,36 @@ class Config:
         for group in self.groups():
             if isinstance(group, ChecksWhole):
                 group.check_whole(self)
-        for added in offered("pbt_rl", "FIELDS"):
-            if issubclass(added, ChecksWhole):
-                added.check_whole(self, self)
+        self._check_together()
         if ":" not in self.algo:  # a config may come from anybody: making it imports nothing that it names
             check_divergence(self)
+
+    def _check_together(self) -> None:
+        """Raise ConfigError for options that do not fit each other."""
+        require(
+            self.control < 1 or self.control == int(self.control),
+            "control",
+            self.control,
+            "give a number of members, or a share of --num-policies below 1",
+        )
+        require(
+            bool(self.evaluate_every_frames) or not self.evaluate_video,
+            "evaluate-video",
+            "true",
+            "it films the games of --evaluate-every-frames: give that too",
+        )
+        require(
+            len(self.init_from) in (0, 1, self.num_policies),
+            "init-from",
+            " ".join(self.init_from),
+            f"give one source for all, or one for each of the {self.num_policies} members",
+        )
+        require(
+            not self.pbt.evaluate_episodes or (not self.nodes and self.matchup.objective == "return"),
+            "pbt.evaluate-episodes",
+            self.pbt.evaluate_episodes,
+            "members are evaluated on one machine, by their return: leave out --nodes and --matchup.objective",
+        )
 
     @property
     def uses_vtrace(self) -> bool:

@@ -1,20 +1,24 @@
 """Recipes: values of options for an environment and an algorithm, and published command lines (`--recipe NAME`).
 
-They lie over each other in this order: the environment's, the algorithm's, what an extra's `PLANNED` makes of all of
-these (called with them, and with what is given), a named one, a file, the user's own options.
+They lie over each other in this order: the environment's, the algorithm's, what follows from --hours, a named one, a
+file, the user's own options.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from pbt_rl.algos import registry as algorithms
 from pbt_rl.envs.registry import FAMILIES, EnvOptions, keywords, recipe
-from pbt_rl.errors import ConfigError, environment_code
-from pbt_rl.extras import Recipe, offered
+from pbt_rl.errors import ConfigError, environment_code, require
+from pbt_rl.pbt.registry import controller_entry
+from pbt_rl.extras import Recipe
 
-T = TypeVar("T")
+MOST_HOURS, COMPARISONS = 10_000, 30
+"""Of --hours."""
+ENDLESS_FRAMES = 10**15
+"""With --hours: the time ends the run, and not the usual number of frames."""
 PAIRS = ("env_option", "shaping")
 """Options of a run that hold key=value entries."""
 
@@ -42,7 +46,7 @@ def composed(*given: Mapping[str, Any], algo: str, fields: Collection[str]) -> d
 
     given: from the weakest to the strongest, such as a named recipe, a file and typed options; `env` is in one of them.
     Entries key=value (PAIRS) are exchanged one by one. algo: used if none of them names one. fields: of
-    the config; what an environment's recipe says of an extra that is not there is left out. Raises ConfigError, or
+    the config; what a recipe says of other options is left out. Raises ConfigError, or
     EnvSetupError if the environment cannot be found or made.
     """
     values: dict[str, Any] = {}
@@ -52,16 +56,26 @@ def composed(*given: Mapping[str, Any], algo: str, fields: Collection[str]) -> d
     recommended = environment_recipe(values["env"], values.get("env_option", ()))
     of_env = {name: value for name, value in recommended.items() if name.partition(".")[0] in fields}
     whole = {**of_env, **algorithm_recipe(values.get("algo", algo), of_env), **values}
-    for planned in offered("pbt_rl", "PLANNED"):
-        whole |= planned(whole, values)
-    return whole
+    return whole | following_hours(whole, values)
 
 
-def completed(config: T) -> T:
-    """Return a config with what it names, such as the values in a file. Raises ConfigError."""
-    for complete in offered("pbt_rl", "COMPLETED"):
-        config = complete(config)
-    return config
+def following_hours(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what follows from `hours`, without what is given; nothing without it. Raises ConfigError."""
+    hours = values.get("hours")
+    if hours is None:
+        return {}
+    require(0 < hours <= MOST_HOURS, "hours", f"{hours:g}", f"give a number above 0, at most {MOST_HOURS:,}")
+    compares = controller_entry(values.get("controller", "pbt")).compares and values.get("pbt.enabled", True)
+    remedy = "it says when members are compared, and these are not: give --train-for-seconds instead"
+    require(compares, "hours", f"{hours:g}", remedy)
+    seconds = given.get("train_for_seconds") or 3600 * hours
+    follows = {
+        "train_for_seconds": seconds,
+        "train_for_frames": ENDLESS_FRAMES,
+        "pbt.ready": "timed",
+        "pbt.period_seconds": float(f"{seconds / (COMPARISONS + 1):.3g}"),  # the last one is trained on, too
+    }
+    return {name: value for name, value in follows.items() if name not in given}
 
 
 def merged(entries: Sequence[str], stronger: Sequence[str]) -> tuple[str, ...]:

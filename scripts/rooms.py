@@ -107,7 +107,7 @@ DECISION_MODULES = frozenset(
     {
         "pbt_rl.pbt.decisions",
         "pbt_rl.pbt.changes",
-        "pbt_rl.control.controller",  # evaluates controls when a controller evaluates its members
+        "pbt_rl.run.control",  # evaluates controls when a controller evaluates its members
         "pbt_rl.pbt.history.noise",  # counts replacements
         "pbt_rl.audit.what_if",  # names decisions that differ
     }

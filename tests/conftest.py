@@ -29,19 +29,6 @@ def pytest_configure():
     os.environ.update([MARK.split("=")])
 
 
-def pytest_collection_modifyitems(items):
-    """Leave out what is about an extra that is not there: `@pytest.mark.extra("pbt_rl/audit")`."""
-    for item in items:
-        gone = [
-            folder
-            for mark in item.iter_markers("extra")
-            for folder in mark.args
-            if not (ROOT / folder).is_dir()
-        ]
-        if gone:
-            item.add_marker(pytest.mark.skip(reason=f"{', '.join(gone)} is not there"))
-
-
 @pytest.fixture(autouse=True)
 def nothing_left():
     before = shared_memory()

@@ -20,12 +20,6 @@ from pbt_rl.pbt.options import PbtConfig
 from tests.helpers.runs import ROOT, python, start
 
 OPTIONS = Path(__file__).parent / "cli_options.txt"
-OF_THE_HELP = (
-    *("algos/fun", "algos/unreal", "envs/dmlab", "pbt_rl/files", "pbt_rl/games"),
-    *("pbt_rl/pbt/mf_pbt", "pbt_rl/pbt/pb2", "pbt_rl/pbt/schedule", "pbt_rl/pbt/search"),
-    *("pbt_rl/matchups", "pbt_rl/nodes", "pbt_rl/trackers"),
-)
-"""Extras with options, or with names that an option takes."""
 
 
 @pytest.fixture
@@ -66,7 +60,6 @@ def names(text):
     return set(re.findall(r"^[│ ] {1,2}(--[a-z0-9.-]+)", text, re.MULTILINE))
 
 
-@pytest.mark.extra(*OF_THE_HELP)
 def test_the_options_are_frozen(pbt_rl, pytestconfig):
     code, out, err = pbt_rl("train", "--help-all")
     assert (code, err) == (0, "")
@@ -92,7 +85,6 @@ def test_plain_help_shows_the_usual_options_and_how_to_see_more(pbt_rl):
     assert "gamma FLOAT (0 to 1; if tuned: prior and bounds 0.8 to 0.9999, one-minus; default: 0.99)" in shown
 
 
-@pytest.mark.extra(*OF_THE_HELP)
 def test_plain_help_shows_what_the_readme_names(pbt_rl):
     readme = (ROOT / "README.md").read_text()
     named = {f"--{option}" for option in table(TrainCommand)} & set(
@@ -113,12 +105,8 @@ def test_help_of_an_algorithm_leaves_out_hypers_that_it_does_not_read(pbt_rl):
     [
         (["--env", "gym/CartPole-v1"], set()),
         (["--env", "atari/pong"], {"atari"}),
-        pytest.param(["--env=dmlab30"], {"dmlab"}, marks=pytest.mark.extra("envs/dmlab")),
-        pytest.param(
-            ["--env", "pettingzoo/classic/connect_four_v3"],
-            {"matchup"},
-            marks=pytest.mark.extra("pbt_rl/matchups"),
-        ),
+        pytest.param(["--env=dmlab30"], {"dmlab"}),
+        pytest.param(["--env", "pettingzoo/classic/connect_four_v3"], {"matchup"}),
     ],
 )
 def test_help_of_an_environment_adds_the_options_of_its_family(pbt_rl, arguments, added):
@@ -131,25 +119,13 @@ def test_help_of_an_environment_adds_the_options_of_its_family(pbt_rl, arguments
 @pytest.mark.parametrize(
     ("arguments", "added"),
     [
+        pytest.param(["--pbt.exploit", "t-test"], {"--pbt.t-test-level", "--pbt.exploit-option"}),
         pytest.param(
-            ["--pbt.exploit", "t-test"],
-            {"--pbt.t-test-level", "--pbt.exploit-option"},
-            marks=pytest.mark.extra("pbt_rl/pbt/published", "pbt_rl/pbt/own"),
+            ["--pbt.explore=resample"], {"--pbt.factors", "--pbt.explore-probability", "--pbt.explore-option"}
         ),
+        pytest.param(["--pbt.exploit", "my_rules:Best"], {"--pbt.exploit-option"}),
         pytest.param(
-            ["--pbt.explore=resample"],
-            {"--pbt.factors", "--pbt.explore-probability", "--pbt.explore-option"},
-            marks=pytest.mark.extra("pbt_rl/pbt/published", "pbt_rl/pbt/own"),
-        ),
-        pytest.param(
-            ["--pbt.exploit", "my_rules:Best"],
-            {"--pbt.exploit-option"},
-            marks=pytest.mark.extra("pbt_rl/pbt/own"),
-        ),
-        pytest.param(
-            ["--controller", "schedule"],
-            {"--schedule.run", "--schedule.member", "--schedule.hold-final"},
-            marks=pytest.mark.extra("pbt_rl/pbt/schedule"),
+            ["--controller", "schedule"], {"--schedule.run", "--schedule.member", "--schedule.hold-final"}
         ),
     ],
 )
@@ -158,7 +134,6 @@ def test_help_of_a_rule_or_controller_adds_its_options(pbt_rl, arguments, added)
     assert more - plain == added
 
 
-@pytest.mark.extra("pbt_rl/pbt/search")
 def test_help_of_a_search_adds_the_group_of_searches(pbt_rl):
     shown = names(pbt_rl("train", "--controller", "hyperband", "--help")[1])
     assert {"--search.eta", "--search.resource", "--search.phase-frames"} <= shown
@@ -226,7 +201,6 @@ def test_pbt_is_switched_in_every_usual_way(arguments, enabled):
     assert config.num_policies == 3
 
 
-@pytest.mark.extra("pbt_rl/advice")
 def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp_path):
     given = ["--env", "toy/shaped", "--actors", "3", "--devices", "cpu", "--pbt.factors", "1.3", "0.7"]
     code, out, err = pbt_rl("train", *given, "--show")
@@ -265,13 +239,11 @@ def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp
         ),
     ],
 )
-@pytest.mark.extra("pbt_rl/advice")
 def test_shaping_begins_at_what_is_given(pbt_rl, given, said):
     _, out, err = pbt_rl("train", "--devices", "cpu", "--show", "--env", *given.split())
     assert re.search(said, out + err)
 
 
-@pytest.mark.extra("pbt_rl/files")
 def test_shaping_in_a_file_is_exchanged_one_by_one(tmp_path):
     (tmp_path / "c.toml").write_text('env = "toy/shaped"\n[shaping]\nbait = 0.7\nother = 1\n')
     config, _ = parse_train(["--config", str(tmp_path / "c.toml"), "--shaping.bait", "2e-1"])
@@ -288,14 +260,12 @@ def test_shaping_in_a_file_is_exchanged_one_by_one(tmp_path):
         ("dmlab30", 1, {"dmlab"}),
     ],
 )
-@pytest.mark.extra("pbt_rl/advice", "pbt_rl/matchups", "envs/dmlab", "envs/doom")
 def test_matchups_belong_to_environments_of_several_seats(env, seats, groups):
     from pbt_rl.run.shown import read_groups
 
     assert read_groups(env, seats) == groups
 
 
-@pytest.mark.extra("pbt_rl/files")
 @pytest.mark.parametrize("form", ["toml", "yaml", "json"])
 def test_show_prints_a_file_that_can_be_given_back(pbt_rl, tmp_path, form):
     code, out, err = pbt_rl(
@@ -307,7 +277,6 @@ def test_show_prints_a_file_that_can_be_given_back(pbt_rl, tmp_path, form):
     assert parse_train(["--config", f"c.{form}"])[0].seed == 3
 
 
-@pytest.mark.extra("pbt_rl/advice")
 def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):
     shown = "--env toy/identity --devices cpu --mode sync --learner.lr-schedule kl-adaptive --show"
     code, out, _ = pbt_rl("train", *shown.split())
@@ -334,7 +303,6 @@ def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):
         ("--train-for-frames 220000 --pbt.frequencies 1 10 11", "every 10 and 11 of them"),
     ],
 )
-@pytest.mark.extra("pbt_rl/advice", "pbt_rl/pbt/mf_pbt")
 def test_comparisons_for_which_the_frames_do_not_suffice_are_told(pbt_rl, given, said):
     """The first is at 40,000 frames, and one every 20,000 frames after it: the tenth is at 220,000."""
     shown = "--env toy/identity --num-policies 12 --controller mf-pbt --pbt.start-frames 40000"
@@ -411,20 +379,7 @@ MISTAKES = {
 }
 
 
-OF_AN_EXTRA = {"no such module": "pbt_rl/own"}
-
-
-def extra_of(name, words):
-    return "pbt_rl/files" if {"--format", "--config"} & {*words} else OF_AN_EXTRA.get(name)
-
-
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        pytest.param(name, marks=[pytest.mark.extra(extra)] if (extra := extra_of(name, words)) else [])
-        for name, (words, _) in MISTAKES.items()
-    ],
-)
+@pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_gets_one_clear_line(pbt_rl, tmp_path, mistake):
     arguments, answer = MISTAKES[mistake]
     (tmp_path / "a_file").touch()

@@ -168,13 +168,9 @@ def test_every_option_with_bounds_is_in_the_table():
             "pbt.frequencies",
             (2, 2),
             "--pbt.frequencies 2 2 cannot be used: give one or more different numbers, each 1 or more",
-            marks=pytest.mark.extra("pbt_rl/pbt/mf_pbt"),
         ),
         pytest.param(
-            "search.eviction_rate",
-            1.0,
-            "--search.eviction-rate 1.0 cannot be used: give at least 0, below 1",
-            marks=pytest.mark.extra("pbt_rl/pbt/search"),
+            "search.eviction_rate", 1.0, "--search.eviction-rate 1.0 cannot be used: give at least 0, below 1"
         ),
         ("hypers.gamma", 2.0, "--hypers.gamma 2.0 cannot be used: give 0 to 1"),
         (
@@ -196,10 +192,7 @@ def test_a_message_names_option_value_and_remedy(name, value, message):
     [
         ({"pbt.perturb_min": 2.0}, ConfigError, "--pbt.perturb-max 1.5 .* at least --pbt.perturb-min, 2"),
         pytest.param(
-            {"matchup.scheme": "self", "matchup.objective": "elo"},
-            ConfigError,
-            "--matchup.objective elo",
-            marks=pytest.mark.extra("pbt_rl/matchups"),
+            {"matchup.scheme": "self", "matchup.objective": "elo"}, ConfigError, "--matchup.objective elo"
         ),
         ({"algo": "a3c", "learner.lr_schedule": "kl-adaptive"}, ConfigError, "a3c measures no divergence"),
         ({"env_option": ("length",)}, EnvSetupError, "--env-option length cannot be used"),

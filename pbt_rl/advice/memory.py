@@ -20,7 +20,6 @@ from pbt_rl.algos.rollout import FIELDS
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec, step_array_specs
 from pbt_rl.errors import ConfigError
-from pbt_rl.extras import offered
 from pbt_rl.learner.build import (
     blank_inputs,
     build_net,
@@ -38,6 +37,8 @@ MIB, GIB = 2**20, 2**30
 LEARNER_BYTES = 330 * MIB
 """A learner with an empty pack: interpreter, torch, compiled kernels (shared pages counted by their share)."""
 SUPERVISOR_BYTES = 240 * MIB
+EVALUATION_BYTES = 360 * MIB
+"""The process that plays beside training, with a few small environments."""
 CUDA_BYTES = 700 * MIB
 """Of a device's memory: the context, and the libraries' work space, of which each of three threads has its own."""
 REMEDY = (
@@ -142,7 +143,7 @@ def estimate(resolved: ResolvedRun) -> Estimate:
     """Estimate the memory of a run."""
     plans = resolved.plan.packs
     packs = tuple(pack_bytes(resolved.config, resolved.spec, plan) for plan in plans)
-    host = SUPERVISOR_BYTES + sum(more(resolved.config) for more in offered("pbt_rl", "HOST_BYTES"))
+    host = SUPERVISOR_BYTES + (EVALUATION_BYTES if resolved.config.evaluate_every_frames else 0)
     certain = 0
     devices: dict[str, int] = {}
     certain_of: dict[str, int] = {}

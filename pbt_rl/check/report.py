@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from math import isinf
 from statistics import fmean
 
@@ -17,7 +16,6 @@ from pbt_rl.envs.base import ACTION_MASK, EnvSpec
 from pbt_rl.envs.first_trial import time_limit
 from pbt_rl.envs.remarks import INFORMS
 from pbt_rl.envs.shaping import find_interface, flatten, unflatten
-from pbt_rl.extras import offered
 
 SHORT_STEPS = 500
 """Steps of each row, at most, in the runs that are compared with the main one."""
@@ -71,8 +69,10 @@ def check(
         except ValueError as error:
             report.mistakes.append(str(error))
     report.notes += spec.notes
-    for module in offered("pbt_rl", "CHECKS_ROWS") if spec.resident else ():
-        mistakes, notes = import_module(module).check_rows(env_id, options, spec, steps, seed, device)
+    if spec.resident:
+        from pbt_rl.simulators.check import check_rows  # noqa: PLC0415 - it loads torch
+
+        mistakes, notes = check_rows(env_id, options, spec, steps, seed, device)
         report.mistakes += mistakes
         report.notes += notes
         if mistakes:

@@ -1,6 +1,6 @@
 """The command line `pbt-rl`: one module per command, imported when the command is called.
 
-A module has `run(arguments) -> exit code`. Only commands of extras import anything from here.
+A module has `run(arguments) -> exit code`. Nothing imports anything from here but the commands.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import textwrap
 from importlib import import_module
 
 from pbt_rl import __version__ as version
-from pbt_rl.extras import Command, discover
 from pbt_rl.procs.paths import working_directory_last
+from pbt_rl.registry import Command, Registry
 
-CORE = (
+COMMANDS = (
     Command(
         "train",
         "pbt_rl.cli.train",
@@ -25,13 +25,52 @@ CORE = (
     ),
     Command("resume", "pbt_rl.cli.resume", "RUN", "continue a run from its last checkpoint"),
     Command("eval", "pbt_rl.cli.evaluate", "RUN", "play a trained member and print its score"),
+    Command("envs", "pbt_rl.cli.envs", "", "list the environments, what is missing and how to install it"),
     Command(
-        "envs",
-        "pbt_rl.cli.envs",
-        "",
-        "list the environments, what is missing and how to install it",
+        "audit",
+        "pbt_rl.audit.command",
+        "RUN",
+        "decide a recorded run again and compare the decisions bit for bit",
+    ),
+    Command("envs check", "pbt_rl.check.command", "ENV", "step an environment and report its mistakes"),
+    Command("dmlab-cache", "pbt_rl.cli.dmlab_cache", "", "build maps of DeepMind Lab beforehand"),
+    Command(
+        "export",
+        "pbt_rl.export.command",
+        "RUN --format onnx",
+        "write a trained member for others (onnx, safetensors, rsl_rl)",
+    ),
+    Command(
+        "runs",
+        "pbt_rl.listing.command",
+        "[DIR]",
+        "list the runs in a folder (default: runs): env, members, frames, best, state, age",
+    ),
+    Command(
+        "prove",
+        "pbt_rl.prove.command",
+        "--name NAME ...",
+        "train arms (pbt, random draws, defaults...) on the same seeds, score them by fresh "
+        "games, and say whether one helped",
+    ),
+    Command(
+        "report",
+        "pbt_rl.report.command",
+        "RUN...",
+        "draw ancestry, schedules, curves...: one HTML page, PNG, CSV, DOT, Newick; of "
+        "several runs, one page that compares them",
+    ),
+    Command(
+        "sweep",
+        "pbt_rl.sweep.command",
+        "--name NAME ...",
+        "train the same with several seeds and options, one after the other or side by side",
+    ),
+    Command(
+        "watch", "pbt_rl.watch.command", "RUN", "show a run in the browser as it goes on (or when it is over)"
     ),
 )
+"""Those of other packages are entry points in the group `pbt_rl.commands`, each a `Command`."""
 EXIT_USER_ERROR, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
 
 
@@ -68,9 +107,9 @@ def main() -> None:
 
 
 def commands() -> dict[str, Command]:
-    """Return name -> command, the core's and those of the extras that are in this copy."""
-    extras = (command for extra in discover("pbt_rl") for command in getattr(extra, "COMMANDS", ()))
-    return {command.name: command for command in (*CORE, *extras)}
+    """Return name -> command, with those of other packages."""
+    others: Registry[Command] = Registry("pbt_rl.commands", {})
+    return {command.name: command for command in (*COMMANDS, *others.values())}
 
 
 def usage() -> str:

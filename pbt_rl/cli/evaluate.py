@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 import tyro
 
 from pbt_rl.cli.parse import parse
 from pbt_rl.errors import require
-from pbt_rl.extras import offered
 from pbt_rl.options import option, validate
 from pbt_rl.record.saved import Source
 
@@ -59,14 +57,9 @@ def run(arguments: list[str]) -> int:
     """Play whole episodes, or games against others."""
     command = parse(EvalCommand, "pbt-rl eval", arguments)
     if command.against:
-        modules = offered("pbt_rl", "AGAINST")
-        require(
-            bool(modules),
-            "against",
-            command.against,
-            "no extra of this copy plays games",
-        )
-        import_module(modules[0]).evaluate_against(
+        from pbt_rl.matchups.against import evaluate_against
+
+        evaluate_against(
             command.source,
             command.against,
             command.episodes,

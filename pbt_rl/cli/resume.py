@@ -10,8 +10,8 @@ from pbt_rl.cli.parse import holds_pairs, over, spelt, typed
 from pbt_rl.config import NAME, OF_NAMES, Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import as_base, changed, table
+from pbt_rl.procs.waiting import spare_learner
 from pbt_rl.record.saved import check_trust, read_config
-from pbt_rl.run.spare import spare_learner
 
 PROG = "pbt-rl resume RUN"
 USAGE = f"""usage: {PROG} [OPTIONS]

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any, Literal
 
 from pbt_rl.cli.parse import typed, value_of
 from pbt_rl.config import Config, hypers_of
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import family_of
-from pbt_rl.errors import ConfigError
-from pbt_rl.extras import offered
-from pbt_rl.options import as_base, build, option, table, with_fields
-from pbt_rl.recipes import RECIPES, completed, composed, named
-from pbt_rl.record.folder import RunFolder
-from pbt_rl.run.spare import SpareLearner, spare_learner
+from pbt_rl.errors import ConfigError, require
+from pbt_rl.files.config import file_of_options
+from pbt_rl.files.tables import with_start_values
+from pbt_rl.options import as_base, build, option, table
+from pbt_rl.procs.waiting import Waiting, spare_learner
+from pbt_rl.recipes import RECIPES, composed, named
+from pbt_rl.record.folder import RunFolder, to_json
 
 PROG = "pbt-rl train"
 FIELDS = [f.name for f in fields(Config)]
@@ -24,7 +26,6 @@ WITHOUT_A_RUN = HELP | {"--show"}
 
 
 @dataclass(frozen=True)
-@with_fields(*offered("pbt_rl", "TRAIN_FIELDS"))
 class TrainCommand(Config):
     """Train a population of policies."""
 
@@ -35,12 +36,16 @@ class TrainCommand(Config):
         "", texts=lambda: {name: recipe.help for name, recipe in RECIPES.items()}, common=True
     )
     """Options of a published command line, by name. {each}"""
+    format: Literal["text", "toml", "yaml", "json"] = "text"
+    """With --show: print the whole config instead, as a file for --config."""
+    config: Path | None = option(None, common=True)
+    """File of options, FILE.toml, FILE.yaml or FILE.json, such as runs/NAME/config.json. The command line wins."""
 
 
 def run(arguments: list[str]) -> int:
     """Train, or with --show print what would be trained."""
     serial = value_of(arguments, "--mode") == "serial"
-    spares: list[SpareLearner | None] = []
+    spares: list[Waiting[Any, Any] | None] = []
     trains = not (serial or WITHOUT_A_RUN & set(arguments))
     try:
         return _run(arguments, spares, (lambda: spares.append(spare_learner())) if trains else _nothing)
@@ -54,9 +59,11 @@ def _nothing() -> None:
     pass
 
 
-def _run(arguments: list[str], spares: Sequence[SpareLearner | None], understood: Callable[[], None]) -> int:
+def _run(
+    arguments: list[str], spares: Sequence[Waiting[Any, Any] | None], understood: Callable[[], None]
+) -> int:
     command = _parsed(arguments, understood)
-    config = completed(as_base(Config, command))
+    config = with_start_values(as_base(Config, command))
     from pbt_rl.run.shown import page
     from pbt_rl.run.train import resolve, train
     from pbt_rl.run.views import describe_plan
@@ -65,25 +72,23 @@ def _run(arguments: list[str], spares: Sequence[SpareLearner | None], understood
         return train(config, spare=next(iter(spares), None))
     resolved = resolve(config)
     initial = resolved.controller().initial(config.members)
-    for instead in offered("pbt_rl", "INSTEAD_OF_PLAN"):
-        if text := instead(command, config):
-            print(text, end="")
-            return 0
-    lines = [*describe_plan(resolved), *page(resolved, initial[0])]
-    for more in offered("pbt_rl", "SHOWN"):
-        lines += more(resolved, initial[0])
-    print("\n".join(lines))
+    if command.format != "text":
+        from pbt_rl.files.config import written
+
+        print(written(to_json(config), command.format), end="")
+        return 0
+    print("\n".join([*describe_plan(resolved), *page(resolved, initial[0])]))
     return 0
 
 
 def parse_train(arguments: list[str]) -> tuple[Config, bool]:
     """Return the config of `pbt-rl train ARGUMENTS`, and whether only to show it. Raises ConfigError.
 
-    The recipes of environment and algorithm give the defaults, a named one lies over them, then what an extra's
-    `BETWEEN` finds, such as a file, and the command line wins.
+    The recipes of environment and algorithm give the defaults, a named one lies over them, then a file (--config), and
+    the command line wins.
     """
     command = _parsed(arguments)
-    return completed(as_base(Config, command)), command.show
+    return with_start_values(as_base(Config, command)), command.show
 
 
 def _parsed(arguments: list[str], understood: Callable[[], None] = _nothing) -> TrainCommand:
@@ -102,8 +107,7 @@ def _parsed(arguments: list[str], understood: Callable[[], None] = _nothing) -> 
         raise ConfigError(
             "--env is missing: give it as family/name, such as atari/pong, or module:factory; see `pbt-rl envs`"
         )
-    for check in offered("pbt_rl", "CHECKS_COMMAND"):
-        check(command)
+    require(command.show or command.format == "text", "format", command.format, "it is for --show: add that")
     return command
 
 
@@ -114,8 +118,7 @@ def _command(arguments: list[str], understood: Callable[[], None] = _nothing) ->
     """
     name = value_of(arguments, "--recipe")
     recipe = {} if name is None else named(name)
-    found = (between(arguments) for between in offered("pbt_rl", "BETWEEN"))
-    layers = [layer for layer in found if layer is not None]
+    layers = file_of_options(arguments)
     algos = [value_of(arguments, "--algo"), *(layer.algo for layer in layers), recipe.get("algo")]
     algo = str(next(filter(None, algos), Config.algo))
     hypers = hypers_of(algo)

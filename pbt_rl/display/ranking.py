@@ -17,8 +17,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pbt_rl.display import replayed
 from pbt_rl.display.view import MemberView, RunView, run_statistics
-from pbt_rl.extras import offered
 from pbt_rl.pbt.hypers import SHAPING
 from pbt_rl.pbt.objectives import mean, spread
 
@@ -244,7 +244,8 @@ def footer_lines(view: RunView) -> list[str]:
     shares = sorted(busy_shares(view.busy_threads).items(), key=lambda item: -item[1])
     cpu = ["CPU: " + SEPARATOR.join(f"{stage} {share:.0%}" for stage, share in shares)] if shares else []
     return [
-        *(line for footer in offered("pbt_rl", "FOOTERS") for line in footer(view)),
+        *control_lines(view),
+        *replayed.lines(view),
         *(SEPARATOR.join(texts) for texts in lines.values()),
         *cpu,
     ]
@@ -307,3 +308,17 @@ def clock(seconds: float) -> str:
     """Format a duration: h:mm:ss."""
     whole = max(0, round(seconds))
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def control_lines(view: RunView) -> list[str]:
+    """Return a line with both groups beside each other; none without controls, or before both have an objective."""
+    own, others = standing(view.members), standing(view.members, control=True)
+    if own is None or others is None:
+        return []
+    groups = (("population", own), (CONTROL, others))
+    return [
+        "in training: "
+        + SEPARATOR.join(
+            f"{name}: best {number(s.best)}, mean {number(s.mean)} ± {number(s.spread)}" for name, s in groups
+        )
+    ]

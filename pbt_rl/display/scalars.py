@@ -12,6 +12,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
+from pbt_rl.display import replayed
 from pbt_rl.display.ranking import (
     GPU_LEARNING,
     WAITING,
@@ -30,7 +31,6 @@ from pbt_rl.display.view import (
     RunView,
     run_statistics,
 )
-from pbt_rl.extras import offered
 from pbt_rl.pbt.hypers import SHAPING
 
 Scalars = dict[str, float]
@@ -70,8 +70,7 @@ def population_scalars(view: RunView) -> Scalars:
     """Return tag -> value of the population."""
     scalars: Scalars = {shown.tag: value for shown, value in run_statistics(view).values() if shown.tag}
     scalars |= view.own
-    for more in offered("pbt_rl", "SCALARS"):
-        scalars |= more(view)
+    scalars |= replayed.scalars(view)
     if WAITING in view.busy_threads:
         scalars["throughput/waiting_threads"] = view.busy_threads[WAITING]
     if GPU_LEARNING in view.busy_threads:
@@ -138,7 +137,7 @@ def summary(
 
 
 def _statistics(view: RunView) -> dict[str, Any]:
-    """Every statistic that has a key, and what extras add; `a.b` is the key `b` of the object `a`."""
+    """Every statistic that has a key, and what GPUs replay; `a.b` is the key `b` of the object `a`."""
     content: dict[str, Any] = {}
     for shown, value in run_statistics(view).values():
         *outer, last = shown.key.split(".")
@@ -147,9 +146,7 @@ def _statistics(view: RunView) -> dict[str, Any]:
             inner = inner.setdefault(name, {})
         if last:
             inner[last] = value
-    for more in offered("pbt_rl", "IN_SUMMARY"):
-        content |= more(view)
-    return content
+    return content | replayed.in_summary(view)
 
 
 def _member(member: MemberView) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 The event files are written here, at once and in the caller's thread. tensorboardX's own writer keeps two
 threads and a bounded queue per file; on a full disk its thread dies, and then `add_scalar` blocks forever.
-Only its messages and its checksum are used. An extra adds charts and figures (`Charts`).
+Only its messages and its checksum are used.
 
 A run that goes on from a checkpoint begins files of its own. They say where it goes on; TensorBoard then leaves out
 what the files before have from there on.
@@ -17,7 +17,7 @@ import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tensorboardX import summary as _summary
 from tensorboardX.proto.event_pb2 import Event as _Event
@@ -25,9 +25,9 @@ from tensorboardX.proto.event_pb2 import SessionLog as _SessionLog
 from tensorboardX.proto.summary_pb2 import Summary as _Summary
 from tensorboardX.record_writer import masked_crc32c as _checksum
 
+from pbt_rl.display.charts import Charts
 from pbt_rl.display.scalars import gap_seconds, member_scalars, population_scalars
 from pbt_rl.display.view import Evaluation, MemberView, RunView
-from pbt_rl.extras import load_object, offered
 from pbt_rl.record.append import AppendFile, Outage
 from pbt_rl.record.folder import RunFolder
 
@@ -77,28 +77,6 @@ class EventFile:
         self._file.append(b"".join((length, next(checks), data, next(checks))))
 
 
-class Charts(Protocol):
-    """What an extra adds to the files (`CHARTS`: its class, made of the run's folder, `warn`, and `figures`)."""
-
-    def request(self) -> None:
-        """Note that the journal holds the round of a comparison."""
-
-    def evaluated(self, evaluation: Evaluation, clip: bytes) -> None:
-        """Receive games beside training. clip: GIF of the first episode; empty without one."""
-
-    def poll(self) -> bool:
-        """Return whether there is something that should be written soon."""
-
-    def write(self, view: RunView, population: EventFile, members: Sequence[EventFile]) -> None:
-        """Write what is not written yet. Raises OSError."""
-
-    def finish(self, patient: Callable[[], bool]) -> None:
-        """Wait for what takes seconds, while `patient`."""
-
-    def end(self, view: RunView, population: EventFile, members: Sequence[EventFile]) -> None:
-        """Write that the run has ended. Raises OSError."""
-
-
 class TensorBoard:
     """Writes views to TensorBoard. Use it from one thread.
 
@@ -137,34 +115,29 @@ class TensorBoard:
         self._unwritten: RunView | None = None
         self._last: RunView | None = None
         self._outage = Outage("TensorBoard files", warn)
-        self.charts: list[Charts] = [
-            load_object(path)(run.path, warn, figures) for path in offered("pbt_rl", "CHARTS")
-        ]
+        self.charts = Charts(run.path, warn, figures)
 
     def request_figures(self) -> None:
         """Have figures drawn soon. Call it once the journal holds the round of a comparison."""
-        for charts in self.charts:
-            charts.request()
+        self.charts.request()
 
     def evaluated(self, evaluation: Evaluation, clip: bytes) -> None:
         """Receive games beside training. clip: GIF of the first episode; empty without one."""
-        for charts in self.charts:
-            charts.evaluated(evaluation, clip)
+        self.charts.evaluated(evaluation, clip)
         self._try(self._write_waiting)
 
     def update(self, view: RunView) -> None:
         """Receive a view; write it if the gap has passed or a member has changed."""
         self._unwritten = self._last = view
-        drawn = [charts.poll() for charts in self.charts]
+        drawn = self.charts.poll()
         due = view.seconds >= self._written_seconds + gap_seconds(view.seconds)
-        if any(drawn) or due or self._changed(view):
+        if drawn or due or self._changed(view):
             self._try(self._write_waiting)
 
     def close(self, patient: Callable[[], bool] = lambda: True) -> None:
         """Write the last view if that has not happened, wait for the last figures while `patient`, close all files."""
         self._try(self._write_waiting, last=True)  # before the figures, which take seconds
-        for charts in self.charts:
-            charts.finish(patient)
+        self.charts.finish(patient)
         self._try(self._write_end, last=True)
         for file in (self._population, *self._members):
             file.close()
@@ -187,14 +160,12 @@ class TensorBoard:
             self._write(self._unwritten)
             self._unwritten = None
         if self._last is not None:
-            for charts in self.charts:
-                charts.write(self._last, self._population, self._members)
+            self.charts.write(self._last, self._population, self._members)
 
     def _write_end(self) -> None:
         self._write_waiting()
         if self._last is not None:
-            for charts in self.charts:
-                charts.end(self._last, self._population, self._members)
+            self.charts.end(self._last, self._population, self._members)
 
     def _write(self, view: RunView) -> None:
         news = view.frames > self._population.last_step or self._changed(view)

@@ -17,12 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
-from importlib import import_module
-from types import ModuleType
 from typing import Any, Protocol
 
 from pbt_rl.config import Config
-from pbt_rl.extras import offered
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.record.folder import RunFolder
 
@@ -248,14 +245,13 @@ class Sink(Protocol):
 
 def check_sinks(config: Config) -> None:
     """Check the options of all sinks. Raises ConfigError."""
-    for module in _modules():
-        module.check(config)
+    from pbt_rl.trackers.outlets import check  # noqa: PLC0415 - it shows these views
+
+    check(config)
 
 
 def start_sinks(config: Config, folder: RunFolder, seconds: float, warn: Callable[[str], None]) -> list[Sink]:
     """Start all sinks of a run. Raises ConfigError."""
-    return [module.start(config, folder, seconds, warn) for module in _modules()]
+    from pbt_rl.trackers.outlets import start  # noqa: PLC0415
 
-
-def _modules() -> list[ModuleType]:
-    return [import_module(module) for module in offered("pbt_rl", "SINKS")]
+    return [start(config, folder, seconds, warn)]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
+from pbt_rl.cli.parse import value_of
 from pbt_rl.errors import ConfigError
 from pbt_rl.python.values import checked
 
@@ -89,3 +90,23 @@ def _toml(options: Mapping[str, Any]) -> list[str]:
 
 def _refusal(path: Path, remedy: str) -> ConfigError:
     return ConfigError(f"--config {path} cannot be used: {remedy}")
+
+
+class InFile:
+    """What stands in a file of options. algo: the algorithm that it names, else nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.algo = path, str(read_file(path).get("algo", ""))
+
+    def values(self, algo: str) -> dict[str, Any]:
+        """Return dotted name of an option -> value. algo: whose hypers there are."""
+        return read_config(self._path, algo)
+
+
+def file_of_options(arguments: Sequence[str]) -> list[InFile]:
+    """Return the file that `--config` names, which lies over the recipes and below what is typed; or none.
+
+    Raises ConfigError.
+    """
+    path = value_of(arguments, "--config")
+    return [] if path is None else [InFile(Path(path))]

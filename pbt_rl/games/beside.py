@@ -15,13 +15,12 @@ import numpy as np
 
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.games.options import GamesOptions
 from pbt_rl.pbt.objectives import mean, spread
+from pbt_rl.play.film import first_clip
 from pbt_rl.play.member import (
     Policy,
     counted_objectives,
     evaluation_spec,
-    film_maker,
     load_pack,
     play_episodes,
 )
@@ -58,7 +57,7 @@ class Evaluated:
 
 def evaluation_episodes(config: Config, spec: EnvSpec) -> int:
     """Return how many episodes are played; with tasks, of each."""
-    return config.group(GamesOptions).final_episodes or (1 if spec.tasks else EPISODES)
+    return config.final_episodes or (1 if spec.tasks else EPISODES)
 
 
 def evaluation_seed(config: Config) -> int:
@@ -79,7 +78,7 @@ def evaluated(setup: EvaluationSetup) -> Evaluated:
         played = play_episodes(policy, options, episodes, seed)
     else:
         with os.fdopen(setup.descriptor, "wb") as file:
-            clip = film_maker("evaluate-video").first_clip(file)
+            clip = first_clip(file)
             played = play_episodes(policy, options, episodes, seed, clip)
     counted = counted_objectives(spec, played)
     return Evaluated(mean(counted), spread(counted), len(played), time.monotonic() - began)

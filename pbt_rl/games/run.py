@@ -30,17 +30,15 @@ from pbt_rl.display.view import Evaluation, FinalGames, MemberView, RunView
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import require
 from pbt_rl.games.beside import Evaluated, EvaluationSetup
-from pbt_rl.games.options import GamesOptions
 from pbt_rl.games.rounds import JUDGE, FinalRound, FinalSetup
 from pbt_rl.journals.events import Evaluation as Recorded
 from pbt_rl.journals.events import decode_event
 from pbt_rl.pbt.objectives import mean, spread
 from pbt_rl.plan import Plan
-from pbt_rl.play.member import film_maker
+from pbt_rl.play.film import check_clips
 from pbt_rl.procs.child import Child
 from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import Checkpoint
-from pbt_rl.run.games import NoGames, Record
 
 PRIORITY = 5
 """Training comes first (`nice`): where all cores are busy, a quarter of one is left for the games."""
@@ -49,6 +47,8 @@ LIMIT_SECONDS = 3600.0
 LAST_SECONDS = 30.0
 """The end of a run waits at most this long for the games that are being played."""
 POLL_SECONDS = 0.05
+Record = Callable[[Evaluation, bytes], None]
+"""Takes a result, and the clip of its first episode as a GIF; empty without one."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +63,15 @@ class _Playing:
 
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
     """Check that games beside training mean something, and that they can be filmed. Raises ConfigError."""
-    options = config.group(GamesOptions)
     require(
-        not options.evaluate_every_frames or spec.seats == 1,
+        not config.evaluate_every_frames or spec.seats == 1,
         "evaluate-every-frames",
-        options.evaluate_every_frames,
+        config.evaluate_every_frames,
         f"a score of {config.env} means little without its opponents: leave it out, and compare members by "
         "`pbt-rl eval --against`",
     )
-    if options.evaluate_video:
-        film_maker("evaluate-video").check_clips(config)
+    if config.evaluate_video:
+        check_clips(config)
 
 
 def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]:
@@ -106,7 +105,7 @@ def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]
     return found
 
 
-class Evaluations(NoGames):
+class Evaluations:
     """Has the best member play while the run goes on. Use it from one thread.
 
     logs: folder for what is printed. evaluated_frames: returns the clock of the newest result that is recorded. note:
@@ -122,8 +121,7 @@ class Evaluations(NoGames):
         note: Callable[[str], None],
     ) -> None:
         self._config, self._logs, self._record, self._note = config, logs, record, note
-        options = config.group(GamesOptions)
-        self._every, self._films = options.evaluate_every_frames, options.evaluate_video
+        self._every, self._films = config.evaluate_every_frames, config.evaluate_video
         self._evaluated_frames = evaluated_frames
         self._taken_frames = 0
         self._playing: _Playing | None = None
@@ -260,7 +258,7 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
     episode of each. In `serial` mode none unless asked for, by their number, evaluations or a control
     group: how many end in time differs from run to run.
     """
-    asked = config.group(GamesOptions).final_episodes
+    asked = config.final_episodes
     if asked == 0 or spec.seats > 1 or spec.tasks:
         return 0.0
     if asked is not None or bool(getattr(config.pbt, "evaluate_episodes", 0)) or config.controls:
@@ -277,7 +275,7 @@ def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, config: Co
     If the user asks for final games, as many members that have no objective since their last change, too: fresh copies
     of good ones. With evaluations, or with a control group, everyone plays.
     """
-    asked = config.group(GamesOptions).final_episodes
+    asked = config.final_episodes
     saved = {one.member for one in checkpoint.members()}
     known = [m for m in members if known_objective(m) is not None and m.member in saved]
     best = sorted(known, key=lambda m: (-(known_objective(m) or 0.0), m.member))
@@ -301,7 +299,7 @@ def play_final_games(
 
     stop: gives up. note: is told what begins and what went wrong.
     """
-    episodes = config.group(GamesOptions).final_episodes or EPISODES
+    episodes = config.final_episodes or EPISODES
     names = ", ".join(map(str, members))
     note(f"final games: {episodes} episodes of each of the members {names}, for at most {seconds:.0f} s")
     deadline = time.monotonic() + seconds

@@ -13,10 +13,10 @@ from pbt_rl.algos.optim import ADAM, adam_on
 from pbt_rl.algos.pack import Packing
 from pbt_rl.algos.update import Stepping
 from pbt_rl.algos.weights import Streams
+from pbt_rl.display.replayed import Replayed
 from pbt_rl.graphs.again import begin_again
 from pbt_rl.graphs.memory import PageLocks, free_unused
 from pbt_rl.graphs.recording import Replays, recorder_of, records
-from pbt_rl.graphs.replayed import Replayed
 from pbt_rl.graphs.steps import RecordedStepping, record_steps
 from pbt_rl.graphs.streams import streams_of
 from pbt_rl.graphs.trial import BrokenTrialError, fastest_packing

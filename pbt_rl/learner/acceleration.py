@@ -1,10 +1,10 @@
-"""What makes a learner faster on a device. An extra does that; without one every call is made when its turn comes."""
+"""What makes a learner faster on a device; on a CPU every call is made when its turn comes."""
 
-# ruff: noqa: ARG002 - what nothing is done with here, an extra may use
+# ruff: noqa: ARG002 - what nothing is done with here, `graphs` uses
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,6 @@ import torch
 from pbt_rl.algos.pack import Packing
 from pbt_rl.algos.update import Stepping
 from pbt_rl.algos.weights import Streams
-from pbt_rl.extras import load_object, offered
 from pbt_rl.learner.setup import LearnerSetup
 from pbt_rl.pbt.hypers import Values
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Acceleration:
-    """Of one learner. This one accelerates nothing; an extra names another class as `ACCELERATES` in its `extra.py`."""
+    """Of one learner. This one accelerates nothing; see `graphs.device`."""
 
     def streams(self, device: torch.device, *, threads: bool) -> Streams:
         """Return the streams of a device. threads: one thread acts while another learns."""
@@ -62,13 +61,8 @@ class Acceleration:
         """Release what would outlast the learner."""
 
 
-def contention() -> Callable[[], bool] | None:
-    """Return what knows whether more threads want cores than there are (`CONTENDED`), made in the thread that acts."""
-    return next((load_object(path)() for path in offered("pbt_rl", "CONTENDED")), None)
-
-
 def acceleration() -> Acceleration:
-    """Return that of one learner."""
-    declared = offered("pbt_rl", "ACCELERATES")
-    made: Acceleration = load_object(declared[0])() if declared else Acceleration()
-    return made
+    """Return that of one learner, which accelerates on a GPU only."""
+    from pbt_rl.graphs.device import CudaAcceleration  # noqa: PLC0415 - a subclass
+
+    return CudaAcceleration()

@@ -27,8 +27,9 @@ import torch
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
-from pbt_rl.learner.acceleration import acceleration, contention
+from pbt_rl.learner.acceleration import acceleration
 from pbt_rl.learner.build import build_pack, build_replay, network_errors, update_settings
+from pbt_rl.learner.contention import Contention
 from pbt_rl.learner.continuation import Continuation
 from pbt_rl.learner.gpu import out_of_memory, prepare, ran_out
 from pbt_rl.learner.members import PackMembers
@@ -160,7 +161,7 @@ class Learner:
             setup.seed + 1,
             on_policy=self._on_policy,
             frames=table.frames,
-            contended=None if self._on_policy or plan.device != "cpu" else contention(),
+            contended=None if self._on_policy or plan.device != "cpu" else Contention(),
         )
         return sampler, table
 

@@ -1,10 +1,9 @@
-"""Environments that the learner steps itself (`EnvSpec.resident`). An extra does that; else there are actors only."""
+"""Environments that the learner steps itself (`EnvSpec.resident`), without actors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -12,8 +11,6 @@ from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.pack import Pack
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.errors import ConfigError
-from pbt_rl.extras import offered
 from pbt_rl.learner.setup import LearnerSetup
 from pbt_rl.learner.shared import AnyRollout, SharedState
 from pbt_rl.plan import Machine, PackPlan, Plan
@@ -68,7 +65,7 @@ class AnySampler(Protocol):
 
 
 class Simulators(Protocol):
-    """A module that has environments stepped by the learner. An extra names it as `SIMULATORS` in its `extra.py`."""
+    """What has environments stepped by the learner: `pbt_rl.simulators.run`."""
 
     def lay_out(
         self,
@@ -100,10 +97,9 @@ class Simulators(Protocol):
 
 
 def simulators(spec: EnvSpec) -> Simulators | None:
-    """Return what steps an environment in the learner; None if actors do. Raises ConfigError if it is not there."""
+    """Return what steps an environment in the learner; None if actors do."""
     if not spec.resident:
         return None
-    modules = offered("pbt_rl", "SIMULATORS")
-    if not modules:
-        raise ConfigError(f"{spec.env_id} is stepped by the learner, and the extra that does so is not there")
-    return cast("Simulators", import_module(modules[0]))
+    from pbt_rl.simulators import run  # noqa: PLC0415 - it samples with this room
+
+    return run

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, ValidationError, convert, json
 
-from pbt_rl.control.options import number_of_controls
+from pbt_rl.config import number_of_controls
 from pbt_rl.journals.events import End, Event, Progress, Start, decode_event
 from pbt_rl.pbt.records import NOT_JSON, Whole, finite
 from pbt_rl.record.claim import is_held

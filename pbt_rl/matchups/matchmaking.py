@@ -22,7 +22,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.matchups.options import MatchupConfig
+from pbt_rl.config import MatchupConfig
 from pbt_rl.pbt.state import SHARED
 
 Pick = Callable[[list[int], list[int]], int]

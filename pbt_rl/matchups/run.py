@@ -1,4 +1,7 @@
-"""Who plays whom in a run (`run.opponents.Opponents`): matchups made after every comparison, from the win rates."""
+"""Who plays whom in a run: matchups made after every comparison, from the win rates.
+
+A matchup of a pack is the row of each seat, [U, E, S]: U units, E environments of a unit, S seats.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.matchups.matchmaking import Matchmaker, games_between
-from pbt_rl.matchups.options import MatchupConfig
 from pbt_rl.matchups.ratings import Ratings
 from pbt_rl.pbt.state import SHARED
 from pbt_rl.plan import PackPlan, Plan
@@ -25,7 +27,7 @@ UNKNOWN_WIN_RATE = 0.5
 def check(config: Config, spec: EnvSpec, plan: Plan) -> None:
     """Raise ConfigError unless members play each other if their games rank them, and rows fill environments."""
     check_seats(config, spec.seats, plan)
-    objective = config.group(MatchupConfig).objective
+    objective = config.matchup.objective
     if objective == "return":
         return
     if spec.seats == 1:
@@ -47,7 +49,7 @@ def check_seats(config: Config, seats: int, plan: Plan) -> None:
     """Raise ConfigError unless the rows of a unit fill its environments."""
     envs = config.envs_per_unit
     for slots in (pack.slots for pack in plan.packs if envs):
-        alone = slots == 1 or config.group(MatchupConfig).scheme == "self"
+        alone = slots == 1 or config.matchup.scheme == "self"
         rows = envs if alone else slots * envs
         if rows % seats:
             whose = "a member plays all seats itself" if alone else f"a unit has {rows} rows"
@@ -61,8 +63,8 @@ class BetweenMembers:
     """Members play each other."""
 
     def ratings(self, config: Config) -> Ratings:
-        """See Opponents."""
-        matchup = config.group(MatchupConfig)
+        """Return what rates the games of a run's members."""
+        matchup = config.matchup
         return Ratings(config.num_policies, matchup.elo_k, matchup.objective)
 
     def matchups(
@@ -73,14 +75,19 @@ class BetweenMembers:
         slots: Slots,
         ratings: RatesGames | None,
     ) -> RunMatchups:
-        """See Opponents."""
+        """Return the matchups of a run. slots: who holds them."""
         assert ratings is None or isinstance(ratings, Ratings)
         return RunMatchups(config, packs, seats, slots, ratings)
 
 
+def opponents(spec: EnvSpec) -> BetweenMembers | None:
+    """Return what says who plays whom; None if an environment has one seat."""
+    return None if spec.seats == 1 else BetweenMembers()
+
+
 def note(config: Config, packs: tuple[PackPlan, ...]) -> str:
     """Describe the matchups in a line."""
-    matchup = config.group(MatchupConfig)
+    matchup = config.matchup
     if matchup.scheme == "self" or all(pack.slots == 1 for pack in packs):
         return "matchup: every member plays itself, so objectives mean nothing in a game that one wins and one loses"
     limit = f", those of the same device ({len(packs)} devices)" if len(packs) > 1 else ""
@@ -89,7 +96,7 @@ def note(config: Config, packs: tuple[PackPlan, ...]) -> str:
 
 @dataclass(eq=False)
 class RunMatchups:
-    """Matchups of a run (`run.opponents.Matchups`)."""
+    """Matchups of a run. A part with a state (`pbt.state`)."""
 
     config: InitVar[Config]
     packs: InitVar[tuple[PackPlan, ...]]
@@ -103,7 +110,7 @@ class RunMatchups:
     """The rows that are in force, [U, E, S] of each pack."""
 
     def __post_init__(self, config: Config, packs: tuple[PackPlan, ...], seats: int) -> None:
-        matchup = config.group(MatchupConfig)
+        matchup = config.matchup
         self._changing = matchup.scheme != "self" and any(pack.slots > 1 for pack in packs)
         self._makers = tuple(
             Matchmaker(matchup, p.slots, p.envs_per_policy, p.units, seats, config.seed + number)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from pbt_rl.nodes.options import NodesOptions
 from pbt_rl.population.population import Population
 from pbt_rl.population.store import Key
 from pbt_rl.record.folder import RunFolder
@@ -47,7 +46,7 @@ class CopyingCheckpoints(Checkpointing):
         comparisons: Comparisons,
     ) -> None:
         super().__init__(resolved, folder, population, recorder, comparisons)
-        self._copy_seconds = resolved.config.group(NodesOptions).copy_seconds
+        self._copy_seconds = resolved.config.copy_seconds
         self._copies: Copies | None = None
         self._took = 0.0
         """Seconds that the last copies took."""

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.nodes.engine import Node, Place
-from pbt_rl.nodes.options import NodesOptions
 from pbt_rl.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 
@@ -51,7 +50,7 @@ def cluster_run(config: Config, nodes: Mapping[str, Node]) -> ResolvedRun:
     slots = min(config.slots or config.members, config.members)
     wanted = min(len(places), slots) if config.devices == "auto" else len(config.devices.split(","))
     if not places or wanted > len(places):
-        address = config.group(NodesOptions).nodes
+        address = config.nodes
         kind = (
             "GPU" if "cuda" in config.devices else "node with a core" if config.devices == "auto" else "core"
         )

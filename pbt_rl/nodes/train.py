@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.nodes.fleet import NodeFleet
-from pbt_rl.nodes.options import NodesOptions
 from pbt_rl.nodes.plan import cluster_run
 from pbt_rl.nodes.supervisor import SpreadSupervisor
 from pbt_rl.run.memory import Matchups, Start
@@ -44,7 +43,7 @@ class OverNodes:
 @contextlib.contextmanager
 def connected(config: Config) -> Iterator[OverNodes]:
     """Connect to the cluster that --nodes names, or start one. Raises ConfigError."""
-    nodes = config.group(NodesOptions).nodes
+    nodes = config.nodes
     try:
         from pbt_rl.nodes.ray_engine import RayEngine  # noqa: PLC0415 - an extra, of 300 MB
     except ImportError as error:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.extras import offered
 
 CORES = "PBT_RL_CORES"
 """Environment variable with the cores that a run may plan for, of those that its processes may use: a sweep sets it for
@@ -35,7 +34,7 @@ class Machine:
     cpus: int
     gpus: int
     cores_beside: CoresBeside = any_cores
-    """An extra knows which cores lie beside which GPU."""
+    """Says which cores lie beside which GPU."""
 
     @classmethod
     def here(cls) -> Machine:
@@ -43,8 +42,9 @@ class Machine:
         import torch  # noqa: PLC0415 - only the parent and the learners may pay for it
 
         gpus = usable_gpus(torch.cuda.device_count())
-        beside = next((found(gpus) for found in offered("pbt_rl", "CORES_BESIDE")), any_cores)
-        return cls(available_cpus(), gpus, beside)
+        from pbt_rl.plan.numa import nodes_here  # noqa: PLC0415 - it reads the machine with this module
+
+        return cls(available_cpus(), gpus, nodes_here(gpus).cores_beside)
 
 
 def usable_gpus(counted: int, library: str = "libcuda.so.1") -> int:

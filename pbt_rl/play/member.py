@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
-from importlib import import_module
 from math import prod
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -33,7 +32,6 @@ from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec, StepArrays, Unit, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe, shown_name
 from pbt_rl.errors import ConfigError, environment_code
-from pbt_rl.extras import offered
 from pbt_rl.learner.build import (
     build_distribution,
     build_net,
@@ -251,18 +249,6 @@ Filmed = Callable[[EnvSpec, int, int, EnvOptions], AbstractContextManager[tuple[
 """(spec, rows, seed, options) -> unit, and what records its first row. Raises ConfigError if it has no pictures."""
 
 
-def film_maker(option: str) -> Any:
-    """Return the module that makes films: an extra names it as `FILMS`.
-
-    Its `best_film(path)` films the best episode, `first_clip(file)` the first one, and `check_clips(config)` raises
-    ConfigError if clips could not be made. The first two return `Filmed`. Raises ConfigError, which names the option,
-    if this copy has nothing that makes films.
-    """
-    for module in offered("pbt_rl", "FILMS"):
-        return import_module(module)
-    raise ConfigError(f"--{option} cannot be used: no extra of this copy of pbt_rl makes films")
-
-
 MAX_ROWS = 8
 """Most episodes that are played at the same time."""
 
@@ -298,7 +284,9 @@ def evaluate(
         raise ConfigError(f"--episodes {episodes} cannot be used: give 1 or more")
     if seed < 0:
         raise ConfigError(f"--seed {seed} cannot be used: give 0 or more")
-    filmed = None if video is None else film_maker("video").best_film(video)
+    from pbt_rl.play.film import best_film  # noqa: PLC0415 - it films with this module
+
+    filmed = None if video is None else best_film(video)
     run = source.run
     config = read_config(run)
     check_trust(config, PLAY, run, trust=trust)

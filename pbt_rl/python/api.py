@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from pbt_rl.config import Config, hypers_of
 from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.files.tables import with_start_values
 from pbt_rl.options import build
 from pbt_rl.python.values import checked
-from pbt_rl.recipes import completed, composed
+from pbt_rl.recipes import composed
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import read_journal
 
@@ -149,7 +150,7 @@ def make_config(**options: Any) -> Config:
     if values.get("env") is None:
         raise ConfigError("env is missing: give it as family/name, such as atari/pong, or module:factory")
     algo = values.get("algo", Config.algo)
-    return completed(
+    return with_start_values(
         build(
             Config,
             composed(values, algo=algo, fields=[f.name for f in fields(Config)]),

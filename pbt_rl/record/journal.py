@@ -30,12 +30,12 @@ import msgspec
 import numpy as np
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.extras import offered
 from pbt_rl.pbt.decisions import Decision, PopulationReport, decision_to_dict
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.records import NOT_JSON
 from pbt_rl.record.append import AppendFile, Outage, reason
 from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.versions import git_version, versions
 
 MAX_WAITING_BYTES = 64 << 20
 AUDITED = frozenset({"start", "initial", "round", "resume"})
@@ -93,12 +93,12 @@ class Journal:
         self._file.sync()
 
     def start(self, config: Any, seed: int, spec: Any) -> None:
-        """Write the first event, with what extras add to it (`IN_START`). Raises OSError.
+        """Write the first event, with versions. Raises OSError.
 
         config, spec: dataclasses or JSON types.
         """
-        more = {name: value for noted in offered("pbt_rl", "IN_START") for name, value in noted().items()}
-        self.write_now("start", 0, config=config, seed=seed, **more, spec=spec)
+        known = {"versions": versions(), "git": git_version()}
+        self.write_now("start", 0, config=config, seed=seed, **known, spec=spec)
 
     def initial(self, values: list[Values]) -> None:
         """Write the members' values at the start. Raises OSError."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from pbt_rl.control.options import number_of_controls
+from pbt_rl.config import number_of_controls
 from pbt_rl.display.ranking import GPU_LEARNING, WAITING
 from pbt_rl.errors import ConfigError
 from pbt_rl.journals.events import (

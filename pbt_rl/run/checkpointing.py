@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any
 
 from pbt_rl.errors import CheckpointBroken
+from pbt_rl.games.run import Evaluations
 from pbt_rl.population.population import Population
 from pbt_rl.population.store import Elsewhere, Key
 from pbt_rl.record.append import reason
@@ -30,7 +31,6 @@ from pbt_rl.record.checkpoints import FILE, Checkpoint, NetNames, read_manifest
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.fleet import Fleet, log_folder
-from pbt_rl.run.games import games_of
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.messages import LearnerSaved, Saved, SaveLearner
@@ -89,7 +89,7 @@ class Checkpointing:
         self._population, self._recorder = population, recorder
         self._dispatch = comparisons.dispatch
         self._packs = len(resolved.plan.packs)
-        self.games = games_of(
+        self.games = Evaluations(
             config, log_folder(resolved), lambda: recorder.evaluated_frames, recorder.evaluated, recorder.note
         )
         """Fresh games of members that are saved."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.display.terminal import in_words
-from pbt_rl.extras import load_object, offered
+from pbt_rl.matchups.run import opponents
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Controller, Decision
 from pbt_rl.pbt.rules import READY_RULES
@@ -29,9 +29,10 @@ from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
 from pbt_rl.run.ending import RunEnd
 from pbt_rl.run.fleet import Fleet
-from pbt_rl.run.opponents import opponents
 from pbt_rl.run.recorder import Recorder, fields_of
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.turns.dispatch import TurnDispatch
+from pbt_rl.turns.slots import TurnSlots
 from pbt_rl.wire.messages import Applied, Saved, ToLearner
 
 REPLACEMENT_TIMES = 1000
@@ -65,9 +66,10 @@ class ReplacementTimes:
 
 
 def make_slots(resolved: ResolvedRun, population: Population) -> Slots:
-    """Return the slots of all packs, as an extra's `SLOTS` has them."""
-    made = (make(resolved, population) for make in offered("pbt_rl", "SLOTS"))
-    return next(made, None) or Slots(resolved.plan.packs, population)
+    """Return the slots of all packs. In a search nobody's time in one is limited."""
+    config = resolved.config
+    limits = (None, None) if config.searches else (config.slot_frames, config.train_for_frames)
+    return TurnSlots(resolved.plan.packs, population, *limits)
 
 
 class Comparisons:
@@ -101,8 +103,7 @@ class Comparisons:
         self._packs = resolved.plan.packs
         self._at_once = config.mode == "serial"
         """Nobody goes on before a report is answered."""
-        dispatch = next(map(load_object, offered("pbt_rl", "DISPATCH")), Dispatch)
-        self.dispatch: Dispatch = dispatch(population, self.slots, self._send)
+        self.dispatch: Dispatch = TurnDispatch(population, self.slots, self._send)
         own, spec = opponents(resolved.spec), resolved.spec
         self.matchups = (
             None

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.procs.child import Child, StackDumps
+from pbt_rl.procs.waiting import LEARNER, Waiting
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.awake import GAP_SECONDS, AwakeClock, Starved
 from pbt_rl.run.memory import Matchups, Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.spare import LEARNER, SpareLearner
 from pbt_rl.wire.messages import FromLearner, LearnerReady, Remarked, StopLearner, ToLearner
 from pbt_rl.wire.store import StatePool
 
@@ -170,7 +170,7 @@ class ProcessFleet(LocalFleet):
         start: Start,
         matchups: Matchups = (),
         pool: StatePool | None = None,
-        spare: SpareLearner | None = None,
+        spare: Waiting[Any, Any] | None = None,
     ) -> None:
         super().__init__(resolved, start, matchups, pool)
         self._spare = spare

@@ -20,10 +20,11 @@ from pbt_rl.record.checkpoints import NetNames
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.actor import ActorSetup
 from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS, Mailbox
+from pbt_rl.wire.matchups import MatchupTable
 from pbt_rl.wire.messages import Load
 from pbt_rl.wire.polling import Heartbeat
 from pbt_rl.wire.store import ArrayLayout, Counts, StatePool, anonymous_memory, layout_of
-from pbt_rl.wire.tables import ShapingTable, matchup_table
+from pbt_rl.wire.tables import ShapingTable
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,8 @@ class Memory:
         self.heartbeats.append(Heartbeat(heartbeat_fd))
         matchup = None
         if row_UES is not None:
-            size = matchup_table().size(row_UES.shape)
-            matchup = matchup_table().map(row_UES.shape, self._own(anonymous_memory(size, "matchup")))
+            size = MatchupTable.size(row_UES.shape)
+            matchup = MatchupTable.map(row_UES.shape, self._own(anonymous_memory(size, "matchup")))
             matchup.write(row_UES)
         return PackMemory(shaping_fd, heartbeat_fd, self._eventfd(), matchup)
 

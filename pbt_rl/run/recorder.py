@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from pbt_rl.display.replayed import Remarks
 from pbt_rl.display.scalars import summary
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.terminal import (
@@ -17,7 +18,7 @@ from pbt_rl.display.terminal import (
     print_leaderboard,
 )
 from pbt_rl.display.view import Evaluation, RunView, Sink, start_sinks
-from pbt_rl.extras import load_object, offered
+from pbt_rl.games.run import recorded_late
 from pbt_rl.options import walk
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Decision, PopulationReport
@@ -68,7 +69,7 @@ class Recorder:
         """The newest one."""
         self._remarks_on = [
             WaitingComparison(resolved.config.pbt.period_frames),
-            *(begun(resolved) for begun in offered("pbt_rl", "REMARKS")),
+            Remarks(),
         ]
         """What is said of a view, each thing once."""
         self._unwritten: set[int] = set()
@@ -89,11 +90,7 @@ class Recorder:
         if continued is not None:
             position = continued.record["journal"]
             frames = continued.checkpoint.frames
-            late = [
-                one
-                for path in offered("pbt_rl", "RECORDED_LATE")
-                for one in load_object(path)(folder.journal, position, frames)
-            ]
+            late = recorded_late(folder.journal, position, frames)
             cut_journal(folder.journal, position)
             folder.write_config(config)
             folder.summary.unlink(missing_ok=True)

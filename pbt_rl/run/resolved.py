@@ -11,9 +11,12 @@ from pbt_rl.config import Config, check_divergence
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import environment_code, require
-from pbt_rl.extras import load_object, offered
+from pbt_rl.extras import offered
+from pbt_rl.games import run as games
 from pbt_rl.learner.build import check_network
 from pbt_rl.learner.simulators import simulators
+from pbt_rl.matchups import run as matchups
+from pbt_rl.matchups.run import opponents
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.entry import Ingredients
 from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table, with_shaping
@@ -22,11 +25,13 @@ from pbt_rl.pbt.state import restore_state
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
 from pbt_rl.population.population import Population
-from pbt_rl.run.opponents import opponents
+from pbt_rl.registry import load_object
+from pbt_rl.run import control
+from pbt_rl.simulators import run as rows_of_simulators
 
 
 def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
-    """Return the controller that `--controller` names, with those that extras put around it.
+    """Return the controller that `--controller` names, with those around it that options ask for.
 
     table: `hyper_table(...) | shaping_table(...)`, with ranges as tight as the run needs them; `--pbt.tune` and
     `--pbt.prior` choose. Raises ConfigError, for example if `pbt.tune` holds a name that is not in the table.
@@ -56,9 +61,9 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
             settings=config.controller_option,
         )
     )
-    for around in (*offered("pbt_rl.pbt", "AROUND"), *offered("pbt_rl", "AROUND")):
+    for around in offered("pbt_rl.pbt", "AROUND"):
         controller = load_object(around)(controller, config, entry, tuned)
-    return controller
+    return control.around(controller, config, entry, tuned)
 
 
 def resumed_controller(config: Config, table: Mapping[str, HyperSpec], seed: int, state: Any) -> Controller:
@@ -93,17 +98,10 @@ class ResolvedRun:
         options = config.env_options
         with environment_code(config.env):
             spec = probe(config.env, options)
-        opponents(spec)
-        require(
-            not 0 < config.slots < config.members or bool(offered("pbt_rl", "SLOTS")),
-            "slots",
-            config.slots,
-            "no extra of this copy lets members take turns: leave it out",
-        )
         own = simulators(spec)
         plan = make_plan(config, machine, spec.seats, None if own is None else own.lay_out)
-        for check in offered("pbt_rl", "CHECKS"):
-            load_object(check)(config, spec, plan)
+        for check in (control.check, games.check, matchups.check, rows_of_simulators.check):
+            check(config, spec, plan)
         # A model that cannot be used shows here.
         check_network(config, spec, [pack.device for pack in plan.packs])
         return cls(config, options, spec, plan, value_table(config, spec.shaping))

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.extras import load_object, offered
 from pbt_rl.learner.continuation import unit_rows
 from pbt_rl.options import walk
 from pbt_rl.pbt.hypers import Values
@@ -230,6 +229,7 @@ class FirstStates(Protocol):
 
 
 def first_states(resolved: ResolvedRun, note: Callable[[str], None]) -> FirstStates | None:
-    """Return what members begin with, if an extra finds something: `FIRST_STATES`. Raises ConfigError."""
-    found = (load_object(path).find(resolved, note) for path in offered("pbt_rl", "FIRST_STATES"))
-    return next((states for states in found if states is not None), None)
+    """Return what members begin with (--init-from), if not with drawn weights. Raises ConfigError."""
+    from pbt_rl.warm_start.saved import WarmStart  # noqa: PLC0415 - it reads runs with this room
+
+    return WarmStart.find(resolved, note)

@@ -23,6 +23,11 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
     yield "options that differ from the defaults (by recipes or as typed; --format toml prints all):"
     unread = ENVIRONMENT_GROUPS - read_groups(resolved.config.env, resolved.spec.seats)
     yield from (f"  {line}" for line in _differing(resolved.config, unread, resolved.table))
+    if resolved.config.init_from:
+        from pbt_rl.warm_start.saved import WarmStart  # noqa: PLC0415 - it reads other runs
+
+        start = WarmStart.find(resolved, print)
+        yield from () if start is None else start.described()
 
 
 def describe_comparisons(config: Config) -> list[str]:

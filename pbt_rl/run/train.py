@@ -7,13 +7,14 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
+from pbt_rl.advice.memory import check_memory
 from pbt_rl.config import Config
 from pbt_rl.display.view import check_sinks
 from pbt_rl.errors import RunFailed
-from pbt_rl.extras import offered
 from pbt_rl.plan import Machine
+from pbt_rl.procs.waiting import Waiting
 from pbt_rl.record.checkpoint_writer import remove_unfinished
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.run.ending import Callbacks
@@ -22,7 +23,6 @@ from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.open_files import allow_open_files, descriptors_needed
 from pbt_rl.run.resolved import ResolvedRun, value_table
 from pbt_rl.run.resuming import find_continued, first_states, may_resume
-from pbt_rl.run.spare import SpareLearner
 from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.wire.store import StatePool
 
@@ -37,8 +37,7 @@ def check_start(resolved: ResolvedRun) -> None:
     if soft != resource.RLIM_INFINITY and soft < target:
         resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
     allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.seats))
-    for check in offered("pbt_rl", "BEFORE_START"):
-        check(resolved)
+    check_memory(resolved)
 
 
 class Cluster(Protocol):
@@ -55,7 +54,7 @@ class Cluster(Protocol):
         """Start its processes."""
 
 
-def train(config: Config, callbacks: Callbacks | None = None, spare: SpareLearner | None = None) -> int:
+def train(config: Config, callbacks: Callbacks | None = None, spare: Waiting[Any, Any] | None = None) -> int:
     """Train a population where its options say; return the exit code. spare: a learner to use. Raises as `train_on`."""
     with _machines(config) as cluster:
         return train_on(cluster, config, callbacks, spare)
@@ -68,9 +67,12 @@ def resolve(config: Config) -> ResolvedRun:
 
 
 def _machines(config: Config) -> AbstractContextManager[Cluster | None]:
-    """Return the cluster that an extra's `CONNECT` gives for these options; none if the run is for this machine."""
-    found = (connect(config) for connect in offered("pbt_rl", "CONNECT"))
-    return next((cluster for cluster in found if cluster is not None), nullcontext())
+    """Return the cluster that --nodes names; none if the run is for this machine. Raises ConfigError."""
+    if not config.nodes:
+        return nullcontext()
+    from pbt_rl.nodes.train import connected  # noqa: PLC0415 - Ray is loaded with it
+
+    return connected(config)
 
 
 def _resolved(cluster: Cluster | None, config: Config) -> ResolvedRun:
@@ -81,7 +83,7 @@ def train_on(
     cluster: Cluster | None,
     config: Config,
     callbacks: Callbacks | None = None,
-    spare: SpareLearner | None = None,
+    spare: Waiting[Any, Any] | None = None,
 ) -> int:
     """Train a population; return the exit code. cluster: where its processes run; None for this machine.
 

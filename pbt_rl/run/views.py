@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pbt_rl.advice.memory import memory_notes
+from pbt_rl.advice.unread import unread
 from pbt_rl.config import Config
 from pbt_rl.display.terminal import counted
 from pbt_rl.display.view import MemberView, RunView
 from pbt_rl.envs.registry import begins
-from pbt_rl.extras import offered
 from pbt_rl.learner.simulators import simulators
+from pbt_rl.matchups import run as matchups
 from pbt_rl.pbt.controllers import PbtController, innermost
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.plan import PackPlan
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
+from pbt_rl.run import control
 from pbt_rl.run.network import network_sees
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.shown import comparison_note
@@ -182,7 +185,20 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
         )
     lines += [f"note: {note}" for note in spec.notes] + network_sees(config, spec)
     lines += filter(None, [comparison_note(config)])
-    return [*lines, *(note for notes in offered("pbt_rl", "PLAN_NOTES") for note in notes(resolved))]
+    lines += [*control.notes(config), *hours_note(config)]
+    if spec.seats > 1:
+        lines.append(matchups.note(config, plan.packs))
+    if not resolved.spread:  # else the memory is that of other machines
+        lines += memory_notes(resolved)
+    return [*lines, *unread(resolved)]
+
+
+def hours_note(config: Config) -> list[str]:
+    """Return what `--hours` means."""
+    if config.hours is None:
+        return []
+    times = f", compared every {config.pbt.period_seconds:.3g} s" if config.pbt.ready == "timed" else ""
+    return [f"--hours {config.hours:g}: {config.train_for_seconds:,.0f} s of training{times}"]
 
 
 def _sampled_by(pack: PackPlan) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pbt_rl.config import Config
 from pbt_rl.plan.layout import PackPlan, Plan, check_minibatches, sizing_of
 from pbt_rl.plan.machine import Machine
-from pbt_rl.simulators.options import SimulatorOptions
 
 
 def lay_out(
@@ -18,7 +17,7 @@ def lay_out(
     slots: Sequence[int],
 ) -> Plan:
     """Give each device a simulator. Without --rows there are as many rows as make the batch that is asked for."""
-    rows = config.group(SimulatorOptions).rows or max(1, round(config.learner.batch / config.learner.rollout))
+    rows = config.rows or max(1, round(config.learner.batch / config.learner.rollout))
     most = min(rows, config.pbt.objective_episodes)
     packs = tuple(
         PackPlan(

@@ -14,7 +14,6 @@ from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.simulators import AnySampler, SlotShaping
 from pbt_rl.plan import PackPlan, Plan
 from pbt_rl.simulators.layout import lay_out
-from pbt_rl.simulators.options import SimulatorOptions
 from pbt_rl.simulators.sampler import DeviceShaping, ResidentSampler
 from pbt_rl.wire.tables import ShapingTable
 
@@ -24,7 +23,7 @@ __all__ = ["check", "lay_out", "make_sampler", "waits_for"]
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
     """Raise ConfigError for what a simulator on the device cannot do yet, and for options of the other kind."""
     if not spec.resident:
-        rows = config.group(SimulatorOptions).rows
+        rows = config.rows
         require(not rows, "rows", rows, "it is for simulators on the device: use --envs-per-unit")
         return
     _check_abilities(config, spec)

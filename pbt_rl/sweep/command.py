@@ -13,7 +13,7 @@ from pbt_rl.cli.parse import spelt, value_of, values_of, whole
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import NAME, OF_NAMES, Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.extras import offered
+from pbt_rl.files.config import file_of_options
 from pbt_rl.listing.command import table
 from pbt_rl.listing.listing import RunRow, list_runs
 from pbt_rl.record.folder import RunFolder
@@ -114,8 +114,7 @@ def _parted(arguments: list[str]) -> tuple[dict[str, list[str]], list[str]]:
 
 def in_files_of_options(words: Sequence[str]) -> list[str]:
     """Return the names of the options that files give which are named among words. Raises ConfigError."""
-    found = (between(list(words)) for between in offered("pbt_rl", "BETWEEN"))
-    layers = [layer for layer in found if layer is not None]
+    layers = file_of_options(words)
     algo = next(filter(None, (value_of(words, "--algo"), *(layer.algo for layer in layers))), Config.algo)
     given = (item for layer in layers for item in layer.values(str(algo)).items())
     return [name.replace("_", "-") for name, value in given if value is not None]

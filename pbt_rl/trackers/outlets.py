@@ -19,14 +19,13 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import Any
 
-from pbt_rl.config import Config
+from pbt_rl.config import TRACKERS, Config
 from pbt_rl.display.scalars import gap_seconds
 from pbt_rl.display.view import RunView
 from pbt_rl.errors import ConfigError
-from pbt_rl.extras import load_object
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import as_json_types
-from pbt_rl.trackers.options import TRACKERS, TrackersOption
+from pbt_rl.registry import load_object
 
 MOST_WAITING = 64
 """Views for a tracker that takes none."""
@@ -153,11 +152,11 @@ class Trackers:
 
 def check(config: Config) -> None:
     """Check that the packages of the trackers are there, before anything starts. Raises ConfigError."""
-    if "wandb" in config.group(TrackersOption).track and find_spec("wandb") is None:
+    if "wandb" in config.track and find_spec("wandb") is None:
         raise ConfigError('--track wandb needs wandb: pip install "pbt-rl[wandb]"')
 
 
 def start(config: Config, folder: RunFolder, seconds: float, warn: Callable[[str], None]) -> Trackers:
     """Start the trackers of a run (see `display.view`). Raises ConfigError if one cannot be imported."""
     run = TrackedRun(str(config.name), folder, as_json_types(to_json(config)), config.members, seconds)
-    return Trackers(config.group(TrackersOption).track, run, warn)
+    return Trackers(config.track, run, warn)

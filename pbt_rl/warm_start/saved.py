@@ -21,7 +21,6 @@ from pbt_rl.record.checkpoints import WEIGHTS, Arrays, NetNames
 from pbt_rl.record.saved import Source, find_saved
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.warm_start.fit import Fitted, Saved, fit, read_saved
-from pbt_rl.warm_start.options import InitOptions
 from pbt_rl.wire.store import MemberSnapshot, SnapshotHeader
 
 SUFFIX = ".safetensors"
@@ -53,7 +52,7 @@ class WarmStart:
         note: is told of checkpoints that are passed over. Raises ConfigError if there is no such member, if its file is
         damaged, or if it does not fit, naming the layers.
         """
-        origins = tuple(_origin(text, note) for text in resolved.config.group(InitOptions).init_from)
+        origins = tuple(_origin(text, note) for text in resolved.config.init_from)
         if not origins:
             return None
         names, fresh = _fresh(resolved, 0)
@@ -91,7 +90,7 @@ class WarmStart:
 
     @property
     def _parts(self) -> str:
-        return self.resolved.config.group(InitOptions).init_parts
+        return self.resolved.config.init_parts
 
 
 def _origin(text: str, note: Callable[[str], None]) -> Origin:
@@ -117,21 +116,20 @@ def _fresh(resolved: ResolvedRun, member: int) -> tuple[NetNames, Arrays]:
 
 
 def _fit(origin: Origin, names: NetNames, fresh: Arrays, config: Config, *, strict: bool) -> Fitted:
-    options = config.group(InitOptions)
     return fit(
         origin.saved,
         names,
         fresh,
         strict=strict,
-        optimizer=options.init_parts == "all",
-        normalisers=options.init_parts != "weights",
+        optimizer=config.init_parts == "all",
+        normalisers=config.init_parts != "weights",
     )
 
 
 def _checked(origin: Origin, names: NetNames, fresh: Arrays, config: Config) -> tuple[str, ...]:
     """Return what would be skipped. Raises ConfigError if that may not be, or is everything."""
     fitted = _fit(origin, names, fresh, config, strict=False)
-    if fitted.skipped and config.group(InitOptions).init_strict:
+    if fitted.skipped and config.init_strict:
         try:
             _fit(origin, names, fresh, config, strict=True)
         except ConfigError as error:

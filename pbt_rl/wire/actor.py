@@ -34,12 +34,14 @@ from pbt_rl.envs.base import (
 )
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.registry import EnvOptions, make_unit
-from pbt_rl.extras import load_object, offered
+from pbt_rl.extras import offered
 from pbt_rl.procs.child import begin_child, send_failure
+from pbt_rl.registry import load_object
 from pbt_rl.wire.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
+from pbt_rl.wire.matchups import MatchupTable
 from pbt_rl.wire.messages import Remarked
 from pbt_rl.wire.polling import AdaptivePoller
-from pbt_rl.wire.tables import ShapingTable, matchup_table
+from pbt_rl.wire.tables import ShapingTable
 
 
 @dataclass(frozen=True)
@@ -262,7 +264,7 @@ class Actor:
                     f"now {unit.spec}. Give it the same spaces and shaping every time"
                 )
         if setup.matchup_fd >= 0:
-            matchups = matchup_table().map(setup.matchup_shape, setup.matchup_fd)
+            matchups = MatchupTable.map(setup.matchup_shape, setup.matchup_fd)
             for number, unit in enumerate(units, start=setup.first_unit):
                 assert isinstance(unit, Seated), "units of several seats follow matchups"
                 unit.follow(functools.partial(matchups.read, number))

@@ -11,12 +11,9 @@ from __future__ import annotations
 import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from pbt_rl.extras import load_object, offered
 
 
 @dataclass(frozen=True)
@@ -68,8 +65,3 @@ class ShapingTable:
             shaping_version, values = int(self.shaping_version[slot]), self.values[slot].tolist()
             if before % 2 == 0 and before == self.guard[slot]:
                 return shaping_version, dict(zip(self.names, values, strict=True))
-
-
-def matchup_table() -> Any:
-    """Return the class of the tables of matchups, which an extra has: see `matchups.table.MatchupTable`."""
-    return load_object(offered("pbt_rl", "MATCHUP_TABLE")[0])

@@ -111,7 +111,6 @@ def test_every_name_and_parameter_is_in_torch(path):
     assert not complaints(path.read_text())
 
 
-@pytest.mark.extra("pbt_rl/graphs")
 def test_methods_of_streams_events_graphs_and_generators_are_in_torch():
     stub = (TORCH / "_C/__init__.pyi").read_text()
     product = "".join(path.read_text() for path in USERS)

@@ -27,7 +27,6 @@ def test_a_run_goes_on_with_the_words_that_its_end_has_printed(tmp_path):
         parse_resume(tmp_path, ["--env", "gym/my:E-v0", "--env-option", "size=4"])
 
 
-@pytest.mark.extra("pbt_rl/trackers")
 def test_trackers_of_a_run_that_goes_on_are_those_that_are_typed(tmp_path):
     recorded(tmp_path, env="toy/identity", track=("csv",))
     assert parse_resume(tmp_path, ["--track", "csv"]).track == ("csv",)
@@ -35,7 +34,6 @@ def test_trackers_of_a_run_that_goes_on_are_those_that_are_typed(tmp_path):
     assert parse_resume(tmp_path, []).track == ("csv",)
 
 
-@pytest.mark.extra("pbt_rl/nodes", "pbt_rl/trackers")
 def test_a_tracker_or_a_cluster_that_only_a_config_names_is_not_followed(tmp_path):
     before = recorded(tmp_path, env="toy/identity", track=("csv", "my:Own"), nodes="ray:host:6379")
     named = "--nodes ray:host:6379 --track csv --track my:Own"
@@ -48,7 +46,6 @@ def test_a_tracker_or_a_cluster_that_only_a_config_names_is_not_followed(tmp_pat
         assert (config.track, config.nodes) == (before.track, before.nodes)
 
 
-@pytest.mark.extra("pbt_rl/nodes", "pbt_rl/trackers")
 def test_what_is_exchanged_needs_no_trust(tmp_path):
     recorded(tmp_path, env="toy/identity", track=("my:Own",), nodes="ray:host:6379")
     config = parse_resume(tmp_path, ["--track", "csv", "--nodes", "ray:auto"])
@@ -60,7 +57,6 @@ def test_a_part_of_ones_own_is_given_again_in_any_spelling(tmp_path):
     assert parse_resume(tmp_path, ["--model.policy_head=my:head"]).model.policy_head == "my:head"
 
 
-@pytest.mark.extra("pbt_rl/files", "pbt_rl/warm_start")
 def test_sources_that_are_typed_take_the_place_of_those_of_a_file(tmp_path):
     path = tmp_path / "a.toml"
     path.write_text('env = "toy/identity"\nnum_policies = 2\ninit_from = ["runs/a"]\n')

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, fields, replace
 
-import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 
@@ -12,8 +11,6 @@ from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.view import RunView, run_statistics, shown
 from pbt_rl.record.folder import RunFolder
 from tests.helpers.views import STATS, member, view
-
-of_charts = pytest.mark.extra("pbt_rl/charts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +52,6 @@ def written_layout(folder):
     return {category.title: [chart.title for chart in category.chart] for category in found.category}
 
 
-@of_charts
 def test_a_statistic_of_a_run_is_one_line(tmp_path):
     shown = with_one_more(view(member(0)), 9)
     assert (
@@ -69,7 +65,6 @@ def test_a_statistic_of_a_run_is_one_line(tmp_path):
     assert "stale_edits" in written_layout(tmp_path)["Population"]
 
 
-@of_charts
 def test_a_statistic_of_a_loss_is_shown_under_the_name_that_arrives(tmp_path):
     learning = member(0)
     learning.stats["surprise"] = 0.25
@@ -78,7 +73,6 @@ def test_a_statistic_of_a_loss_is_shown_under_the_name_that_arrives(tmp_path):
     assert "surprise" in written_layout(tmp_path)["Learning"]
 
 
-@of_charts
 def test_the_layout_is_written_once_with_the_statistics_that_come_first(tmp_path):
     early = replace(member(0), stats={})
     write(tmp_path, view(early), view(member(0), seconds=60.0, frames=9000), view(early, seconds=90.0))
@@ -87,15 +81,13 @@ def test_the_layout_is_written_once_with_the_statistics_that_come_first(tmp_path
     ]
 
 
-@of_charts
 def test_a_run_without_any_statistic_has_a_layout_too(tmp_path):
     write(tmp_path, view(replace(member(0), stats={})))
     assert "Objective" in written_layout(tmp_path)
 
 
-@of_charts
 def test_statistics_of_episodes_games_and_environment_are_no_learning_statistics():
-    from pbt_rl.charts.charts import layout
+    from pbt_rl.display.charts import layout
 
     playing = member(0)
     playing.stats.update({"elo": 1200.0, "win_rate": 0.5, "stats/coins": 3.0})

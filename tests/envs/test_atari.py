@@ -353,7 +353,6 @@ def test_a_game_without_fire_starts_at_once():
     assert not play(unit, out, 1)["first"].any()
 
 
-@pytest.mark.extra("pbt_rl/export")
 @pytest.mark.parametrize(
     ("game", "options"),
     [

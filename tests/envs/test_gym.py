@@ -421,7 +421,6 @@ def test_the_time_limit_of_a_registered_environment_truncates():
     assert (out.truncated[0], out.terminated[0], out.length[0]) == (True, False, 200)
 
 
-@pytest.mark.extra("envs/films")
 def test_an_environment_is_filmed_whatever_render_mode_it_trains_with():
     pytest.importorskip("pygame")
     from pbt_rl.envs.films.gym import film

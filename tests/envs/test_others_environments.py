@@ -103,7 +103,6 @@ def test_attributes_that_are_none_cyclic_or_made_up_are_as_if_they_were_not_ther
     assert played(kind)
 
 
-@pytest.mark.extra("envs/films")
 @pytest.mark.parametrize("fps", [None, "fast", 0, float("nan")])
 def test_a_film_has_the_usual_pace_if_the_environment_names_none(fps):
     from pbt_rl.envs.films.camera import RenderCamera
@@ -392,7 +391,6 @@ def test_what_was_returned_instead_is_told_in_one_line(returned, got):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.extra("envs/trial")
 def test_a_wrapper_that_cannot_flatten_a_space_is_named_with_what_to_do(monkeypatch):
     class Words(spaces.Space):
         """As MiniGrid's space of missions: none of Gymnasium's kinds."""
@@ -457,7 +455,6 @@ class Game:
         pass
 
 
-@pytest.mark.extra("envs/agents")
 @pytest.mark.parametrize("declared", [True, False])
 def test_masks_in_infos_of_agents_are_obeyed_if_declared_and_remarked_if_not(declared):
     from pbt_rl.envs.agents.multi_agent import MultiAgentUnit
@@ -482,7 +479,6 @@ def test_masks_in_infos_of_agents_are_obeyed_if_declared_and_remarked_if_not(dec
         assert "given but not used" in source.told[0]
 
 
-@pytest.mark.extra("envs/agents")
 def test_infos_of_agents_are_looked_at_in_every_step():
     from pbt_rl.envs.agents.multi_agent import MultiAgentUnit
     from pbt_rl.envs.agents.tables import table_of
@@ -498,7 +494,6 @@ def test_infos_of_agents_are_looked_at_in_every_step():
     assert "given but not used" in mask
 
 
-@pytest.mark.extra("envs/agents")
 def test_an_observation_named_turn_stays_beside_ours():
     from pbt_rl.envs.agents.players import TURN, Agents
 
@@ -535,7 +530,6 @@ class Old:
         return np.zeros(2, np.float32), 1.0, self.time >= 3, {"TimeLimit.truncated": self.cut}
 
 
-@pytest.mark.extra("envs/old_gym")
 @pytest.mark.parametrize("cut", [True, False])
 def test_an_old_environment_plays_behind_its_adapter(cut):
     from pbt_rl.envs.old_gym import OldGym

@@ -27,7 +27,7 @@ IDS = [
     "toy/identity",
     "toy/memory",
     "toy/shaped",
-    pytest.param("vizdoom/deathmatch", marks=pytest.mark.extra("envs/doom")),
+    pytest.param("vizdoom/deathmatch"),
 ]
 
 
@@ -59,14 +59,8 @@ def test_probe_and_unit_agree(env_id):
         ("gym/no_such_package:Thing-v0", "no_such_package"),
         ("atari/breakot", "did you mean atari/breakout"),
         ("toy/memry", "did you mean toy/memory"),
-        pytest.param(
-            "vizdoom/defend-the-centre",
-            "Did you mean vizdoom/defend_the_center",
-            marks=pytest.mark.extra("envs/doom"),
-        ),
-        pytest.param(
-            "vizdoom/deadly", "Did you mean vizdoom/deadly_corridor", marks=pytest.mark.extra("envs/doom")
-        ),
+        pytest.param("vizdoom/defend-the-centre", "Did you mean vizdoom/defend_the_center"),
+        pytest.param("vizdoom/deadly", "Did you mean vizdoom/deadly_corridor"),
     ],
 )
 @pytest.mark.parametrize("ask", [lambda e: probe(e, OPTIONS), lambda e: make_unit(e, 1, 0, OPTIONS, None)])
@@ -96,7 +90,6 @@ def test_a_missing_package_is_reported_with_its_install_hint(monkeypatch):
     assert (absent.missing, absent.names()) == (("not_installed_at_all",), ())
 
 
-@pytest.mark.extra(*OF_FAMILIES)
 def test_families_list_their_environments():
     assert set(registry.FAMILIES) == {
         "atari",
@@ -170,11 +163,8 @@ DEFAULT = {"train_for_frames": Config(env="toy/identity").train_for_frames} | {
     "env_id",
     [
         *IDS,
-        *(
-            pytest.param(f"tensors/{toy}", marks=pytest.mark.extra("envs/tensors"))
-            for toy in ("pendulum", "cartpole")
-        ),
-        pytest.param("vizdoom/basic", marks=pytest.mark.extra("envs/doom")),
+        *(pytest.param(f"tensors/{toy}") for toy in ("pendulum", "cartpole")),
+        pytest.param("vizdoom/basic"),
     ],
 )
 def test_recipes_make_20_to_40_comparisons_the_first_after_a_twentieth(env_id):
@@ -259,7 +249,6 @@ def test_evaluations_use_the_familys_hook(mine):
     assert registry.evaluation_options("mine/4", OPTIONS).keywords == {"judged": True}
 
 
-@pytest.mark.extra("envs/films")
 def test_films_use_the_familys_hook(mine):
     from pbt_rl.envs.films.filming import film
 
@@ -268,9 +257,7 @@ def test_films_use_the_familys_hook(mine):
     assert film("toy/identity", 1, 0, OPTIONS, lambda _row: (0, {})) is None
 
 
-@pytest.mark.parametrize(
-    "env_id", ["atari/pong", pytest.param("envpool/Pong-v5", marks=pytest.mark.extra("envs/envpool"))]
-)
+@pytest.mark.parametrize("env_id", ["atari/pong", pytest.param("envpool/Pong-v5")])
 def test_atari_is_evaluated_by_raw_scores(env_id):
     family = registry.family_of(env_id)
     if family.missing:
@@ -279,7 +266,6 @@ def test_atari_is_evaluated_by_raw_scores(env_id):
     assert (atari.episodic_life, atari.clip_reward, atari.frame_skip) == (True, False, 4)
 
 
-@pytest.mark.extra(*OF_FAMILIES)
 def test_a_family_names_its_option_groups_without_being_imported():
     code = (
         "import sys\n"

@@ -82,8 +82,8 @@ def test_the_bait_pays_but_is_worth_nothing():
         ("memory?dela=3", "size=NUMBER, delay=NUMBER"),
         ("memory?delay=0", "above 0"),
         ("memory?delay=x", "above 0"),
-        pytest.param("nan?steps=3", "size=NUMBER", marks=pytest.mark.extra("envs/toys")),
-        pytest.param("counting?steps=3", "takes: none", marks=pytest.mark.extra("envs/toys")),
+        pytest.param("nan?steps=3", "size=NUMBER"),
+        pytest.param("counting?steps=3", "takes: none"),
     ],
 )
 def test_an_unknown_toy_or_parameter_is_named(name, message):

@@ -70,7 +70,6 @@ def test_a_file_lies_over_the_recipes_and_the_command_line_over_it(tmp_path, nam
     assert (other.env, other.learner.batch, other.learner.minibatches) == ("toy/identity", 64, 2)
 
 
-@pytest.mark.extra("pbt_rl/pbt/published")
 def test_what_is_typed_wins_over_repeated_options_too(tmp_path):
     text = "env: gym/CartPole-v1\nenv_option: [max_episode_steps=5, render_mode=null]\n"
     text += "pbt: {exploit: sigma-gap, exploit_option: [sigmas=0.4]}\n"

@@ -30,13 +30,13 @@ from pbt_rl.games.beside import (
 )
 from pbt_rl.games.run import Evaluations, check, recorded_late
 from pbt_rl.plan import Machine
+from pbt_rl.play.film import CLIP_SIZE, Clip
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.saved import read_config
 from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import read_run
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.video.film import CLIP_SIZE, Clip
 from pbt_rl.watch.reader import Reader
 from tests.display.test_tensorboard import written
 from tests.helpers.views import member, view
@@ -191,7 +191,6 @@ def test_the_end_of_a_run_waits_only_while_it_may(run):
         os.kill(process, 0)
 
 
-@pytest.mark.extra("pbt_rl/trackers")
 def test_trackers_are_told_with_every_view_and_the_population_stays_as_it_is():
     from pbt_rl.trackers.base import tracked_scalars
 
@@ -254,7 +253,7 @@ def test_a_mistake_is_one_clear_error(call, message):
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setattr("pbt_rl.video.film.find_spec", lambda _name: None)
+    monkeypatch.setattr("pbt_rl.play.film.find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match=r"pillow: pip install 'pbt-rl\[video\]'"):
         resolve("gym/CartPole-v1", evaluate_every_frames=9, evaluate_video=True)
 

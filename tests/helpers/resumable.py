@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from pbt_rl.config import Config, Hypers
+from pbt_rl.matchups.run import opponents
 from pbt_rl.pbt.decisions import decision_to_dict
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.options import PbtConfig
@@ -22,7 +23,6 @@ from pbt_rl.population.store import Store
 from pbt_rl.record.folder import to_json
 from pbt_rl.record.journal import as_json_types
 from pbt_rl.run.comparisons import Comparisons, make_slots
-from pbt_rl.run.opponents import opponents
 from pbt_rl.run.resolved import build_controller
 from pbt_rl.run.state import restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput

@@ -44,7 +44,6 @@ class OneDtype(nn.Module):
         return self.layer(obs["obs"], obs["obs"])
 
 
-@pytest.mark.extra("algos/more_actions")
 def test_the_distribution_is_that_of_the_actions_and_options():
     from pbt_rl.algos.more_actions.hybrid import Hybrid
     from pbt_rl.algos.more_actions.tanh import TanhGaussian
@@ -56,7 +55,6 @@ def test_the_distribution_is_that_of_the_actions_and_options():
     assert build_distribution(DISCRETE, ModelConfig()) == Categorical((3, 2))
 
 
-@pytest.mark.extra("algos/more_actions")
 @pytest.mark.parametrize("options", [{"action_bounds": "tanh"}, {"deviation": "state"}])
 def test_options_of_continuous_actions_are_refused_without_any(options):
     with pytest.raises(
@@ -82,7 +80,6 @@ def test_layers_of_a_core_need_a_core():
         ModelConfig(core_layers=2)
 
 
-@pytest.mark.extra("pbt_rl/own")
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_an_own_part_is_tried_in_the_dtype_that_the_run_uses(precision):
     config = Config(
@@ -123,7 +120,6 @@ class Locked(Fourier):
         self.lock = threading.Lock()
 
 
-@pytest.mark.extra("pbt_rl/own")
 def test_a_part_that_cannot_be_copied_is_refused():
     config = Config(env="toy/x", model=ModelConfig(encoder=f"{__name__}:Locked"))
     with pytest.raises(
@@ -132,7 +128,6 @@ def test_a_part_that_cannot_be_copied_is_refused():
         check_network(config, DISCRETE, ["cpu"])
 
 
-@pytest.mark.extra("pbt_rl/own")
 def test_buffers_that_are_drawn_anew_for_every_network_are_refused(monkeypatch):
     """One of them serves all policies of a pack; other packs, evaluation and a resumed run would have another."""
     config = Config(env="toy/x", model=ModelConfig(encoder=f"{__name__}:Fourier"))

@@ -62,8 +62,7 @@ SLOW = {"images, loop", "continuous actions, alone", "sync"}
         pytest.param(
             kind,
             id=name,
-            marks=[pytest.mark.slow] * (name in SLOW)
-            + [pytest.mark.extra("pbt_rl/turns")] * ("slots" in kind),
+            marks=[pytest.mark.slow] * (name in SLOW),
         )
         for name, kind in KINDS.items()
     ],

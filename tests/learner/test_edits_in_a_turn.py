@@ -131,7 +131,6 @@ def test_recurrent_state_of_the_old_weights_is_not_gone_on_with(monkeypatch):
         assert begins[(BEFORE,)].any()
 
 
-@pytest.mark.extra("pbt_rl/turns")
 def test_a_slot_changes_hands_in_a_turn_and_its_step_counts_for_whoever_took_it(monkeypatch):
     with DrivenLearner(packing="loop", num_policies=3, slots=2) as driven:
         turn(driven)

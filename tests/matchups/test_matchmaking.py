@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbt_rl.config import Config
+from pbt_rl.config import Config, MatchupConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.matchups.matchmaking import Matchmaker, games_between
-from pbt_rl.matchups.options import MatchupConfig
 from pbt_rl.matchups.run import check_seats
 from pbt_rl.plan import Machine, make_plan
 

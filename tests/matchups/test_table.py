@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from pbt_rl.matchups.table import MatchupTable
+from pbt_rl.wire.matchups import MatchupTable
 from pbt_rl.wire.store import anonymous_memory
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pbt_rl.algos.a3c import A3C
 from pbt_rl.algos.appo import APPO, appo_loss
-from pbt_rl.own.loss import check_loss
+from pbt_rl.learner.own_loss import check_loss
 from tests.helpers.packs import HYPERS, settings
 
 

@@ -217,7 +217,6 @@ def median_of_quadratic(copy, *, sigma, exploit=None):
     return statistics.median(quadratic(controller(seed)) for seed in range(15))
 
 
-@pytest.mark.extra("pbt_rl/pbt/own", "pbt_rl/pbt/published")
 def test_the_quadratic_needs_weights_alone_to_be_copied():
     """T1: without explore it is the exchange of weights alone that leads beyond 1.2 - 0.81 = 0.39."""
     assert median_of_quadratic("both", sigma=0.0) == pytest.approx(0.39, abs=1e-3)
@@ -258,7 +257,7 @@ def test_what_is_copied(copy):
     [
         "truncation",
         "top-middle-bottom",
-        pytest.param("impala", marks=pytest.mark.extra("pbt_rl/pbt/published")),
+        pytest.param("impala"),
     ],
 )
 def test_with_weights_alone_values_are_neither_copied_nor_explored(exploit):
@@ -277,7 +276,6 @@ def test_with_weights_alone_values_are_neither_copied_nor_explored(exploit):
     assert copied > 2
 
 
-@pytest.mark.extra("pbt_rl/pbt/published")
 def test_a_comparison_that_cannot_be_judged_yet_stays_due():
     controller = build(replace(PBT, exploit="quantile", period_frames=100), TABLE, seed=0)
     values = controller.initial(6)
@@ -289,7 +287,6 @@ def test_a_comparison_that_cannot_be_judged_yet_stays_due():
     assert isinstance(controller.observe(report(110, all_of_them))[0], Replace)
 
 
-@pytest.mark.extra("pbt_rl/pbt/published")
 def test_asynchronous_only_the_members_that_arrived_decide():
     controller = build(replace(PBT, ready="asynchronous", exploit="binary-tournament"), TABLE, seed=0)
     values = controller.initial(3)
@@ -324,7 +321,6 @@ def test_every_option_gives_a_controller_that_decides_and_resumes(options):
     assert Replace in kinds
 
 
-@pytest.mark.extra("pbt_rl/pbt/published", "pbt_rl/pbt/mf_pbt", "pbt_rl/pbt/own")
 def test_options_that_do_not_fit_the_population():
     with pytest.raises(ConfigError, match=r"--pbt.exploit backtrack .* at least 5 members"):
         build(replace(PBT, exploit="backtrack"), TABLE, 0, num_members=4)
@@ -342,7 +338,6 @@ def doubled_rate(values, rng):
     return values | {"learning_rate": 2 * values["learning_rate"]}
 
 
-@pytest.mark.extra("pbt_rl/pbt/own")
 def test_a_users_function_comes_last():
     pbt = replace(
         PBT, exploit="truncation", mutation_rate=0.0, custom_explore="tests.pbt.test_controllers:doubled_rate"
@@ -356,7 +351,7 @@ def test_a_users_function_comes_last():
 
 @pytest.mark.parametrize(
     "exploit",
-    ["truncation", pytest.param("binary-tournament", marks=pytest.mark.extra("pbt_rl/pbt/published"))],
+    ["truncation", pytest.param("binary-tournament")],
 )
 def test_the_surviving_root_ancestors_never_grow_and_greed_ends_with_one(exploit):
     """T10."""
@@ -376,7 +371,7 @@ def test_the_surviving_root_ancestors_never_grow_and_greed_ends_with_one(exploit
 
 @pytest.mark.parametrize(
     "exploit",
-    ["top-middle-bottom", pytest.param("backtrack", marks=pytest.mark.extra("pbt_rl/pbt/published"))],
+    ["top-middle-bottom", pytest.param("backtrack")],
 )
 def test_ten_thousand_members(exploit):
     controller = build(replace(PBT, exploit=exploit, min_episodes=1), TABLE, seed=0, num_members=10_000)

@@ -101,9 +101,8 @@ def view(p):
     return replace(views.view(), members=p.views())
 
 
-@pytest.mark.extra("pbt_rl/charts")
 def test_displays_show_every_task():
-    from pbt_rl.charts.charts import layout
+    from pbt_rl.display.charts import layout
 
     p = population()
     take(p, (0, 0, 500.0))

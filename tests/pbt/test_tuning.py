@@ -188,16 +188,8 @@ def test_the_unroll_never_exceeds_the_rollout():
     [
         ("appo", "clip_ratio clip_value entropy_coef learning_rate max_grad_norm value_coef"),
         ("a3c", "entropy_coef learning_rate max_grad_norm value_coef"),
-        pytest.param(
-            "unreal",
-            "entropy_coef learning_rate max_grad_norm value_coef",
-            marks=pytest.mark.extra("algos/unreal"),
-        ),
-        pytest.param(
-            "fun",
-            "entropy_coef learning_rate max_grad_norm value_coef",
-            marks=pytest.mark.extra("algos/fun"),
-        ),
+        pytest.param("unreal", "entropy_coef learning_rate max_grad_norm value_coef"),
+        pytest.param("fun", "entropy_coef learning_rate max_grad_norm value_coef"),
     ],
 )
 def test_what_an_algorithm_does_not_read_is_not_tuned_by_default(algo, tuned):
@@ -205,7 +197,6 @@ def test_what_an_algorithm_does_not_read_is_not_tuned_by_default(algo, tuned):
     assert sorted(name for name, spec in table.items() if spec.tuned) == tuned.split()
 
 
-@pytest.mark.extra("pbt_rl/pbt/own")
 def test_a_function_of_ones_own_leaves_a_legal_value_that_is_not_tuned():
     from pbt_rl.pbt.own.rules import CustomExplore
 

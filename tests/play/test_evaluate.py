@@ -28,7 +28,6 @@ from pbt_rl.record.saved import SavedPolicy, Source, find_saved, read_config
 from tests.helpers.runs import ROOT
 from tests.helpers.saved import save, write_run
 
-VIDEO = pytest.mark.extra("pbt_rl/video")
 PLAYED = module.PlayedEpisode(1.0, 5)
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
 VECTOR = EnvSpec("toy/vector", {"obs": ArraySpec((3,), "float32")}, ActionSpec(nvec=(4,)))
@@ -135,7 +134,6 @@ def test_quick_evaluations_show_no_progress():
     assert stream.getvalue() == ""
 
 
-@pytest.mark.extra("envs/dmlab")
 def test_the_level_that_is_played_is_named(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "tests" / "dmlab_standin")
     options = evaluation_options("dmlab/rooms_collect_good_objects", EnvOptions())
@@ -179,9 +177,9 @@ def test_a_perfect_policy_gets_the_full_objective(run, capsys):
         ({"member": "worst"}, "--member 'worst'"),
         ({"member": "²"}, "--member '²'"),
         ({"run": Path("nowhere")}, "nowhere is not the folder of a run"),
-        pytest.param({"video": Path("film.avi")}, r"\.mp4 or \.gif", marks=VIDEO),
-        pytest.param({"video": Path("nowhere/film.gif")}, "folder nowhere is not there", marks=VIDEO),
-        pytest.param({"video": Path("film.gif")}, "toy/identity.* has no pictures", marks=VIDEO),
+        pytest.param({"video": Path("film.avi")}, r"\.mp4 or \.gif"),
+        pytest.param({"video": Path("nowhere/film.gif")}, "folder nowhere is not there"),
+        pytest.param({"video": Path("film.gif")}, "toy/identity.* has no pictures"),
     ],
 )
 def test_bad_input_is_one_clear_error(run, arguments, message, tmp_path, monkeypatch):
@@ -398,7 +396,6 @@ def test_continuous_actions_stay_within_their_bounds():
     assert actions.max(0) == pytest.approx([0.1, 0.2])
 
 
-@pytest.mark.extra("envs/films")
 @pytest.mark.parametrize(("size", "sticky"), [((84, 84), 0.0), ((84, 84), 0.25), ((210, 160), 0.0)])
 def test_the_colour_twin_shows_the_game_that_is_played(size, sticky, monkeypatch):
     """At 84x84 its brightness is the grey frame that the policy sees, pixel by pixel."""
@@ -429,9 +426,8 @@ def test_the_colour_twin_shows_the_game_that_is_played(size, sticky, monkeypatch
     assert np.ptp(pictures[0], axis=-1).max() > 50, "in colour"
 
 
-@pytest.mark.extra("pbt_rl/video")
 def test_the_film_ends_with_the_first_episode():
-    from pbt_rl.video.film import Recording
+    from pbt_rl.play.film import Recording
 
     class Camera:
         shot = 0

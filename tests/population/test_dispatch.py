@@ -578,7 +578,6 @@ def test_copies_are_what_members_go_on_from_until_there_are_newer_ones(desk):
 # -- laws ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.extra("pbt_rl/turns")
 @pytest.mark.parametrize("seed", range(30))
 def test_whatever_happens_every_member_has_what_a_simple_book_says_and_nothing_is_left(seed):
     rng = np.random.default_rng(seed)

@@ -124,7 +124,6 @@ def test_what_can_show_nothing_is_refused(option, text):
         Task.read([*TINY, option])
 
 
-@pytest.mark.extra("pbt_rl/files")
 def test_a_file_of_options_is_checked_as_what_is_typed(tmp_path):
     path = tmp_path / "options.toml"
     for line, text in {
@@ -148,7 +147,6 @@ def test_an_arm_that_cannot_be_trained_is_named_before_anything_is_there(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.extra("pbt_rl/files")
 def test_runs_of_a_file_that_has_changed_are_not_mixed(tmp_path):
     path = tmp_path / "options.toml"
     path.write_text("[hypers]\ngamma = 0.9\n")

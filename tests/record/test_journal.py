@@ -72,7 +72,6 @@ def decisions_of(events):
     return [d for e in events if e["event"] == "round" for d in e["decisions"]]
 
 
-@pytest.mark.extra("pbt_rl/pbt/repairs")
 def test_the_audit_of_a_recorded_run_agrees_bit_for_bit(tmp_path):
     path = tmp_path / "journal.jsonl"
     decisions = record_run(path)

@@ -15,8 +15,6 @@ from pbt_rl.wire.messages import LearnerSaved
 from pbt_rl.wire.store import Counts
 from tests.population.test_dispatch import VALUES, Desk, replace
 
-pytestmark = pytest.mark.extra("pbt_rl/turns")
-
 
 class Office:
     """Checkpoints of six members on one pack of two slots, whose learner answers when it is told to."""

@@ -1,13 +1,10 @@
 """Comparisons over learners that only pretend: what they are told of members that take turns in slots."""
 
-import pytest
-
 from pbt_rl.pbt.decisions import Evaluate
 from pbt_rl.wire.messages import EvaluateMember, Load
 from tests.helpers.resumable import Run, small_config
 
 
-@pytest.mark.extra("pbt_rl/turns")
 def test_only_members_that_hold_slots_are_evaluated_and_those_that_enter_are():
     run = Run(small_config(enabled=False))
     held = {member for pack in (0, 1) for member in run.comparisons.slots.members_of(pack)}

@@ -55,9 +55,7 @@ gymnasium.register("InReset-v0", InReset)
 """
 
 
-TURNS = pytest.param(
-    ("--slots=2", "--slot-frames=500"), marks=[pytest.mark.long, pytest.mark.extra("pbt_rl/turns")]
-)
+TURNS = pytest.param(("--slots=2", "--slot-frames=500"), marks=[pytest.mark.long])
 
 
 @pytest.mark.parametrize("turns", [(), TURNS], ids=["all", "turns"])
@@ -87,7 +85,6 @@ def test_a_killed_actor_is_replaced_and_sigterm_ends_the_run_cleanly(tmp_path, t
         ("toy/hanging?steps=60", ("--actor-timeout-seconds", "1"), "took no step for"),
     ],
 )
-@pytest.mark.extra("envs/toys")
 def test_an_environment_that_crashes_or_hangs_gets_a_new_actor(tmp_path, env, options, said):
     run = train(tmp_path, env, *ENDLESS, "--max-actor-restarts=1000", *options)
     seen = run.wait_for(said)
@@ -99,7 +96,6 @@ def test_an_environment_that_crashes_or_hangs_gets_a_new_actor(tmp_path, env, op
 
 
 @pytest.mark.long
-@pytest.mark.extra("envs/toys")
 def test_too_many_restarts_end_the_run(tmp_path):
     run = train(tmp_path, "toy/crashing?steps=40", *ENDLESS, "--max-actor-restarts=1")
     assert run.wait() == 1
@@ -117,7 +113,6 @@ def test_too_many_restarts_end_the_run(tmp_path):
         pytest.param("gym/broken:InReset-v0", "RuntimeError: no level", marks=pytest.mark.long),
     ],
 )
-@pytest.mark.extra("envs/toys")
 def test_an_environment_that_cannot_be_used_ends_with_one_clear_error(tmp_path, env, said):
     (tmp_path / "broken.py").write_text(BROKEN)
     run = train(tmp_path, env, *ENDLESS)
@@ -130,7 +125,6 @@ def test_an_environment_that_cannot_be_used_ends_with_one_clear_error(tmp_path, 
         assert len(run.err.splitlines()) == 1
 
 
-@pytest.mark.extra("envs/toys")
 def test_a_start_that_fails_keeps_the_run_that_it_was_to_replace(tmp_path):
     folder = tmp_path / "runs" / "x"
     folder.mkdir(parents=True)
@@ -235,7 +229,6 @@ def test_two_presses_of_ctrl_c_end_a_run_whose_processes_hang(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.extra("pbt_rl/own")
 @pytest.mark.parametrize("mode", ["async", "sync"])
 def test_what_a_learner_raises_is_shown(tmp_path, mode):
     (tmp_path / "my_encoder.py").write_text(ENCODER)

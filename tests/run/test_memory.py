@@ -15,8 +15,9 @@ from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire import actor as actor_module
 from pbt_rl.wire.actor import Actor
 from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS, OBSERVATIONS
+from pbt_rl.wire.matchups import MatchupTable
 from pbt_rl.wire.store import Counts
-from pbt_rl.wire.tables import ShapingTable, matchup_table
+from pbt_rl.wire.tables import ShapingTable
 
 OPTIONS = ("--num-policies=4", "--actors=4", "--envs-per-unit=2", "--devices=cpu,cpu", "--units-per-actor=3")
 
@@ -112,19 +113,18 @@ def test_before_its_learner_is_there_a_resumed_slot_is_as_the_learner_will_know_
     again.close()
 
 
-@pytest.mark.extra("envs/agents", "pbt_rl/matchups")
 def test_matchups_are_those_of_the_pack():
     pytest.importorskip("pettingzoo")
     resolved = resolve("pettingzoo/classic/tictactoe_v3", "--units-per-actor=2")
     rows = [np.arange(p.units * p.rows).reshape(p.units, -1, 2) % p.rows for p in resolved.plan.packs]
     memory = Memory(resolved, fresh(resolved), rows)
     setup = memory.actors[-1].setup
-    table = matchup_table().map(setup.matchup_shape, setup.matchup_fd)
+    table = MatchupTable.map(setup.matchup_shape, setup.matchup_fd)
     assert table.read(3)[0] == 1
     np.testing.assert_array_equal(table.rows, rows[1])
     assert memory.set_matchup(1, rows[1][::-1]) == 2
     np.testing.assert_array_equal(table.read(0)[1], rows[1][-1])
-    assert matchup_table().map(setup.matchup_shape, memory.actors[0].setup.matchup_fd).read(0)[0] == 1
+    assert MatchupTable.map(setup.matchup_shape, memory.actors[0].setup.matchup_fd).read(0)[0] == 1
     memory.close()
 
 

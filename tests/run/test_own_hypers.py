@@ -37,7 +37,6 @@ def test_they_are_given_in_python():
     assert make_config(env="toy/identity", algo=TEMPERED, hypers={"temperature": 3}).hypers.temperature == 3.0
 
 
-@pytest.mark.extra("pbt_rl/files")
 def test_they_are_given_in_files(tmp_path):
     file = tmp_path / "options.toml"
     file.write_text(f'env = "toy/identity"\nalgo = "{TEMPERED}"\n[hypers]\ntemperature = 4\n')
@@ -89,7 +88,6 @@ def test_a_run_goes_on_and_its_members_are_played(run, monkeypatch):
     evaluate(Source(run.folder, None, "best"), 2, None, 0, greedy=False, trust=True)
 
 
-@pytest.mark.extra("pbt_rl/audit")
 def test_an_audit_needs_trust_and_decides_the_same(run):
     from pbt_rl.audit.command import run as audit
 

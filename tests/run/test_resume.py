@@ -100,7 +100,7 @@ def decisions(folder):
     "more",
     [
         pytest.param({}, id="plain"),
-        pytest.param(TURNS, id="turns", marks=[pytest.mark.long, pytest.mark.extra("pbt_rl/turns")]),
+        pytest.param(TURNS, id="turns", marks=[pytest.mark.long]),
         pytest.param(PACKS, id="packs", marks=pytest.mark.long),
         pytest.param(MEMORY, id="gru", marks=pytest.mark.long),
         pytest.param(OBSERVED, id="vmap", marks=pytest.mark.long),
@@ -218,7 +218,6 @@ def points(folder):
     return [[e.step for e in a.Scalars(a.Tags()["scalars"][0])] for a in accumulators]
 
 
-@pytest.mark.extra("pbt_rl/turns")
 @pytest.mark.long
 def test_a_killed_run_goes_on_with_other_devices_actors_and_budget(killed):
     newest = Checkpoints(killed / "runs" / "x" / "checkpoints").newest(print)
@@ -243,7 +242,6 @@ def test_a_killed_run_goes_on_with_other_devices_actors_and_budget(killed):
     assert audit(again.folder) == 0
 
 
-@pytest.mark.extra("pbt_rl/turns")
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -270,7 +268,6 @@ def resume(cwd, *options):
     return train(config)
 
 
-@pytest.mark.extra("pbt_rl/turns")
 def test_a_broken_checkpoint_is_passed_over_and_a_run_without_any_whole_one_is_refused(killed, capsys):
     checkpoints = killed / "runs" / "x" / "checkpoints"
     for path in checkpoints.glob("*/state.json"):

@@ -154,7 +154,6 @@ class StopsTheSecond:
         return frozenset()
 
 
-@pytest.mark.extra("pbt_rl/pbt/own", "pbt_rl/turns")
 def test_a_pack_without_members_holds_nobody_up(tmp_path):
     """Packs take turns: it has none of its own to end, and the run is saved and ends without it."""
     folder = serial(
@@ -182,7 +181,6 @@ class Wandering(Identity):
         return super().step(action)
 
 
-@pytest.mark.extra("pbt_rl/export")
 def test_an_environment_that_changes_its_folder_takes_the_run_nowhere(tmp_path, monkeypatch):
     from pbt_rl.export.member import export_member
 

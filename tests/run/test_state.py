@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from pbt_rl.config import MatchupConfig
 from pbt_rl.errors import ConfigError
-from pbt_rl.matchups.options import MatchupConfig
 from pbt_rl.pbt.registry import CONTROLLERS
 from pbt_rl.pbt.schedule.options import ScheduleConfig
 from pbt_rl.pbt.search.options import SearchConfig

@@ -225,14 +225,12 @@ def test_limits_that_are_not_said_are_noted_where_other_ends_may_be_right():
     )
 
 
-@pytest.mark.extra("pbt_rl/check")
 def test_the_command_checks_a_right_one(answered):
     code, out, _ = answered("envs", "check", f"{HERE}:Right", "--steps", "300")
     assert code == 0, out
     assert "no mistakes found" in out
 
 
-@pytest.mark.extra("pbt_rl/check")
 @pytest.mark.long
 @pytest.mark.parametrize("wrong", BY_THE_CHECK, ids=lambda one: one.__name__)
 def test_the_command_names_the_mistake_in_one_line(answered, wrong):
@@ -273,7 +271,6 @@ class Drawn(Right):
         return np.full((4, 5, 3), 9, np.uint8) if self.render_mode else None
 
 
-@pytest.mark.extra("envs/films")
 def test_a_users_simulator_is_filmed_if_it_has_pictures_and_has_no_single_environment():
     """A policy is loaded by the spec alone."""
     from pbt_rl.envs.films.filming import film

@@ -480,7 +480,6 @@ def test_time_in_the_simulator_is_told_apart_from_inference(monkeypatch):
         assert counts.inference_seconds < counts.environment_seconds
 
 
-@pytest.mark.extra("pbt_rl/advice")
 def test_the_estimate_of_memory_knows_all_that_a_row_has():
     from pbt_rl.advice.memory import pack_bytes
 

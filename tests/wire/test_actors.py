@@ -75,7 +75,6 @@ def receive(learner, rollouts, received, seconds=60):
 
 
 @pytest.mark.parametrize(("kills", "turns"), [(0, 0), (6, 0), (0, 6)])
-@pytest.mark.extra("envs/toys", "pbt_rl/turns")
 def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
     options = (
         "--num-policies=5",

@@ -101,7 +101,6 @@ def test_thirty_levels_make_one_objective(here, lab):  # noqa: F811
 
 
 @pytest.mark.long
-@pytest.mark.extra("pbt_rl/prove")
 def test_an_experiment_scores_a_member_by_all_tasks(here, lab):  # noqa: F811
     train(here, "dmlab30", *one_second("--num-policies=1", "--train-for-frames=300", "--mode=serial")).wait()
     before = len(calls(lab, "lab"))

@@ -32,9 +32,9 @@ def played(env, steps=60, rows=3):
 @pytest.mark.parametrize(
     "env",
     [
-        pytest.param("toy/masked?size=3", marks=pytest.mark.extra("envs/toys")),
+        pytest.param("toy/masked?size=3"),
         "toy/treasure?length=5",
-        pytest.param("toy/counting", marks=pytest.mark.extra("envs/toys")),
+        pytest.param("toy/counting"),
     ],
 )
 def test_it_is_the_last_choice_and_the_clipped_reward(env):
@@ -52,7 +52,6 @@ def test_of_continuous_actions_it_is_the_action():
     np.testing.assert_allclose(last, np.concatenate([action, np.clip(reward, -1, 1)[..., None]], -1))
 
 
-@pytest.mark.extra("envs/toys")
 def test_of_hybrid_actions_it_is_the_choices_and_then_the_numbers():
     spec, (action, _, first, last) = played("toy/hybrid")
     (choices,), numbers = spec.action.nvec, len(spec.action.low)

@@ -138,7 +138,6 @@ def test_a_hang_is_bounded_also_where_no_signal_arrives(monkeypatch, name):
 
 
 @pytest.mark.parametrize("seconds", [2.5, 3600])
-@pytest.mark.extra("envs/tensors")
 def test_a_simulator_on_a_device_has_a_longer_limit(folder, monkeypatch, seconds):
     (folder / "trial_of_a_simulator.py").write_text(SIMULATOR)
     monkeypatch.delitem(sys.modules, "trial_of_a_simulator", raising=False)

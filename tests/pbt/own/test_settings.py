@@ -22,7 +22,6 @@ from pbt_rl.pbt.rules import (
 )
 
 TABLE = hyper_table(Hypers())
-pytestmark = pytest.mark.extra("pbt_rl/pbt/published", "pbt_rl/pbt/pb2")
 
 
 def exploit(rule, *entries):

@@ -98,7 +98,6 @@ def test_the_journal_keeps_the_times_and_the_audit_decides_by_them(run, capsys):
     assert "agree bit for bit" in capsys.readouterr().out
 
 
-@pytest.mark.extra("pbt_rl/audit")
 def test_what_if_knows_a_shorter_period_by_its_time(run, capsys):
     from pbt_rl.audit.what_if import what_if
 

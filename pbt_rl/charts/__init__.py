@@ -1,1 +1,0 @@
-"""Figures, charts and a table of start values in TensorBoard, beside the numbers."""

@@ -1,1 +1,0 @@
-"""Contention: where cores are rare, a turn of the sampler waits for company."""

@@ -1,1 +1,0 @@
-"""A control group: members that begin as the population does and are left alone."""

@@ -1,1 +1,0 @@
-"""`pbt-rl dmlab-cache`: build maps of DeepMind Lab beforehand."""

@@ -1,0 +1,106 @@
+"""A user's own loss, tried on made-up samples as an update calls it: alone and under torch.func.vmap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pbt_rl.algos.algorithm import LossInputs, UpdateSettings
+from pbt_rl.algos.own_parts import place_of
+
+POLICIES, SAMPLES = 2, 16
+INVALID = 4
+"""Of the samples: they hold NaN, as what was never written does."""
+
+
+def check_loss(settings: UpdateSettings, values: Mapping[str, float]) -> None:
+    """Call the loss of an algorithm and go backward. values: of all hypers. Raises ValueError, whose text is one line.
+
+    One that goes backward itself is not tried: it reads the network.
+    """
+    algorithm = settings.algorithm
+    if algorithm.backward is not None:
+        return
+    unknown = [name for name in algorithm.loss_hypers if name not in values]
+    if unknown:
+        raise ValueError(
+            f"loss_hypers names {', '.join(unknown)}, which is no hyper: declare it in a dataclass, and name that in "
+            f"Algorithm(hypers=...); there are {', '.join(values)}"
+        )
+    hypers = {name: torch.full((POLICIES,), float(values[name])) for name in algorithm.loss_hypers}
+
+    def of_one(inputs: LossInputs, hypers: dict[str, Tensor]) -> Any:
+        return algorithm.loss(inputs, hypers, settings)
+
+    who = f"loss {getattr(algorithm.loss, '__name__', 'of the algorithm')!r}"
+    for packed in (False, True):
+        inputs = _made_up()
+        try:
+            if packed:
+                answer = torch.func.vmap(of_one)(inputs, hypers)
+            else:
+                answer = of_one(LossInputs(*(x[0] for x in inputs)), {k: v[0] for k, v in hypers.items()})
+        except Exception as error:
+            text = (str(error).splitlines() or ["nothing said"])[0].partition(" We don't support")[0]
+            how = " under torch.func.vmap (no .item(), no `if` on a value)" if packed else ""
+            raise ValueError(f"{who} raised {type(error).__name__}{place_of(error)}{how}: {text}") from error
+        _check_answer(who, answer, settings, (POLICIES,) if packed else ())
+        _check_gradients(who, answer[0], inputs)
+
+
+def _made_up() -> LossInputs:
+    """Return samples of two policies, [2, N]; the last ones are invalid."""
+    drawn = torch.Generator().manual_seed(0)
+    valid = torch.ones((POLICIES, SAMPLES), dtype=torch.bool)
+    valid[:, -INVALID:] = False
+
+    def numbers() -> Tensor:
+        return torch.where(valid, torch.rand(valid.shape, generator=drawn) + 0.1, torch.nan)
+
+    learned = {name: numbers().requires_grad_() for name in ("log_prob", "entropy", "value")}
+    others = ("advantage", "target", "old_log_prob", "old_value", "acting_log_prob")
+    return LossInputs(valid=valid, **learned, **{name: numbers() for name in others})
+
+
+def _check_answer(who: str, answer: Any, settings: UpdateSettings, shape: tuple[int, ...]) -> None:
+    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
+        raise ValueError(
+            f"{who} returned {type(answer).__name__}: it must return (loss, statistics), a tensor and a dict of tensors"
+        )
+    loss, statistics = answer
+    for name, value in {
+        "the loss": loss,
+        **{f"the statistic {n!r}": v for n, v in statistics.items()},
+    }.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
+                f"{who}: {name} is a {type(value).__name__}; it must be a tensor"
+            )
+        if value.shape != shape:
+            found = list(value.shape[len(shape) :])
+            raise ValueError(
+                f"{who}: {name} has the shape {found}; it must be one number (0-d), such as a mean"
+            )
+    unexplained = sorted(statistics.keys() ^ settings.algorithm.statistics.keys())
+    explained_elsewhere = settings.algorithm.auxiliary is not None
+    if unexplained and not explained_elsewhere:
+        raise ValueError(
+            f"{who} returns the statistics {', '.join(statistics)}, and Algorithm(statistics=...) explains "
+            f"{', '.join(settings.algorithm.statistics)}: they must be the same"
+        )
+
+
+def _check_gradients(who: str, loss: Tensor, inputs: LossInputs) -> None:
+    """Go backward. Raises ValueError if nothing is learned, or if an invalid sample reaches the loss."""
+    if not loss.requires_grad:
+        raise ValueError(f"{who}: the loss has no gradient; it must depend on log_prob, entropy or value")
+    loss.sum().backward()
+    gradients = [x.grad for x in (inputs.log_prob, inputs.entropy, inputs.value) if x.grad is not None]
+    if not all(bool(x.isfinite().all()) for x in (loss, *gradients)):
+        raise ValueError(
+            f"{who}: samples that are not valid (they hold NaN) reach the loss or its gradient: use "
+            "pbt_rl.algos.losses.masked(x, s.valid) before anything is computed from x, and mean(x, s.valid)"
+        )

@@ -1,1 +1,0 @@
-"""NUMA nodes: actors stay on the cores beside their GPU."""

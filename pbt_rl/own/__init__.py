@@ -1,1 +1,0 @@
-"""Networks and losses of a user's own, and what they are checked for."""

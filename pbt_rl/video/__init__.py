@@ -1,1 +1,0 @@
-"""Films of what a member plays: .mp4 and .gif files, and the clips of TensorBoard."""
