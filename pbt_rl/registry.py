@@ -32,6 +32,10 @@ def load_object(path: str, name: str = "name") -> Any:
         raise ValueError(f"cannot be loaded: {error!r}. Write module:{name}, as Python imports it") from error
 
 
+class EntryPointError(ValueError):
+    """Another package's addition cannot be imported. The message names it."""
+
+
 class Registry(Mapping[str, T], Generic[T]):
     """Name -> object, imported when it is looked up; ours first, then those of other packages, by name.
 
@@ -47,7 +51,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return {point.name: point for point in points if point.name not in self._own}
 
     def __getitem__(self, name: str) -> T:
-        """Return the object. Raises KeyError, and ValueError if another package's cannot be imported."""
+        """Return the object. Raises KeyError, and EntryPointError if another package's cannot be imported."""
         path = self._own.get(name) or self._others[name].value
         module, _, attribute = path.partition(":")
         if name in self._own:
@@ -56,7 +60,9 @@ class Registry(Mapping[str, T], Generic[T]):
         try:
             other: T = load_object(path, "OBJECT")
         except ValueError as error:
-            raise ValueError(f"the entry point {name} = {path} in the group {self.group} {error}") from error
+            raise EntryPointError(
+                f"the entry point {name} = {path} in the group {self.group} {error}"
+            ) from error
         return other
 
     def __iter__(self) -> Iterator[str]:

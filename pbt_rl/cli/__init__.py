@@ -14,7 +14,7 @@ from importlib import import_module
 
 from pbt_rl import __version__ as version
 from pbt_rl.procs.paths import working_directory_last
-from pbt_rl.registry import Command, Registry
+from pbt_rl.registry import Command, EntryPointError, Registry
 
 COMMANDS = (
     Command(
@@ -97,7 +97,7 @@ def main() -> None:
     except BrokenPipeError:  # as in `pbt-rl train --help | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
-    except (ConfigError, EnvSetupError) as error:
+    except (ConfigError, EnvSetupError, EntryPointError) as error:
         _fail(str(error), EXIT_USER_ERROR)
     except RunFailed as error:
         _fail(str(error), EXIT_FAILED)

@@ -26,7 +26,6 @@ from pbt_rl.pbt.decisions import Controller, Decision
 from pbt_rl.pbt.rules import READY_RULES
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
-from pbt_rl.population.slots import Slots
 from pbt_rl.run.ending import RunEnd
 from pbt_rl.run.fleet import Fleet
 from pbt_rl.run.recorder import Recorder, fields_of
@@ -65,7 +64,7 @@ class ReplacementTimes:
         return [*self._newest, *([self._slowest] if older else [])]
 
 
-def make_slots(resolved: ResolvedRun, population: Population) -> Slots:
+def make_slots(resolved: ResolvedRun, population: Population) -> TurnSlots:
     """Return the slots of all packs. In a search nobody's time in one is limited."""
     config = resolved.config
     limits = (None, None) if config.searches else (config.slot_frames, config.train_for_frames)
@@ -86,7 +85,7 @@ class Comparisons:
         self,
         resolved: ResolvedRun,
         population: Population,
-        slots: Slots,
+        slots: TurnSlots,
         controller: Controller,
         recorder: Recorder,
         end: RunEnd,

@@ -67,7 +67,7 @@ class Recorder:
         """Reason of the last decision on each member, and whether it is a restart."""
         self._evaluation: Evaluation | None = None
         """The newest one."""
-        self._remarks_on = [
+        self._remarks_on: list[Callable[[RunView], list[str]]] = [
             WaitingComparison(resolved.config.pbt.period_frames),
             Remarks(),
         ]

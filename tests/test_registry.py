@@ -1,0 +1,51 @@
+"""Tables of names: ours, and what an installed package adds as entry points."""
+
+import importlib
+import sys
+
+import pytest
+
+from pbt_rl.registry import EntryPointError, Registry
+
+RULES = {"ours": "json:dumps", "later": "no_such_module_of_ours:X"}
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """An installed package with three entry points: one right, one that hides ours, one that cannot be imported."""
+    info = tmp_path / "added-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: added\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[rules.of.a.test]\nmine = added_rules:MINE\nours = added_rules:MINE\nbroken = added_rules:MISSING\n"
+    )
+    (tmp_path / "added_rules.py").write_text("MINE = 'mine'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    yield
+    sys.modules.pop("added_rules", None)
+
+
+def test_nothing_is_imported_before_it_is_looked_up():
+    table = Registry("rules.of.a.test", RULES)
+    assert [*table] == ["ours", "later"]
+    assert table["ours"] is __import__("json").dumps
+    with pytest.raises(ModuleNotFoundError):
+        table["later"]
+    with pytest.raises(KeyError):
+        table["unknown"]
+    assert table.get("unknown") is None
+
+
+def test_another_package_adds_names_and_hides_none_of_ours(package):
+    table = Registry("rules.of.a.test", RULES)
+    assert [*table] == ["ours", "later", "broken", "mine"]
+    assert table["mine"] == "mine"
+    assert table["ours"] is __import__("json").dumps
+
+
+def test_what_another_package_cannot_give_is_named_with_its_entry_point(package):
+    with pytest.raises(
+        EntryPointError, match=r"the entry point broken = added_rules:MISSING in the group rules.of.a.test"
+    ):
+        Registry("rules.of.a.test", RULES)["broken"]
