@@ -218,7 +218,7 @@ def test_returns_that_are_not_finite_do_not_destroy_the_statistics():
 def test_without_normalisation_values_are_in_reward_units():
     pack = make_pack([H], normalize_returns=False)
     target = made_up(0, 1, 8, 6) * 100
-    pack.observe_returns(slice(0, 1), target, torch.ones_like(target, dtype=torch.bool), 1, 1)
+    pack.observe_returns(slice(0, 1), target, torch.ones_like(target, dtype=torch.bool))
     assert torch.equal(pack.normalize_value(target, slice(0, 1)), target)
 
 
