@@ -63,8 +63,6 @@ class Heads(nn.Module):
         self.policy = _head("policy-head", policy, size, param_size - free, 0.01)
         self.value = _head("value-head", value, size if critic_size is None else critic_size, 1, 1.0)
         self.log_std = nn.Parameter(torch.zeros(free)) if free else None
-        self.in_returns: tuple[str, ...] = ("value",)
-        """Names of the heads whose outputs are in the unit of normalised returns: see `Pack.observe_returns`."""
         self.auxiliary: nn.Module | None = None
         """Heads of an algorithm's own, for what it learns besides; acting does not use them."""
 

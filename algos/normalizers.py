@@ -24,10 +24,7 @@ PIECE = {"cpu": 2**18}
 """Numbers that are looked at together: on a CPU as many as its cache holds. All at once and in float64 cost 25
 times as much (65,536 rows of 48 numbers: 72 ms a step of a rollout, against 2.8), and several times their memory."""
 DEVICE_PIECE = 2**24
-RETURN_STATS_RATE = 0.15
-"""Of a batch of RETURN_STATS_BATCH steps or more, in however many optimiser steps it is learned from; of a smaller one
-its share."""
-RETURN_STATS_BATCH = 1024
+RETURN_STATS_RATE = 0.01
 RETURN_SCALE_MIN = 0.01
 
 
@@ -54,25 +51,18 @@ class Normalizers:
 
     @torch.no_grad()
     def observe_returns(
-        self,
-        stats: Mapping[str, Tensor],
-        span: slice,
-        target_GTB: Tensor,
-        valid_GTB: Tensor,
-        epochs: int,
-        minibatches: int,
+        self, stats: Mapping[str, Tensor], span: slice, target_GTB: Tensor, valid_GTB: Tensor
     ) -> None:
-        """Update the running mean square of returns by a minibatch: exponential, valid steps only.
-
-        epochs, minibatches: so many times each step is seen, in so many parts of a batch.
+        """Update the running mean square of returns: exponential, valid steps only.
 
         It begins at 1: returns that are really larger are found at once, smaller ones slowly. Trusting the first
         batches instead can divide by the scale of a few silent steps, and the huge targets that follow kill the
         network's units for good (seen on Pong).
         """
+        if not self.returns:
+            return
         count_G = valid_GTB.sum((1, 2))
-        share_G = (count_G * (minibatches / RETURN_STATS_BATCH)).clamp(max=1) / (epochs * minibatches)
-        rate_G = 1 - (1 - RETURN_STATS_RATE) ** share_G
+        rate_G = RETURN_STATS_RATE * (count_G > 0)
         mean_G = torch.where(valid_GTB, target_GTB**2, 0.0).sum((1, 2)) / count_G.clamp(min=1)
         change_G = rate_G * (mean_G - stats["return_square"][span])
         stats["return_square"][span] += torch.where(torch.isfinite(change_G), change_G, 0.0)

@@ -21,7 +21,7 @@ from .encoders import compute_by_products
 from .models import PolicyNet
 from .normalizers import Normalizers, return_scale
 from .optim import Gradients, Optimizer, grad_scale
-from .weights import Group, NetLayout, Streams, Weights, in_returns
+from .weights import Group, NetLayout, Streams, Weights
 
 Packing = Literal["loop", "vmap", "bmm"]
 """How policies are computed: one by one; all at once by vmap; the same with convolutions as matrix products."""
@@ -58,7 +58,6 @@ class Pack:
         self.state_size = template.state_size
         self._param_size = template.param_size
         self._layout = NetLayout.of(template)
-        self._in_returns = in_returns(template, self._layout)
         self._normalizers = Normalizers(dict(normalized_obs), normalize_returns, compute_dtype)
 
         self.state = self._empty_state(num_policies, device)
@@ -214,25 +213,9 @@ class Pack:
         """Running root mean square of returns, [G]; 1 unless returns are normalised."""
         return return_scale(self.state, span)
 
-    @torch.no_grad()
-    def observe_returns(
-        self, span: slice, target_GTB: Tensor, valid_GTB: Tensor, epochs: int, minibatches: int
-    ) -> None:
-        """Update the statistics of returns, if they are normalised, and keep every value in reward units as it was.
-
-        See `Normalizers.observe_returns`.
-
-        Weights and biases of linear value heads are multiplied by old scale / new scale (PopArt; van Hasselt et al.
-        2016, Eq. 7 without a mean). The optimiser's moments stay: those of gradients in the old unit fade as all do.
-        Values of a head that is not linear change by new scale / old scale, and are learned anew.
-        """
-        if not self._normalizers.returns:
-            return
-        before_G = self.return_scale(span)
-        self._normalizers.observe_returns(self.state, span, target_GTB, valid_GTB, epochs, minibatches)
-        factor_G1 = (before_G / self.return_scale(span)).unsqueeze(1)
-        for part in self._in_returns:
-            self.state["param"][span, part] *= factor_G1
+    def observe_returns(self, span: slice, target_GTB: Tensor, valid_GTB: Tensor) -> None:
+        """Update the statistics of returns."""
+        self._normalizers.observe_returns(self.state, span, target_GTB, valid_GTB)
 
     def observe_obs(self, span: slice, obs_GTB: Mapping[str, Tensor], valid_GTB: Tensor) -> None:
         """Update the statistics of observations."""

@@ -291,7 +291,7 @@ class Updater:
             stats["learning_rate_in_use"] = pack.learning_rates(group, self._factor_P)
             for target in targets:  # last, as it writes to weights that the gradients are of
                 learned = (valid & active_G[:, None, None])[:, : target.shape[1]]
-                pack.observe_returns(group.span, target, learned, settings.epochs, settings.minibatches)
+                pack.observe_returns(group.span, target, learned)
             stats[ACTIVE] = active_G
         return stats
 

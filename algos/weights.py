@@ -92,12 +92,6 @@ class NetLayout:
         return named | {f"heads.{s.name}": s.view(flat) for s in self.heads}
 
 
-def in_returns(net: PolicyNet, layout: NetLayout) -> list[slice]:
-    """Return where weights and biases of `Heads.in_returns` lie in a vector, of those that are linear."""
-    linear = tuple(f"{n}." for n in net.heads.in_returns if isinstance(getattr(net.heads, n), nn.Linear))
-    return [slice(s.start, s.stop) for s in layout.heads if s.name.startswith(linear)]
-
-
 def lay_out(module: nn.Module, start: int = 0) -> list[Segment]:
     """Lay the module's parameters one after the other, in their order."""
     segments = []

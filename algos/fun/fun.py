@@ -81,7 +81,6 @@ def fun_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
     heads.policy = GoalHead(made.width, heads.policy.out_features)
     heads.value = orthogonal(nn.Linear(made.size, 1), 1.0)
     heads.auxiliary = orthogonal(nn.Linear(2 * made.width, 1), 1.0)
-    heads.in_returns = ("value", "auxiliary")
     return net
 
 

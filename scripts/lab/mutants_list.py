@@ -119,7 +119,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "update: returns never observed",
-            "pack.observe_returns(group.span, target, learned, settings.epochs, settings.minibatches)",
+            "self._pack.observe_returns(span, target_GTB, valid_GTB)",
             "pass",
         ),
         (

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from pbt_rl.algos.encoders import Conv
-from pbt_rl.algos.normalizers import PIXEL_VARIANCE_MIN, Normalizers
+from pbt_rl.algos.normalizers import PIXEL_VARIANCE_MIN, RETURN_STATS_RATE, Normalizers
 from tests.helpers.packs import (
     DISCRETE,
     ENVS,
@@ -34,7 +34,7 @@ def trained(hypers=THREE, *, seed=0, state_size=0, **options):
     """A pack with something in all of its state."""
     pack = make_pack(hypers, seed=seed, **options)
     rollouts = make_rollouts(list(range(len(hypers))), seed=seed, state_size=pack.state_size)
-    learn(pack, batch_of(rollouts, len(hypers)), settings(lr_schedule_kl=1e-9))
+    learn(pack, batch_of(rollouts, len(hypers)), settings(kl_target=1e-9))
     pack.publish(tuple(range(len(hypers))))
     return pack
 
@@ -186,14 +186,11 @@ def test_return_statistics_are_running_means_of_valid_steps_per_policy():
         target = made_up(step, 3, 8, 6) * 4 + torch.tensor([0.0, 5.0, -7.0])[:, None, None]
         valid = made_up(1000 + step, 3, 8, 6) > -0.5
         valid[1] &= step % 2 == 0
-        pack.observe_returns(slice(0, 3), torch.where(valid, target, torch.nan), valid, 2, 4)
+        pack.observe_returns(slice(0, 3), torch.where(valid, target, torch.nan), valid)
         for p in range(3):
             if valid[p].any():
                 seen = target[p][valid[p]].double().numpy()
-                rate = 1 - 0.85 ** (
-                    len(seen) * 4 / 1024 / 8
-                )  # of the batch's share in a full one, in eight steps
-                square[p] += rate * ((seen**2).mean() - square[p])
+                square[p] += RETURN_STATS_RATE * ((seen**2).mean() - square[p])
     np.testing.assert_allclose(pack.state["return_square"].numpy(), square, rtol=1e-4)
 
     values = made_up(5, 3, 2, 2)
@@ -210,7 +207,7 @@ def test_returns_that_are_not_finite_do_not_destroy_the_statistics():
     target, valid = made_up(0, 2, 8, 6), torch.ones(2, 8, 6, dtype=torch.bool)
     target[0, 3, 3] = torch.inf
     before = state_of(pack, 0)
-    pack.observe_returns(slice(0, 2), target, valid, 1, 1)
+    pack.observe_returns(slice(0, 2), target, valid)
     assert same_bits(state_of(pack, 0), before)
     assert pack.state["return_square"][1] != before["return_square"]
 
