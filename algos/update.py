@@ -280,8 +280,7 @@ class Updater:
         """Carry out one optimiser step of a group."""
         pack, current_G = self._pack, self.current.tensor[group.span]
         valid = part.valid & current_G[:, None, None]
-        targets: list[Tensor] = []
-        stats = self._backward(group, part, valid, targets.append)
+        stats = self._backward(group, part, valid)
         stopped_G, settings = self._stopped_P[group.span], self._settings
         if settings.target_kl is not None:
             stopped_G |= stats["kl"] > STOP_AT * settings.target_kl
@@ -289,9 +288,6 @@ class Updater:
             active_G = valid.any(2).any(1) & current_G & ~stopped_G
             stats["grad_norm"] = pack.step(group, self._factor_P, active_G)
             stats["learning_rate_in_use"] = pack.learning_rates(group, self._factor_P)
-            for target in targets:  # last, as it writes to weights that the gradients are of
-                learned = (valid & active_G[:, None, None])[:, : target.shape[1]]
-                pack.observe_returns(group.span, target, learned)
             stats[ACTIVE] = active_G
         return stats
 
@@ -300,15 +296,11 @@ class Updater:
         off = self._settings.target_kl is None or self._stopped_P.device.type != "cpu"
         return not off and bool((self._stopped_P | ~self.current.tensor)[span].all())
 
-    def _backward(
-        self, group: Group, s: Samples, valid: Tensor, observe_returns: Callable[[Tensor], None]
-    ) -> Stats:
-        """Forward, loss and backward of the valid steps of a minibatch; leaves the gradients in the pack.
-
-        observe_returns: takes the value targets, which may be of the first steps alone.
-        """
+    def _backward(self, group: Group, s: Samples, valid: Tensor) -> Stats:
+        """Forward, loss and backward of the valid steps of a minibatch; leaves the gradients in the pack."""
         pack, settings, span, dist = self._pack, self._settings, group.span, self._settings.distribution
         hypers = _read(pack, span, settings.algorithm.loss_hypers)
+        observe_returns = partial(self._observe_returns, span, valid)
         if settings.algorithm.backward is not None:
             obs, state, cut = self._inputs(group, s, valid)
             assert cut is not None, "an algorithm that goes backward itself is of a network with memory"
@@ -332,6 +324,12 @@ class Updater:
             valid=valid,
         )
         return _loss(group, inputs, hypers, settings) | self._auxiliary(group, s)
+
+    def _observe_returns(self, span: slice, valid_GTB: Tensor, target_GTB: Tensor) -> None:
+        """Update the statistics of returns by targets, which may be of the first steps alone."""
+        valid_GTB = (valid_GTB & self.current.tensor[span, None, None])[:, : target_GTB.shape[1]]
+        with self.changing:
+            self._pack.observe_returns(span, target_GTB, valid_GTB)
 
     def _forward(self, group: Group, s: Samples, valid: Tensor) -> tuple[Tensor, ...]:
         """Compute the outputs of every step: see `Group.forward`."""
