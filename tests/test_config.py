@@ -113,6 +113,7 @@ BOUNDS = {
     "learner.batch": ([1], [0]),
     "learner.minibatches": ([1], [0]),
     "learner.epochs": ([1], [0]),
+    "pbt.replace_errors": ([0.0, 2.5], [-0.1]),
     "learner.lr_schedule_kl": ([1e-9], [0.0]),
     "learner.target_kl": ([0.0], [-0.1]),
     "learner.max_policy_lag": ([1], [0]),

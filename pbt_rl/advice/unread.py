@@ -110,8 +110,9 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
     if config.algorithm.learns_per_unit:
         once = f"--algo {config.algo} learns once from each rollout"
         yield from ((name, once) for name in ("learner.epochs", "learner.minibatches"))
-    if config.mode == "serial":
-        yield "learner.max_policy_lag", "with --mode serial no rollout is older than the policy"
+    if config.mode != "async":
+        fresh = f"with --mode {config.mode} no rollout is older than the policy"
+        yield from ((name, fresh) for name in ("learner.max_policy_lag", "learner.proximal"))
     if not config.slots:
         yield "slot_frames", "all members train at the same time (--slots)"
     if spec.seats > 1:

@@ -6,7 +6,6 @@ OPTIONS: dict[str, str] = {
     name: option
     for option, names in {
         "actors": "num-workers num-rollout-workers num-env-runners",
-        "decorrelate-steps": "decorrelate-envs-on-one-worker",
         "devices": "device gpu gpus cuda num-gpus",
         "envs-per-unit": "num-envs n-envs num-envs-per-worker",
         "hypers.clip-ratio": "clip-coef clip-range ppo-clip-ratio",
@@ -17,7 +16,7 @@ OPTIONS: dict[str, str] = {
         "hypers.value-coef": "vf-coef vf-loss-coeff value-loss-coeff",
         "learner.batch": "batch-size train-batch-size",
         "learner.epochs": "update-epochs n-epochs num-sgd-iter",
-        "learner.kl-target": "lr-schedule-kl-threshold target-kl",
+        "learner.lr-schedule-kl": "lr-schedule-kl-threshold desired-kl",
         "learner.minibatches": "num-batches-per-epoch",
         "learner.normalize-observations": "normalize-input",
         "learner.returns": "with-vtrace",
@@ -37,6 +36,7 @@ OPTIONS: dict[str, str] = {
         "pbt.period-frames": "perturbation-interval pbt-period-env-steps",
         "pbt.replace-fraction": "quantile-fraction",
         "pbt.start-frames": "burn-in-period pbt-start-mutation",
+        "random-phases": "decorrelate-envs-on-one-worker init-at-random-ep-len",
         "pbt.tune": "hyperparam-mutations pbt-optimize-gamma",
         "resume": "restart-behavior",
         "save-every-frames": "save-milestones-sec save-freq",
@@ -47,3 +47,5 @@ OPTIONS: dict[str, str] = {
     for name in names.split()
 }
 """Name elsewhere -> option of `pbt-rl train`."""
+TWICE = {"value-loss-coeff", "vf-loss-coeff", "vf-coef"}
+"""Weights of a value loss without the factor 1/2 of ours; `vf-coef` as Stable-Baselines3 has it, not CleanRL."""

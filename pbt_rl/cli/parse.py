@@ -40,7 +40,13 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
     last = typed.rpartition(".")[2]
     option = other_names.OPTIONS.get(last)
     if option in known:
-        return f"{name} is no option: write {sign}{option}"
+        twice = last in other_names.TWICE
+        remark = (
+            ", and twice the number unless it is CleanRL's: our value loss has the factor 1/2"
+            if twice
+            else ""
+        )
+        return f"{name} is no option: write {sign}{option}{remark}"
     same = [k for k in sorted(known) if k.rpartition(".")[2] == last or k.replace(".", "-") == typed]
     close = same or difflib.get_close_matches(typed, known, n=3, cutoff=0.75)
     if not close:

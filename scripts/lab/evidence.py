@@ -68,8 +68,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
         -1000,
         "--env gym/Pendulum-v1 --mode serial --no-figures --learner.threads 1 --num-policies 12 --train-for-frames 80k "
         "--learner.lr-schedule constant --pbt.objective-episodes 20 --pbt.period-frames 8k --pbt.start-frames 8k "
-        f"--pbt.tune learning_rate entropy_coef clip_ratio gamma gae_lambda max_grad_norm {WORST_QUARTER} {AS_TYPED} "
-        "--arm ipbt:'--controller ipbt --pbt.period-frames 4k --pbt.start-frames 4k'",
+        f"--pbt.tune learning_rate entropy_coef clip_ratio gamma gae_lambda max_grad_norm {WORST_QUARTER} {AS_TYPED}",
     ),
     "cartpole": Protocol(
         20,
@@ -79,7 +78,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
         f"--pbt.start-frames 1250 {THREE} {WORST_QUARTER} {AS_TYPED} "
         f"--arm halving:'--controller successive-halving --num-policies 17 {SEARCH} 0.5' "
         f"--arm hypertrick:'--controller hypertrick --num-policies 12 {SEARCH} 0.25' "
-        "--arm mf-pbt:'--controller mf-pbt --pbt.frequencies 1 4' --arm pb2:'--pbt.explore pb2' --arm ipbt "
+        "--arm mf-pbt:'--controller mf-pbt --pbt.frequencies 1 4' --arm pb2:'--pbt.explore pb2' "
         "--arm weights-only:'--pbt.copy weights' --arm values-only:'--pbt.copy hypers'",
     ),
     "unroll": Protocol(

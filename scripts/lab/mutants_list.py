@@ -67,8 +67,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "ppo: the larger surrogate",
-            "-mean(torch.minimum(ratio * advantage",
-            "-mean(torch.maximum(ratio * advantage",
+            "surrogate = torch.minimum(ratio * advantage",
+            "surrogate = torch.maximum(ratio * advantage",
         ),
         ("ppo: the smaller value error", "error = torch.maximum(", "error = torch.minimum("),
         (

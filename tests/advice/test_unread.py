@@ -66,7 +66,12 @@ def resolved(env, *options):
             "--hypers.vtrace-rho 2 --mode serial",
             ["--hypers.vtrace-rho 2 does nothing here: --algo appo does not read it with GAE"],
         ),
-        ("--hypers.vtrace-rho 2 --mode async", []),
+        ("--hypers.vtrace-rho 2 --learner.returns vtrace", []),
+        ("--learner.no-proximal", []),
+        (
+            "--learner.no-proximal --mode sync",
+            ["--learner.proximal false does nothing here: with --mode sync no rollout is older"],
+        ),
         (
             "--algo a3c --learner.epochs 3",
             ["--learner.epochs 3 does nothing here: --algo a3c learns once from each"],

@@ -113,6 +113,7 @@ def test_every_foreign_name_leads_to_an_option():
     known = table(TrainCommand).keys()
     assert set(other_names.OPTIONS.values()) <= known
     assert not set(other_names.OPTIONS) & known
+    assert {other_names.OPTIONS[name] for name in other_names.TWICE} == {"hypers.value-coef"}
 
 
 def test_positional_words():

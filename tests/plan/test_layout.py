@@ -102,7 +102,7 @@ def test_no_gpu_at_all():
         ({"devices": "cpu,cpu,cpu", "num_policies": 9, "slots": 2}, "3 devices for 2 slots"),
         ({"devices": "cpu,cuda:0", "mode": "serial"}, "one device, or cpu several times"),
         ({"devices": "cpu,cpu", "actors": 1}, "--actors 1 is too few"),
-        ({"learner": LearnerConfig(minibatches=999)}, "--learner.minibatches 999"),
+        ({"learner": LearnerConfig(minibatches=999, returns="vtrace")}, "--learner.minibatches 999"),
     ],
 )
 def test_plans_that_cannot_be_are_refused_with_a_remedy(changes, words):
@@ -124,10 +124,13 @@ def test_a_batch_of_single_steps_has_as_many_parts_as_steps(changes):
         make_plan(config(num_policies=1, learner=many, **changes), Machine(2, 0))
 
 
-@pytest.mark.parametrize("changes", [{"mode": "async"}, {"mode": "sync", "model": ModelConfig(core="lstm")}])
+@pytest.mark.parametrize(
+    "changes", [{"returns": "vtrace"}, {"mode": "sync", "model": ModelConfig(core="lstm")}]
+)
 def test_where_whole_rollouts_stay_together_a_batch_has_as_many_parts_as_rollouts(changes):
+    learner = LearnerConfig(**STEPS, returns=changes.pop("returns", "auto"))
     with pytest.raises(ConfigError, match=r"minibatches 32 is more than the [12] rollouts in a batch"):
-        make_plan(config(num_policies=1, learner=LearnerConfig(**STEPS), **changes), Machine(2, 0))
+        make_plan(config(num_policies=1, learner=learner, **changes), Machine(2, 0))
 
 
 def test_the_users_numbers_are_used():

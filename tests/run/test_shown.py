@@ -12,7 +12,7 @@ def notes(*options) -> str:
 def test_a_run_that_compares_by_time_is_not_told_of_frames():
     timed = ("--pbt.ready=timed", "--pbt.period-seconds=5", "--train-for-frames=1000")
     assert "compares members first" not in notes(*timed)
-    assert "PBT compares members first at 50,000 frames" in notes(
+    assert "PBT compares members first at 20,000 frames" in notes(
         "--pbt.start-frames=0", "--train-for-frames=1000"
     )
     text = notes(*timed, "--pbt.start-seconds=100", "--train-for-seconds=60")
