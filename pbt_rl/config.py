@@ -7,7 +7,7 @@ counted in frames **of each member**, so they mean the same for one policy and f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -23,11 +23,11 @@ from pbt_rl.envs.shaping import names_of
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.extras import discover, offered
 from pbt_rl.options import option, validate, with_fields, with_groups
-from pbt_rl.pbt import registry as controllers
 from pbt_rl.pbt.hypers import shaping_given
-from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.pbt.registry import CONTROLLERS, controller_entry
-from pbt_rl.pbt.rules import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
+from pbt_rl.pbt.options import PbtConfig, ScheduleConfig
+from pbt_rl.pbt.registry import controller_entry, texts
+from pbt_rl.pbt.search.options import SearchConfig
+from pbt_rl.registry import CONTROLLERS
 
 if TYPE_CHECKING:
     from pbt_rl.algos.algorithm import Algorithm
@@ -48,14 +48,6 @@ class ChecksWhole(Protocol):
 
     def check_whole(self, config: Any) -> None:
         """Raise ConfigError if it does not."""
-
-
-RULES: Mapping[str, Callable[[], tuple[str, ...]]] = {
-    "ready": lambda: tuple(READY_RULES),
-    "exploit": lambda: tuple(EXPLOIT_RULES),
-    "explore": lambda: tuple(EXPLORE_RULES),
-}
-"""Option of PbtConfig -> the rules that it may name."""
 
 
 @dataclass(frozen=True)
@@ -218,11 +210,10 @@ def undeclared_hypers(more: tuple[tuple[str, type], ...]) -> type[Hypers]:
 
 
 def _groups() -> dict[str, type]:
-    """Return the groups of options that families, algorithms, controllers and other extras own, by name."""
+    """Return the groups of options that families, algorithms and other extras own, by name."""
     owners = (
         *(family.options for family in environments.FAMILIES.values()),
         *(entry.options for entry in algorithms.ALGORITHMS.values()),
-        controllers.OPTIONS,
         *(getattr(extra, "OPTIONS", {}) for extra in discover("pbt_rl")),
     )
     groups: dict[str, type] = {}
@@ -326,14 +317,16 @@ class Config:
     controller: str = option(
         "pbt",
         choices=lambda: tuple(CONTROLLERS),
-        texts=controllers.texts,
+        texts=texts,
         custom="module:Class",
         common=True,
     )
     """{each} Or your own `module:Class` (docs/own-rules.md)."""
     controller_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """NAME=VALUE for a setting of a controller of your own. May be repeated."""
-    pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"choices_within": RULES, "may_change": True})
+    pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"may_change": True})
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
     hypers: Hypers = field(default_factory=Hypers)
     model: ModelConfig = field(default_factory=ModelConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
@@ -343,11 +336,9 @@ class Config:
         return filter(is_dataclass, (getattr(self, f.name) for f in fields(self)))
 
     def group(self, kind: type[T]) -> T:
-        """Return the options of this class: a group, or fields that an extra has added here or to PBT's."""
+        """Return the options of this class: a group, or fields that an extra has added here."""
         if kind in offered("pbt_rl", "FIELDS"):
             return cast("T", self)
-        if kind in offered("pbt_rl.pbt", "PBT_FIELDS"):
-            return cast("T", self.pbt)
         return next(group for group in self.groups() if isinstance(group, kind))
 
     def with_declared_hypers(self) -> Config:

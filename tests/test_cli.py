@@ -22,7 +22,6 @@ from tests.helpers.runs import ROOT, python, start
 OPTIONS = Path(__file__).parent / "cli_options.txt"
 OF_THE_HELP = (
     *("algos/fun", "algos/unreal", "envs/dmlab", "pbt_rl/files", "pbt_rl/games"),
-    *("pbt_rl/pbt/mf_pbt", "pbt_rl/pbt/pb2", "pbt_rl/pbt/schedule", "pbt_rl/pbt/search"),
     *("pbt_rl/matchups", "pbt_rl/nodes", "pbt_rl/trackers"),
 )
 """Extras with options, or with names that an option takes."""
@@ -131,26 +130,10 @@ def test_help_of_an_environment_adds_the_options_of_its_family(pbt_rl, arguments
 @pytest.mark.parametrize(
     ("arguments", "added"),
     [
-        pytest.param(
-            ["--pbt.exploit", "t-test"],
-            {"--pbt.t-test-level", "--pbt.exploit-option"},
-            marks=pytest.mark.extra("pbt_rl/pbt/published", "pbt_rl/pbt/own"),
-        ),
-        pytest.param(
-            ["--pbt.explore=resample"],
-            {"--pbt.factors", "--pbt.explore-probability", "--pbt.explore-option"},
-            marks=pytest.mark.extra("pbt_rl/pbt/published", "pbt_rl/pbt/own"),
-        ),
-        pytest.param(
-            ["--pbt.exploit", "my_rules:Best"],
-            {"--pbt.exploit-option"},
-            marks=pytest.mark.extra("pbt_rl/pbt/own"),
-        ),
-        pytest.param(
-            ["--controller", "schedule"],
-            {"--schedule.run", "--schedule.member", "--schedule.hold-final"},
-            marks=pytest.mark.extra("pbt_rl/pbt/schedule"),
-        ),
+        (["--pbt.exploit", "t-test"], {"--pbt.t-test-level", "--pbt.exploit-option"}),
+        (["--pbt.explore=resample"], {"--pbt.factors", "--pbt.explore-probability", "--pbt.explore-option"}),
+        (["--pbt.exploit", "my_rules:Best"], {"--pbt.exploit-option"}),
+        (["--controller", "schedule"], {"--schedule.run", "--schedule.member", "--schedule.hold-final"}),
     ],
 )
 def test_help_of_a_rule_or_controller_adds_its_options(pbt_rl, arguments, added):
@@ -158,7 +141,6 @@ def test_help_of_a_rule_or_controller_adds_its_options(pbt_rl, arguments, added)
     assert more - plain == added
 
 
-@pytest.mark.extra("pbt_rl/pbt/search")
 def test_help_of_a_search_adds_the_group_of_searches(pbt_rl):
     shown = names(pbt_rl("train", "--controller", "hyperband", "--help")[1])
     assert {"--search.eta", "--search.resource", "--search.phase-frames"} <= shown
@@ -334,7 +316,7 @@ def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):
         ("--train-for-frames 220000 --pbt.frequencies 1 10 11", "every 10 and 11 of them"),
     ],
 )
-@pytest.mark.extra("pbt_rl/advice", "pbt_rl/pbt/mf_pbt")
+@pytest.mark.extra("pbt_rl/advice")
 def test_comparisons_for_which_the_frames_do_not_suffice_are_told(pbt_rl, given, said):
     """The first is at 40,000 frames, and one every 20,000 frames after it: the tenth is at 220,000."""
     shown = "--env toy/identity --num-policies 12 --controller mf-pbt --pbt.start-frames 40000"

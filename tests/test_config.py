@@ -168,14 +168,8 @@ def test_every_option_with_bounds_is_in_the_table():
             "pbt.frequencies",
             (2, 2),
             "--pbt.frequencies 2 2 cannot be used: give one or more different numbers, each 1 or more",
-            marks=pytest.mark.extra("pbt_rl/pbt/mf_pbt"),
         ),
-        pytest.param(
-            "search.eviction_rate",
-            1.0,
-            "--search.eviction-rate 1.0 cannot be used: give at least 0, below 1",
-            marks=pytest.mark.extra("pbt_rl/pbt/search"),
-        ),
+        ("search.eviction_rate", 1.0, "--search.eviction-rate 1.0 cannot be used: give at least 0, below 1"),
         ("hypers.gamma", 2.0, "--hypers.gamma 2.0 cannot be used: give 0 to 1"),
         (
             "model.encoder",

@@ -37,7 +37,7 @@ class MatchupConfig:
 
     def check_whole(self, config: Any) -> None:
         """Raise ConfigError if members are evaluated on purpose, by their returns, and ranked by something else."""
-        episodes = getattr(config.pbt, "evaluate_episodes", 0)
+        episodes = config.pbt.evaluate_episodes
         require(
             not episodes or self.objective == "return",
             "pbt.evaluate-episodes",

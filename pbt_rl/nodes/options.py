@@ -35,7 +35,7 @@ class NodesOptions:
 
     def check_whole(self, config: Any) -> None:
         """Raise ConfigError if members are evaluated on purpose: that is done on one machine."""
-        episodes = getattr(config.pbt, "evaluate_episodes", 0)
+        episodes = config.pbt.evaluate_episodes
         require(
             not episodes or not self.nodes,
             "pbt.evaluate-episodes",

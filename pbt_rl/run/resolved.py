@@ -18,6 +18,7 @@ from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.entry import Ingredients
 from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table, with_shaping
 from pbt_rl.pbt.registry import controller_entry
+from pbt_rl.pbt.starts import started
 from pbt_rl.pbt.state import restore_state
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
@@ -56,7 +57,8 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
             settings=config.controller_option,
         )
     )
-    for around in (*offered("pbt_rl.pbt", "AROUND"), *offered("pbt_rl", "AROUND")):
+    controller = started(controller, config, entry, tuned)
+    for around in offered("pbt_rl", "AROUND"):
         controller = load_object(around)(controller, config, entry, tuned)
     return controller
 

@@ -6,8 +6,6 @@ from pbt_rl.advice.unread import unread
 from pbt_rl.plan import Machine
 from tests.helpers.plans import resolved as resolved_on
 
-pytestmark = [pytest.mark.extra("pbt_rl/pbt/published"), pytest.mark.extra("pbt_rl/pbt/search")]
-
 
 def resolved(env, *options):
     return resolved_on(env, *options, machine=Machine(2, 0))
@@ -100,7 +98,6 @@ def test_what_nothing_reads_is_said(text, notes):
         assert line.startswith(f"note: {note}")
 
 
-@pytest.mark.extra("pbt_rl/pbt/timed")
 def test_periods_are_of_frames_or_of_seconds():
     assert unread(resolved("toy/identity", "--pbt.ready", "timed", "--pbt.period-seconds", "5")) == []
     (note,) = unread(resolved("toy/identity", "--pbt.period-seconds", "5"))

@@ -92,7 +92,6 @@ def test_controls_begin_as_the_population_does_and_further_ones_are_drawn(contro
     assert all(1e-4 <= rate <= 1e-2 for rate in rates)
 
 
-@pytest.mark.extra("pbt_rl/pbt/evaluated")
 def test_controls_are_evaluated_when_the_population_is_and_so_after_a_restart():
     pbt = PbtConfig(**OFTEN, evaluate_episodes=2)
     controller, config = build(2, members=2, pbt=pbt)

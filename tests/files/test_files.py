@@ -7,7 +7,7 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.registry import keywords
 from pbt_rl.errors import ConfigError
 from pbt_rl.files.config import read_config, written
-from pbt_rl.pbt.rules import build_exploit
+from pbt_rl.pbt.registry import build_exploit
 from pbt_rl.python.api import make_config
 from pbt_rl.python.values import checked
 from pbt_rl.record.folder import to_json
@@ -70,7 +70,6 @@ def test_a_file_lies_over_the_recipes_and_the_command_line_over_it(tmp_path, nam
     assert (other.env, other.learner.batch, other.learner.minibatches) == ("toy/identity", 64, 2)
 
 
-@pytest.mark.extra("pbt_rl/pbt/published")
 def test_what_is_typed_wins_over_repeated_options_too(tmp_path):
     text = "env: gym/CartPole-v1\nenv_option: [max_episode_steps=5, render_mode=null]\n"
     text += "pbt: {exploit: sigma-gap, exploit_option: [sigmas=0.4]}\n"

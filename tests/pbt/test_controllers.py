@@ -4,7 +4,6 @@ from dataclasses import asdict, replace
 from functools import partial
 from itertools import zip_longest
 from random import Random
-from typing import get_args, get_type_hints
 
 import pytest
 from hypothesis import given, settings
@@ -23,12 +22,13 @@ from pbt_rl.pbt.decisions import (
     decision_to_dict,
 )
 from pbt_rl.pbt.exploit import Gap, Truncation
+from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.pbt.hypers import HyperSpec, hyper_table, shaping_table
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.ready import Synchronous
 from pbt_rl.pbt.records import converted
 from pbt_rl.pbt.state import restore_state, save_state
-from tests.helpers.audits import lineage as lineage_class
+from pbt_rl.registry import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 from tests.helpers.populations import build, member, report, scored
 
 TABLE = hyper_table(Hypers()) | shaping_table({"life_lost": -1.0, "bonus": 0.0})
@@ -217,7 +217,6 @@ def median_of_quadratic(copy, *, sigma, exploit=None):
     return statistics.median(quadratic(controller(seed)) for seed in range(15))
 
 
-@pytest.mark.extra("pbt_rl/pbt/own", "pbt_rl/pbt/published")
 def test_the_quadratic_needs_weights_alone_to_be_copied():
     """T1: without explore it is the exchange of weights alone that leads beyond 1.2 - 0.81 = 0.39."""
     assert median_of_quadratic("both", sigma=0.0) == pytest.approx(0.39, abs=1e-3)
@@ -258,7 +257,7 @@ def test_what_is_copied(copy):
     [
         "truncation",
         "top-middle-bottom",
-        pytest.param("impala", marks=pytest.mark.extra("pbt_rl/pbt/published")),
+        "impala",
     ],
 )
 def test_with_weights_alone_values_are_neither_copied_nor_explored(exploit):
@@ -277,7 +276,6 @@ def test_with_weights_alone_values_are_neither_copied_nor_explored(exploit):
     assert copied > 2
 
 
-@pytest.mark.extra("pbt_rl/pbt/published")
 def test_a_comparison_that_cannot_be_judged_yet_stays_due():
     controller = build(replace(PBT, exploit="quantile", period_frames=100), TABLE, seed=0)
     values = controller.initial(6)
@@ -289,7 +287,6 @@ def test_a_comparison_that_cannot_be_judged_yet_stays_due():
     assert isinstance(controller.observe(report(110, all_of_them))[0], Replace)
 
 
-@pytest.mark.extra("pbt_rl/pbt/published")
 def test_asynchronous_only_the_members_that_arrived_decide():
     controller = build(replace(PBT, ready="asynchronous", exploit="binary-tournament"), TABLE, seed=0)
     values = controller.initial(3)
@@ -304,9 +301,7 @@ def test_asynchronous_only_the_members_that_arrived_decide():
 EVERY_RULE = [
     {"ready": ready, "exploit": exploit, "explore": explore}
     for ready, exploit, explore in zip_longest(
-        get_args(get_type_hints(PbtConfig)["ready"]),
-        get_args(get_type_hints(PbtConfig)["exploit"]),
-        [e for e in get_args(get_type_hints(PbtConfig)["explore"]) if not e.startswith("pb2")],
+        READY_RULES, EXPLOIT_RULES, [e for e in EXPLORE_RULES if not e.startswith("pb2")]
     )
 ]
 
@@ -324,7 +319,6 @@ def test_every_option_gives_a_controller_that_decides_and_resumes(options):
     assert Replace in kinds
 
 
-@pytest.mark.extra("pbt_rl/pbt/published", "pbt_rl/pbt/mf_pbt", "pbt_rl/pbt/own")
 def test_options_that_do_not_fit_the_population():
     with pytest.raises(ConfigError, match=r"--pbt.exploit backtrack .* at least 5 members"):
         build(replace(PBT, exploit="backtrack"), TABLE, 0, num_members=4)
@@ -342,7 +336,6 @@ def doubled_rate(values, rng):
     return values | {"learning_rate": 2 * values["learning_rate"]}
 
 
-@pytest.mark.extra("pbt_rl/pbt/own")
 def test_a_users_function_comes_last():
     pbt = replace(
         PBT, exploit="truncation", mutation_rate=0.0, custom_explore="tests.pbt.test_controllers:doubled_rate"
@@ -356,14 +349,14 @@ def test_a_users_function_comes_last():
 
 @pytest.mark.parametrize(
     "exploit",
-    ["truncation", pytest.param("binary-tournament", marks=pytest.mark.extra("pbt_rl/pbt/published"))],
+    ["truncation", "binary-tournament"],
 )
 def test_the_surviving_root_ancestors_never_grow_and_greed_ends_with_one(exploit):
     """T10."""
     controller = build(
         replace(PBT, exploit=exploit, replace_gap=0.0, replace_fraction=0.5), TABLE, seed=0, num_members=8
     )
-    lineage = lineage_class()()
+    lineage = Lineage()
     roots = []
     for seen, decisions in simulate(controller, 150, num_members=8):
         if not roots:
@@ -376,7 +369,7 @@ def test_the_surviving_root_ancestors_never_grow_and_greed_ends_with_one(exploit
 
 @pytest.mark.parametrize(
     "exploit",
-    ["top-middle-bottom", pytest.param("backtrack", marks=pytest.mark.extra("pbt_rl/pbt/published"))],
+    ["top-middle-bottom", "backtrack"],
 )
 def test_ten_thousand_members(exploit):
     controller = build(replace(PBT, exploit=exploit, min_episodes=1), TABLE, seed=0, num_members=10_000)

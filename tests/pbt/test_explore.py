@@ -6,7 +6,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pbt_rl import pbt
 from pbt_rl.config import Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.explore import (
@@ -17,13 +16,9 @@ from pbt_rl.pbt.explore import (
     perturb,
 )
 from pbt_rl.pbt.hypers import HyperSpec, choice_spec, hyper_table, shaping_table
+from pbt_rl.pbt.own.rules import CustomExplore
+from pbt_rl.pbt.published.explore import ExplorePipeline, MultiplyOrDivide, Resample, ResampleAll
 from tests.helpers import populations  # noqa: F401 - its hypothesis profile
-
-ExplorePipeline, MultiplyOrDivide, Resample, ResampleAll, CustomExplore = (
-    getattr(pbt, name, None)
-    for name in ("ExplorePipeline", "MultiplyOrDivide", "Resample", "ResampleAll", "CustomExplore")
-)
-published, of_ones_own = (pytest.mark.extra(f"pbt_rl/pbt/{name}") for name in ("published", "own"))
 
 factors = st.floats(1.01, 3.0)
 
@@ -270,7 +265,7 @@ def test_a_rule_of_the_users_own_is_asked_once():
     ("rule", "ratios"),
     [
         (PerturbFactors, {1.2, 0.8}),
-        pytest.param(MultiplyOrDivide, {1.2, round(1 / 1.2, 9)}, marks=published),
+        (MultiplyOrDivide, {1.2, round(1 / 1.2, 9)}),
     ],
 )
 def test_the_two_kinds_of_factors(rule, ratios):
@@ -297,7 +292,6 @@ def test_each_value_draws_its_own_factor():
     assert min(pairs.values()) > 60
 
 
-@published
 def test_probability_of_one_value():
     table = {n: spec("log", 1e-9, 1e9, name=n) for n in "abc"}
     rng = Random(0)
@@ -306,14 +300,12 @@ def test_probability_of_one_value():
         assert 900 < moved < 1100
 
 
-@published
 @given(st.integers(-30, 30), st.sampled_from([PerturbFactors, MultiplyOrDivide]), st.integers(0, 99))
 def test_an_integer_always_moves_by_one_at_least(value, rule, seed):
     free = {"n": spec("integer", -1000, 1000)}
     assert abs(rule(free).mutate({"n": float(value)}, Random(seed))["n"] - value) >= 1
 
 
-@published
 def test_at_a_limit_the_limit_holds_or_is_left_by_a_little():
     table = {"x": spec("linear", 1.0, 2.0), "n": spec("integer", 2, 9)}
     rng = Random(0)
@@ -332,7 +324,6 @@ def test_at_a_limit_the_limit_holds_or_is_left_by_a_little():
     assert 1.0 <= narrow.mutate({"x": 1.0}, rng)["x"] <= 1.001
 
 
-@published
 def test_categories_adjacent_and_uniform():
     act = {"a": choice_spec("a", ("p", "q", "r", "s"), "p")}
     rng = Random(0)
@@ -360,7 +351,6 @@ def test_a_boolean_flips(name):
     assert rule.mutate({"on": 1.0}, Random(0)) == {"on": 0.0}
 
 
-@published
 def test_resample_is_per_key_and_resample_all_takes_the_whole_configuration():
     table = {n: spec("linear", 0.0, 1.0, name=n) for n in "abcd"}
     start = dict.fromkeys("abcd", 0.5)
@@ -377,7 +367,6 @@ def test_resample_is_per_key_and_resample_all_takes_the_whole_configuration():
     assert 350 < whole[4] < 450
 
 
-@published
 def test_ray_perturbs_what_it_does_not_draw_anew():
     table = {n: spec("linear", 0.0, 1000.0, name=n) for n in "ab"}
     rng = Random(0)
@@ -398,8 +387,6 @@ def test_a_value_that_changes_may_return_to_its_default():
     assert rule.initial({"x": 7.0}, rng)["x"] != 1.0
 
 
-@published
-@of_ones_own
 def test_pipelines_until_a_change_and_all_in_turn():
     def adds(amount):
         return CustomExplore(lambda v, rng: {"x": v["x"] + amount})
@@ -413,7 +400,6 @@ def test_pipelines_until_a_change_and_all_in_turn():
     }
 
 
-@of_ones_own
 @pytest.mark.parametrize(
     ("answer", "said"),
     [({"y": 1.0}, "a value for each"), (None, "a value for each"), ({"x": math.nan}, "NaN for x")],
@@ -423,7 +409,6 @@ def test_a_custom_function_must_answer_every_value(answer, said):
         CustomExplore(lambda v, rng: answer).mutate({"x": 1.0}, Random(0))
 
 
-@of_ones_own
 def test_a_custom_answer_is_clamped():
     rule = CustomExplore(lambda v, rng: {"x": 99.0, "free": 99.0}, {"x": spec("linear", 0.0, 2.0)})
     assert rule.mutate({"x": 1.0, "free": 0.0}, Random(0)) == {"x": 2.0, "free": 99.0}

@@ -6,18 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbt_rl import pbt
+from pbt_rl.pbt.published.clocks import Asynchronous, PartiallySynchronous
 from pbt_rl.pbt.ready import Synchronous, grown
 from pbt_rl.pbt.state import restore_state, save_state
 from tests.helpers.populations import member, report
 
-Asynchronous, PartiallySynchronous = (
-    getattr(pbt, name, None) for name in ("Asynchronous", "PartiallySynchronous")
-)
-of_extra = pytest.mark.extra("pbt_rl/pbt/published")
-RULES = {"synchronous": Synchronous}
-if Asynchronous:
-    RULES |= {"asynchronous": Asynchronous, "partially": PartiallySynchronous}
+RULES = {"synchronous": Synchronous, "asynchronous": Asynchronous, "partially": PartiallySynchronous}
 
 
 def population(frames, *episodes):
@@ -113,7 +107,6 @@ def clocks(*frames, episodes=9):
     return report(min(frames), [member(i, frames=f, episodes=episodes) for i, f in enumerate(frames)])
 
 
-@of_extra
 def test_asynchronous_each_by_its_own_clock_against_the_others_as_they_are():
     rule = Asynchronous(100, 200, 1)
     assert rule.next_round(clocks(199, 150, 10)) is None
@@ -125,7 +118,6 @@ def test_asynchronous_each_by_its_own_clock_against_the_others_as_they_are():
     assert (both.number, both.deciding) == (2, {0, 1})
 
 
-@of_extra
 def test_asynchronous_a_member_that_must_wait_loses_no_comparison():
     rule = Asynchronous(100, 0, 5)
     state = json.dumps(save_state(rule))
@@ -138,7 +130,6 @@ def test_asynchronous_a_member_that_must_wait_loses_no_comparison():
     assert rule.next_round(report(30, there)).deciding == {0}
 
 
-@of_extra
 def test_partially_synchronous_waits_for_enough_of_the_members():
     rule = PartiallySynchronous(100, 0, 1, fraction=0.5)
     assert rule.next_round(clocks(150, 90, 20, 0)) is None
@@ -154,7 +145,6 @@ def test_partially_synchronous_waits_for_enough_of_the_members():
     assert everybody.next_round(clocks(101, 101, 100)) is not None
 
 
-@of_extra
 def test_a_stopped_member_is_not_waited_for():
     rule = PartiallySynchronous(100, 0, 1, fraction=1.0)
     members = [member(i, frames=f) for i, f in enumerate((100, 100, 5))]
@@ -216,12 +206,10 @@ def test_how_far_the_next_comparison_is(rule, frames, left):
     assert rule.frames_left(report(min(frames), members)) == left
 
 
-@of_extra
 def test_a_growing_interval_of_ones_own():
     assert held_at(Asynchronous(100, 0, 1, growth=2.0), range(0, 1600, 50)) == [100, 300, 700, 1500]
 
 
-@of_extra
 def test_how_far_it_is_until_enough_have_arrived():
     pair = [member(i, frames=f) for i, f in enumerate((30, 90))]
     assert Asynchronous(100, 250, 1).frames_left(report(30, pair)) == 160

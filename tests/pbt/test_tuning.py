@@ -205,7 +205,6 @@ def test_what_an_algorithm_does_not_read_is_not_tuned_by_default(algo, tuned):
     assert sorted(name for name, spec in table.items() if spec.tuned) == tuned.split()
 
 
-@pytest.mark.extra("pbt_rl/pbt/own")
 def test_a_function_of_ones_own_leaves_a_legal_value_that_is_not_tuned():
     from pbt_rl.pbt.own.rules import CustomExplore
 

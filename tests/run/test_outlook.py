@@ -7,6 +7,7 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.display.ranking import footer_lines, title_lines
 from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.population.population import Population
 from pbt_rl.run.resolved import build_controller, value_table
 from pbt_rl.run.views import seconds_to_comparison, seconds_to_end
@@ -20,13 +21,8 @@ def population(*frames):
     return made
 
 
-SEARCHES = pytest.mark.extra("pbt_rl/pbt/search")
-
-
 def config(search=None, **options):
     if search is not None:
-        from pbt_rl.pbt.search.options import SearchConfig
-
         options["search"] = SearchConfig(**search)
     return Config(env="toy/identity", num_policies=2, **{"train_for_frames": 1000} | options)
 
@@ -36,30 +32,17 @@ def config(search=None, **options):
     [
         ({}, 150.0),
         ({"train_for_seconds": 100.0}, 60.0),
-        pytest.param(
-            *({"controller": "hypertrick", "search": {"phases": 4, "phase_frames": 100}}, 30.0),
-            marks=SEARCHES,
-        ),
-        pytest.param(
-            *({"controller": "hypertrick", "search": {"phase_frames": 1, "phase_episodes": 9}}, 150.0),
-            marks=SEARCHES,
-        ),
-        pytest.param(
-            *({"controller": "asha", "search": {"resource": 4, "phase_frames": 100}}, 30.0), marks=SEARCHES
-        ),
-        pytest.param(
-            *({"controller": "hyperband", "search": {"resource": 9, "restart": False}}, 150.0), marks=SEARCHES
-        ),
-        pytest.param(
-            *({"controller": "hyperband", "search": {"resource": 9, "restart": True}}, 250.0), marks=SEARCHES
-        ),
+        ({"controller": "hypertrick", "search": {"phases": 4, "phase_frames": 100}}, 30.0),
+        ({"controller": "hypertrick", "search": {"phase_frames": 1, "phase_episodes": 9}}, 150.0),
+        ({"controller": "asha", "search": {"resource": 4, "phase_frames": 100}}, 30.0),
+        ({"controller": "hyperband", "search": {"resource": 9, "restart": False}}, 150.0),
+        ({"controller": "hyperband", "search": {"resource": 9, "restart": True}}, 250.0),
     ],
 )
 def test_the_end_is_known_of_searches_too(options, seconds):
     assert seconds_to_end(config(**options), population(200, 300), 10.0, 40.0) == seconds
 
 
-@pytest.mark.extra("pbt_rl/pbt/starts")
 def test_the_next_comparison():
     long = config(pbt=PbtConfig(start_frames=500, period_frames=100), train_for_frames=10**9)
     controller = build_controller(long, value_table(long, {}), 0)
@@ -70,7 +53,6 @@ def test_the_next_comparison():
     assert seconds_to_comparison(controller, population(200, 300), 0.1) == seconds
 
 
-@SEARCHES
 def test_a_search_has_no_next_comparison():
     search = config(controller="random")
     assert (

@@ -154,7 +154,7 @@ class StopsTheSecond:
         return frozenset()
 
 
-@pytest.mark.extra("pbt_rl/pbt/own", "pbt_rl/turns")
+@pytest.mark.extra("pbt_rl/turns")
 def test_a_pack_without_members_holds_nobody_up(tmp_path):
     """Packs take turns: it has none of its own to end, and the run is saved and ends without it."""
     folder = serial(

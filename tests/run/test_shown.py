@@ -1,7 +1,5 @@
 """What is said of comparisons that never come."""
 
-import pytest
-
 from pbt_rl.plan import Machine
 from pbt_rl.run.views import describe_plan
 from tests.helpers.plans import resolved
@@ -11,7 +9,6 @@ def notes(*options) -> str:
     return "\n".join(describe_plan(resolved("gym/CartPole-v1", *options, machine=Machine(2, 0))))
 
 
-@pytest.mark.extra("pbt_rl/pbt/timed")
 def test_a_run_that_compares_by_time_is_not_told_of_frames():
     timed = ("--pbt.ready=timed", "--pbt.period-seconds=5", "--train-for-frames=1000")
     assert "compares members first" not in notes(*timed)

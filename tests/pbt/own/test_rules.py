@@ -124,7 +124,6 @@ def test_a_rule_whose_state_could_not_be_saved_is_refused():
     type(controller)(TABLE, 0, exploit=NoDataclass(), **rules)  # without attributes there is nothing to save
 
 
-@pytest.mark.extra("pbt_rl/pbt/mf_pbt")
 def test_a_users_rule_goes_with_mf_pbt():
     controller = build(replace(PBT, frequencies=(1, 2)), TABLE, 0, 8, "mf-pbt")
     values = controller.initial(8)

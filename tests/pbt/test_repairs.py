@@ -141,7 +141,7 @@ def test_all_broken():
     [
         "top-middle-bottom",
         "truncation",
-        pytest.param("backtrack", marks=pytest.mark.extra("pbt_rl/pbt/published")),
+        "backtrack",
         "impala",
         "t-test",
     ],
