@@ -301,7 +301,9 @@ def test_asynchronous_only_the_members_that_arrived_decide():
 EVERY_RULE = [
     {"ready": ready, "exploit": exploit, "explore": explore}
     for ready, exploit, explore in zip_longest(
-        READY_RULES, EXPLOIT_RULES, [e for e in EXPLORE_RULES if not e.startswith("pb2")]
+        [name for name, rule in READY_RULES.items() if not rule.by_time],
+        EXPLOIT_RULES,
+        [e for e in EXPLORE_RULES if not e.startswith("pb2")],
     )
 ]
 

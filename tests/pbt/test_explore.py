@@ -402,7 +402,7 @@ def test_pipelines_until_a_change_and_all_in_turn():
 
 @pytest.mark.parametrize(
     ("answer", "said"),
-    [({"y": 1.0}, "a value for each"), (None, "a value for each"), ({"x": math.nan}, "NaN for x")],
+    [({"y": 1.0}, "give one for each"), (None, "give one for each"), ({"x": math.nan}, "NaN for x")],
 )
 def test_a_custom_function_must_answer_every_value(answer, said):
     with pytest.raises(ConfigError, match=said):
