@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import tyro
 
@@ -22,13 +22,12 @@ from pbt_rl.envs import registry as environments
 from pbt_rl.envs.registry import EnvOptions, FamilyOptions, keywords
 from pbt_rl.envs.shaping import names_of
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.extras import offered
 from pbt_rl.options import names_module, names_object, option, validate, with_fields, with_groups
-from pbt_rl.pbt import registry as controllers
 from pbt_rl.pbt.hypers import shaping_given
-from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.pbt.registry import CONTROLLERS, controller_entry
-from pbt_rl.pbt.rules import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
+from pbt_rl.pbt.options import PbtConfig, ScheduleConfig
+from pbt_rl.pbt.registry import controller_entry, texts
+from pbt_rl.pbt.search.options import SearchConfig
+from pbt_rl.registry import CONTROLLERS
 
 if TYPE_CHECKING:
     from pbt_rl.algos.algorithm import Algorithm
@@ -54,14 +53,6 @@ class ChecksWhole(Protocol):
 
     def check_whole(self, config: Any) -> None:
         """Raise ConfigError if it does not."""
-
-
-RULES: Mapping[str, Callable[[], tuple[str, ...]]] = {
-    "ready": lambda: tuple(READY_RULES),
-    "exploit": lambda: tuple(EXPLOIT_RULES),
-    "explore": lambda: tuple(EXPLORE_RULES),
-}
-"""Option of PbtConfig -> the rules that it may name."""
 
 
 @dataclass(frozen=True)
@@ -257,11 +248,10 @@ def number_of_controls(control: float, population: int) -> int:
 
 
 def _groups() -> dict[str, type]:
-    """Return the groups of options that families, algorithms, controllers and other extras own, by name."""
+    """Return the groups of options that families, algorithms and other extras own, by name."""
     owners = (
         *(family.options for family in environments.FAMILIES.values()),
         *(entry.options for entry in algorithms.ALGORITHMS.values()),
-        controllers.OPTIONS,
     )
     groups: dict[str, type] = {}
     for name, kind in (item for owned in owners for item in owned.items()):
@@ -425,14 +415,16 @@ class Config:
     controller: str = option(
         "pbt",
         choices=lambda: tuple(CONTROLLERS),
-        texts=controllers.texts,
+        texts=texts,
         custom="module:Class",
         common=True,
     )
     """{each} Or your own `module:Class` (docs/own-rules.md)."""
     controller_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """NAME=VALUE for a setting of a controller of your own. May be repeated."""
-    pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"choices_within": RULES, "may_change": True})
+    pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"may_change": True})
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
     hypers: Hypers = field(default_factory=Hypers)
     model: ModelConfig = field(default_factory=ModelConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
@@ -444,8 +436,6 @@ class Config:
 
     def group(self, kind: type[T]) -> T:
         """Return the group of options of this class."""
-        if kind in offered("pbt_rl.pbt", "PBT_FIELDS"):
-            return cast("T", self.pbt)
         return next(group for group in self.groups() if isinstance(group, kind))
 
     def with_declared_hypers(self) -> Config:

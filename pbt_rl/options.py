@@ -14,7 +14,6 @@ An option is a field of a frozen dataclass. Its metadata may hold
     common                            shown by plain `--help`
     machine                           is about this machine: followed only of a run that the user trusts
     may_change                        may differ when a run is resumed; of a group: any of its options may
-    choices_within                    of a group of options: name -> its choices, if a registry above the group has them
 
 `option` writes that metadata; rooms that import nothing of ours write the dictionary themselves. The docstring below a
 field is its help. Rules between several options are functions of the class that holds them all.
@@ -181,15 +180,11 @@ def _table(kind: type, kinds: tuple[tuple[str, type], ...]) -> Mapping[str, Opti
     for f in fields(kind):
         group = groups.get(f.name, f.default_factory)
         if isinstance(group, type) and is_dataclass(group):
-            within = f.metadata.get("choices_within", {})
             added = {"may_change": True} if "may_change" in f.metadata else {}
-            for inner in _table(group, ()).values():
-                choices = {"choices": within[inner.path[0]]} if inner.path[0] in within else {}
-                found.append(
-                    replace(
-                        inner, path=(f.name, *inner.path), metadata={**inner.metadata, **added, **choices}
-                    )
-                )
+            found += [
+                replace(inner, path=(f.name, *inner.path), metadata={**inner.metadata, **added})
+                for inner in _table(group, ()).values()
+            ]
         else:
             marks = get_args(hints[f.name])[1:] if get_origin(hints[f.name]) is Annotated else ()
             own = next((mark.name for mark in marks if getattr(mark, "name", None)), "")

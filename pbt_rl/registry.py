@@ -93,3 +93,57 @@ class Command:
     arguments: str
     """Behind its name, in the list of commands."""
     help: str
+
+
+CONTROLLERS: Registry[Any] = Registry(
+    "pbt_rl.controllers",
+    {
+        "pbt": "pbt_rl.pbt.controllers:PBT",
+        "mf-pbt": "pbt_rl.pbt.mf_pbt:MF_PBT",
+        "schedule": "pbt_rl.pbt.schedule:SCHEDULE",
+        "hypertrick": "pbt_rl.pbt.search.entries:HYPERTRICK",
+        "successive-halving": "pbt_rl.pbt.search.entries:SUCCESSIVE_HALVING",
+        "hyperband": "pbt_rl.pbt.search.entries:HYPERBAND",
+        "asha": "pbt_rl.pbt.search.entries:ASHA",
+        "random": "pbt_rl.pbt.search.entries:RANDOM",
+    },
+)
+"""What `--controller` names: each a `ControllerEntry` (`pbt/entry.py`)."""
+READY_RULES: Registry[Any] = Registry(
+    "pbt_rl.ready",
+    {
+        "synchronous": "pbt_rl.pbt.ready:SYNCHRONOUS",
+        "asynchronous": "pbt_rl.pbt.published.clocks:ASYNCHRONOUS",
+        "partially-synchronous": "pbt_rl.pbt.published.clocks:PARTIALLY_SYNCHRONOUS",
+        "timed": "pbt_rl.pbt.timed:TIMED",
+    },
+)
+"""What `--pbt.ready` names: each a `ReadyRule` (`pbt/ready.py`)."""
+EXPLOIT_RULES: Registry[Any] = Registry(
+    "pbt_rl.exploit",
+    {
+        "top-middle-bottom": "pbt_rl.pbt.exploit:TOP_MIDDLE_BOTTOM",
+        "truncation": "pbt_rl.pbt.exploit:TRUNCATION",
+        "t-test": "pbt_rl.pbt.published.tournaments:T_TEST",
+        "binary-tournament": "pbt_rl.pbt.published.tournaments:BINARY_TOURNAMENT",
+        "impala": "pbt_rl.pbt.published.tournaments:IMPALA",
+        "quantile": "pbt_rl.pbt.published.orion:QUANTILE",
+        "backtrack": "pbt_rl.pbt.published.orion:BACKTRACK",
+        "sigma-gap": "pbt_rl.pbt.published.sigma_gap:SIGMA_GAP",
+    },
+)
+"""What `--pbt.exploit` names: each an `ExploitRule` (`pbt/exploit.py`), whose fields `--pbt.exploit-option` sets."""
+EXPLORE_RULES: Registry[Any] = Registry(
+    "pbt_rl.explore",
+    {
+        "perturb": "pbt_rl.pbt.explore:PERTURB",
+        "factors": "pbt_rl.pbt.explore:FACTORS",
+        "pb2": "pbt_rl.pbt.pb2.pb2:PB2",
+        "pb2-mix": "pbt_rl.pbt.pb2.pb2_mix:PB2_MIX",
+        "multiply-or-divide": "pbt_rl.pbt.published.explore:MULTIPLY_OR_DIVIDE",
+        "resample": "pbt_rl.pbt.published.explore:RESAMPLE",
+        "resample-all": "pbt_rl.pbt.published.explore:RESAMPLE_ALL",
+        "pairwise": "pbt_rl.pbt.published.pairwise:PAIRWISE",
+    },
+)
+"""What `--pbt.explore` names: each an `ExploreRule` (`pbt/explore.py`), whose fields `--pbt.explore-option` sets."""

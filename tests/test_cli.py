@@ -119,14 +119,10 @@ def test_help_of_an_environment_adds_the_options_of_its_family(pbt_rl, arguments
 @pytest.mark.parametrize(
     ("arguments", "added"),
     [
-        pytest.param(["--pbt.exploit", "t-test"], {"--pbt.t-test-level", "--pbt.exploit-option"}),
-        pytest.param(
-            ["--pbt.explore=resample"], {"--pbt.factors", "--pbt.explore-probability", "--pbt.explore-option"}
-        ),
-        pytest.param(["--pbt.exploit", "my_rules:Best"], {"--pbt.exploit-option"}),
-        pytest.param(
-            ["--controller", "schedule"], {"--schedule.run", "--schedule.member", "--schedule.hold-final"}
-        ),
+        (["--pbt.exploit", "t-test"], {"--pbt.t-test-level", "--pbt.exploit-option"}),
+        (["--pbt.explore=resample"], {"--pbt.factors", "--pbt.explore-probability", "--pbt.explore-option"}),
+        (["--pbt.exploit", "my_rules:Best"], {"--pbt.exploit-option"}),
+        (["--controller", "schedule"], {"--schedule.run", "--schedule.member", "--schedule.hold-final"}),
     ],
 )
 def test_help_of_a_rule_or_controller_adds_its_options(pbt_rl, arguments, added):

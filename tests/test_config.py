@@ -170,9 +170,7 @@ def test_every_option_with_bounds_is_in_the_table():
             (2, 2),
             "--pbt.frequencies 2 2 cannot be used: give one or more different numbers, each 1 or more",
         ),
-        pytest.param(
-            "search.eviction_rate", 1.0, "--search.eviction-rate 1.0 cannot be used: give at least 0, below 1"
-        ),
+        ("search.eviction_rate", 1.0, "--search.eviction-rate 1.0 cannot be used: give at least 0, below 1"),
         ("hypers.gamma", 2.0, "--hypers.gamma 2.0 cannot be used: give 0 to 1"),
         (
             "model.encoder",

@@ -20,10 +20,9 @@ from pbt_rl.learner.build import build_pack
 from pbt_rl.matchups.against import evaluate_against, find_opponent
 from pbt_rl.pbt.history.decide import audit_decisions
 from pbt_rl.pbt.hypers import hyper_table
-from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.options import PbtConfig, ScheduleConfig
 from pbt_rl.pbt.own.settings import with_settings
 from pbt_rl.pbt.published.tournaments import TTest
-from pbt_rl.pbt.schedule.options import ScheduleConfig
 from pbt_rl.plan import PackPlan
 from pbt_rl.play.member import evaluate
 from pbt_rl.python.policy import load_policy

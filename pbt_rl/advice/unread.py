@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 from pbt_rl.config import Config
 from pbt_rl.envs.registry import backend_of
-from pbt_rl.extras import discover
 from pbt_rl.options import table
-from pbt_rl.pbt.registry import CONTROLLERS, OPTIONS, controller_entry
-from pbt_rl.pbt.rules import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
+from pbt_rl.pbt.registry import controller_entry
+from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.shown import ENVIRONMENT_GROUPS, as_typed, read_groups
 
@@ -21,6 +19,8 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "pbt.explore": EXPLORE_RULES,
 }
 """Option that names a rule -> the rules."""
+OF_CONTROLLERS = ("schedule", "search", "pbt.frequencies", "pbt.migrant_hypers")
+"""Groups of options, and single ones, that only some controllers read."""
 
 
 def unread(resolved: ResolvedRun) -> list[str]:
@@ -73,19 +73,15 @@ def of_rules(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _of_controllers(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield the options that belong to other controllers: their groups, and what they add to those of PBT."""
-    for group in OPTIONS.keys() - {*controller_entry(config.controller).options}:
-        readers = [name for name, other in CONTROLLERS.items() if group in other.options]
-        yield from _of_group(config, group, f"it is read by --controller {', '.join(readers)}")
-    for extra in discover("pbt_rl.pbt"):
-        readers = [*getattr(extra, "CONTROLLERS", ())]
-        if readers and config.controller not in readers and hasattr(extra, "PBT_FIELDS"):
-            for one in fields(extra.PBT_FIELDS):
-                yield f"pbt.{one.name}", f"it is read by --controller {', '.join(readers)}"
+    """Yield the options that belong to other controllers."""
+    for name in sorted({*OF_CONTROLLERS}.difference(controller_entry(config.controller).options)):
+        readers = [other for other, entry in CONTROLLERS.items() if name in entry.options]
+        yield from _of_group(config, name, f"it is read by --controller {', '.join(readers)}")
 
 
 def _of_group(config: Config, group: str, reason: str) -> Iterator[tuple[str, str]]:
-    yield from ((one.field, reason) for one in table(config).values() if one.path[0] == group)
+    """group: of options, or a single one."""
+    yield from ((one.field, reason) for one in table(config).values() if group in (one.path[0], one.field))
 
 
 def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:

@@ -19,10 +19,10 @@ from pbt_rl.options import table
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.history.decide import Mismatch, audit_decisions
 from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.rules import EXPLOIT_RULES
 from pbt_rl.record.folder import config_from_json
 from pbt_rl.record.saved import AUDIT, check_trust
 from pbt_rl.record.versions import git_version
+from pbt_rl.registry import EXPLOIT_RULES
 from pbt_rl.run.resolved import build_controller, resumed_controller, value_table
 
 EXIT_OK, EXIT_DIFFERENT = 0, 1

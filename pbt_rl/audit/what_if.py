@@ -28,8 +28,8 @@ from pbt_rl.pbt.history.decide import with_values
 from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.pbt.history.noise import LEVEL, Noise
 from pbt_rl.pbt.registry import controller_entry
-from pbt_rl.pbt.rules import READY_RULES
 from pbt_rl.pbt.state import save_state
+from pbt_rl.registry import READY_RULES
 from pbt_rl.run.resolved import build_controller
 
 OF_SCORES = ("objective_episodes", "evaluate_episodes", "tune", "prior", "start_values", "enabled")

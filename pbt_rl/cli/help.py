@@ -17,8 +17,7 @@ from pbt_rl.cli.parse import value_of
 from pbt_rl.config import hypers_of, load_algorithm
 from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES
 from pbt_rl.options import Option, allowed, table
-from pbt_rl.pbt.registry import CONTROLLERS
-from pbt_rl.pbt.rules import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
+from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 
 MORE = """\
 These are the usual options. For more of them:

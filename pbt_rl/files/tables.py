@@ -25,7 +25,7 @@ MOST_MEMBERS = 100_000
 
 def with_start_values(config: Config) -> Config:
     """Return the config with the rows of the table that `--pbt.start-values` names. Raises ConfigError."""
-    given: tuple[str, ...] = getattr(config.pbt, "start_values", ())
+    given = config.pbt.start_values
     if len(given) != 1 or "=" in given[0] or not given[0]:
         return config
     return changed(config, {"pbt.start_values": read_table(Path(given[0]))})

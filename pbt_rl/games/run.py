@@ -261,7 +261,7 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
     asked = config.final_episodes
     if asked == 0 or spec.seats > 1 or spec.tasks:
         return 0.0
-    if asked is not None or bool(getattr(config.pbt, "evaluate_episodes", 0)) or config.controls:
+    if asked is not None or config.pbt.evaluate_episodes or config.controls:
         return ASKED_SECONDS
     if config.mode == "serial":
         return 0.0
@@ -281,7 +281,7 @@ def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, config: Co
     best = sorted(known, key=lambda m: (-(known_objective(m) or 0.0), m.member))
     ranking = [m.member for m in best]
     unknown = sorted(saved - {*ranking})
-    if bool(getattr(config.pbt, "evaluate_episodes", 0)) or config.controls:
+    if config.pbt.evaluate_episodes or config.controls:
         return [*ranking, *unknown]
     return [*ranking[:CANDIDATES], *unknown[: CANDIDATES if asked and ranking else 0]]
 

@@ -1,16 +1,13 @@
 """The part that decides: pure, seeded Python. No torch, no processes, no I/O.
 
 Controllers, their rules and searches, and the table of values: `from pbt_rl.pbt import PbtController, HyperSpec, ...`.
-Each name is imported when it is first used. Those of an extra, a folder with an `extra.py`, can be imported from here
-as well: its `NAMES` says from which of its modules.
+Each name is imported when it is first used.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
-
-from pbt_rl.extras import offered
 
 if TYPE_CHECKING:
     from pbt_rl.pbt.controllers import PbtController as PbtController
@@ -41,15 +38,38 @@ if TYPE_CHECKING:
     from pbt_rl.pbt.state import restore_state as restore_state
     from pbt_rl.pbt.state import save_state as save_state
 
-_MODULES = ("decisions", "hypers", "state", "exploit", "explore", "ready", "controllers")
+_MODULES = {
+    "controllers": "PbtController StaticController",
+    "decisions": "Continue Controller Decision Evaluate MemberReport Mutate PopulationReport Replace Restart Stop",
+    "evaluation": "Evaluation",
+    "exploit": "Exploit Gap Selection Truncation",
+    "explore": "Explore Perturb PerturbFactors",
+    "history.lineage": "Lineage",
+    "hypers": "HyperSpec Values choice_spec sample_prior",
+    "mf_pbt": "MfPbt",
+    "own.rules": "CustomExplore",
+    "pb2.pb2": "Pb2",
+    "pb2.pb2_mix": "Pb2Mix",
+    "published.clocks": "Asynchronous PartiallySynchronous",
+    "published.explore": "ExplorePipeline MultiplyOrDivide Resample ResampleAll",
+    "published.orion": "Backtrack ExploitPipeline QuantileTruncation",
+    "published.pairwise": "PairwiseLearning",
+    "published.sigma_gap": "SigmaGap",
+    "published.tournaments": "BinaryTournament Impala TTest",
+    "ready": "Ready Synchronous",
+    "schedule": "Schedule",
+    "search.asha": "Asha",
+    "search.draws": "draw_grid draw_random",
+    "search.hyperband": "Hyperband",
+    "search.hypertrick": "HyperTrick SuccessiveHalving",
+    "search.random_search": "RandomSearch",
+    "state": "restore_state save_state",
+    "timed": "Timed",
+}
+_PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if not name.startswith("_"):
-        of_extras = (names[name] for names in offered(__name__, "NAMES") if name in names)
-        own = (f"{__name__}.{module}" for module in _MODULES)
-        for module in (*of_extras, *own):
-            found = getattr(importlib.import_module(module), name, None)
-            if found is not None:
-                return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -1,6 +1,6 @@
 """Population-based training, and its absence.
 
-    report -> Repairs (who cannot go on?) -> Ready (is it time, and for whom?) -> Exploit (who copies whom?)
+    report -> Broken (who cannot go on?) -> Ready (is it time, and for whom?) -> Exploit (who copies whom?)
            -> Explore (with which values?) -> decisions
 
 Each is a small object behind a protocol; `PbtController` owns the generator and joins them.
@@ -9,13 +9,13 @@ Each is a small object behind a protocol; `PbtController` owns the generator and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Protocol
+from typing import Any
 
-from pbt_rl.extras import offered
-from pbt_rl.pbt.changes import Change, changes
+from pbt_rl.errors import require
+from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import (
     Continue,
     Controller,
@@ -27,42 +27,15 @@ from pbt_rl.pbt.decisions import (
     Replace,
     StateKey,
 )
+from pbt_rl.pbt.entry import ControllerEntry, Ingredients
+from pbt_rl.pbt.evaluation import Evaluation, build_evaluation
 from pbt_rl.pbt.exploit import Exploit, Remembering, Selection, decides, score
 from pbt_rl.pbt.explore import Explore, Learning, Pairing, changed_copy
 from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior
 from pbt_rl.pbt.ready import Ready, Round
+from pbt_rl.pbt.registry import build_exploit, build_explore, build_ready, least_members
+from pbt_rl.pbt.repairs import Broken
 from pbt_rl.pbt.state import restore_state, save_state
-
-
-class BeforeComparing(Protocol):
-    """What comes before a comparison, such as an evaluation of all members. A part with a state (`pbt.state`)."""
-
-    def hold(
-        self,
-        report: PopulationReport,
-        frames_left: int,
-        compare: Callable[[PopulationReport], list[Decision]],
-    ) -> list[Decision]:
-        """Return the decisions that prepare a comparison, or those of one. frames_left: until one is due."""
-
-    def forget(self, members: Iterable[int]) -> None:
-        """Wait no longer for members that something else was decided about."""
-
-
-class Repairs(Protocol):
-    """Mends members that cannot learn any more. Made of what draws the values of a member that begins again."""
-
-    def repairs(self, members: Sequence[MemberReport], rng: Random) -> list[Decision]:
-        """Return what can be done at once for members that are broken."""
-
-    def restart(self, m: MemberReport, rng: Random) -> Decision:
-        """Return the decision that a member begins again."""
-
-    def compared(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Note who was healthy at a comparison. changes: of these members."""
-
-    def remembers(self) -> frozenset[StateKey]:
-        """See `Controller`."""
 
 
 @dataclass(eq=False)
@@ -124,7 +97,7 @@ class PbtController:
     `hypers` it goes on from its own weights.
 
     At a comparison every member that takes part gets exactly one decision, in the order of the report. A
-    report without a comparison gets no decision, except for members that are broken (`Repairs`). Without a decision
+    report without a comparison gets no decision, except for members that are broken (`Broken`). Without a decision
     no state changes, so a run can be decided again from the reports that had decisions. A comparison in which the
     rule of selection cannot judge anyone yet is not held: it stays due. evaluation: what comes before a comparison.
 
@@ -137,14 +110,13 @@ class PbtController:
     exploit: Exploit = field(kw_only=True)
     explore: Explore = field(kw_only=True)
     copy: CopyWhat = field(default="both", kw_only=True)
-    evaluation: BeforeComparing | None = field(default=None, kw_only=True)
+    evaluation: Evaluation | None = field(default=None, kw_only=True)
     _rng: Random = field(init=False)
-    _broken: Repairs | None = field(init=False)
+    _broken: Broken = field(init=False)
 
     def __post_init__(self) -> None:
         self._rng = Random(self.seed)
-        made = offered("pbt_rl.pbt", "REPAIRS")
-        self._broken = made[0](self._first_values) if made else None
+        self._broken = Broken(self._first_values)
         save_state(self)  # raises now, and not when a run is to be saved
 
     def _first_values(self, rng: Random) -> Values:
@@ -178,9 +150,8 @@ class PbtController:
         changed = changes(made, {m.member: m.generation for m in report.members})
         settled = [c for c in changed if not c.evaluates]
         if settled:
-            if self._broken is not None:
-                compared = [m for m, c in zip(decided, changed, strict=True) if not c.evaluates]
-                self._broken.compared(compared, settled)
+            compared = [m for m, c in zip(decided, changed, strict=True) if not c.evaluates]
+            self._broken.compared(compared, settled)
             if isinstance(self.explore, Learning):
                 self.explore.after(report.members, settled)
         return made
@@ -218,8 +189,7 @@ class PbtController:
         return [repaired.get(s.member) or self._decide(s, members, comparison.note) for s in selections]
 
     def _repaired(self, members: Sequence[MemberReport]) -> dict[int, Decision]:
-        repairs = [] if self._broken is None else self._broken.repairs(members, self._rng)
-        return {d.member: d for d in repairs}
+        return {d.member: d for d in self._broken.repairs(members, self._rng)}
 
     def _text(self, name: str, value: float) -> str:
         spec = self.table.get(name)
@@ -228,7 +198,7 @@ class PbtController:
     def _decide(self, selection: Selection, members: Mapping[int, MemberReport], note: str) -> Decision:
         own = members[selection.member]
         copy = selection.copy if self.copy == "both" else self.copy
-        if self._broken is not None and own.broken and (selection.donor is None or copy == "hypers"):
+        if own.broken and (selection.donor is None or copy == "hypers"):
             return self._broken.restart(own, self._rng)
         base = self._base(selection, copy, members)
         explores = selection.mutate and self.copy != "weights"
@@ -267,9 +237,37 @@ class PbtController:
     def remembers(self) -> frozenset[StateKey]:
         """Return what was dropped for copies not proven yet, and what the rule of selection may bring back."""
         of_rule = self.exploit.remembers() if isinstance(self.exploit, Remembering) else frozenset()
-        return of_rule if self._broken is None else self._broken.remembers() | of_rule
+        return self._broken.remembers() | of_rule
 
 
 def defaults(table: Mapping[str, HyperSpec]) -> Values:
     """Return name -> default of every value of the table."""
     return {name: spec.default for name, spec in table.items()}
+
+
+def _pbt(given: Ingredients) -> Controller:
+    pbt = given.pbt
+    if not pbt.enabled:
+        return StaticController(given.table)
+    least = least_members(pbt.exploit)
+    require(
+        given.members >= least,
+        "pbt.exploit",
+        pbt.exploit,
+        f"it compares at least {least} members; give --num-policies {least} or another rule",
+    )
+    return PbtController(given.table, given.seed, **pbt_rules(given), copy=pbt.copy)
+
+
+def pbt_rules(given: Ingredients) -> dict[str, Any]:
+    """Return the parts of a controller that compares members: by name, as `PbtController` takes them."""
+    pbt = given.pbt
+    return {
+        "ready": build_ready(pbt),
+        "exploit": build_exploit(pbt),
+        "explore": build_explore(pbt, given.table),
+        "evaluation": build_evaluation(given),
+    }
+
+
+PBT = ControllerEntry(_pbt, ("pbt",), "population-based training.", compares=True)

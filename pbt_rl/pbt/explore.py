@@ -1,6 +1,6 @@
 """Rules of exploration: how the values of a member that changes are moved.
 
-The protocol, what moves one value, and the rules of Sample Factory and of Jaderberg et al.; extras have more.
+The protocol, how a rule is built, what moves one value, and the rules of Sample Factory and of Jaderberg et al.
 Pure: seeded Python, no process, no file, no torch.
 """
 
@@ -16,6 +16,8 @@ from pbt_rl.options import option
 from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import MemberReport
 from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.registry import EXPLOIT_RULES
 
 
 class Explore(Protocol):
@@ -30,6 +32,20 @@ class Explore(Protocol):
 
     def mutate(self, values: Values, rng: Random) -> Values:
         """Return the values to go on with; equal to `values` if nothing was drawn to change."""
+
+
+Specs = Mapping[str, HyperSpec]
+
+
+@dataclass(frozen=True)
+class ExploreRule:
+    """How a rule of exploration is built from the options and the specs of the tuned values."""
+
+    build: Callable[[PbtConfig, Specs], Explore]
+    options: tuple[str, ...] = ()
+    """Names of the options that `build` reads (beside `pbt.exploit`)."""
+    help: str = ""
+    """What it does; "" if the option's own help says so."""
 
 
 class ByChance:
@@ -225,3 +241,28 @@ class PerturbFactors(ByChance):
             return spec.clamp(moved_by(spec, value, factor if up else 1 / factor, multiply=up))
 
         return move_each(self.tuned, values, move)
+
+
+def _perturb(pbt: PbtConfig, tuned: Specs) -> Explore:
+    return Perturb(tuned, pbt.mutation_rate, pbt.perturb_min, pbt.perturb_max, pbt.reset_probability)
+
+
+def _factors(pbt: PbtConfig, tuned: Specs) -> Explore:
+    rule = EXPLOIT_RULES.get(pbt.exploit)
+    return PerturbFactors(
+        tuned, pbt.factors, probability(pbt, 1.0 if rule is None else rule.explore_probability)
+    )
+
+
+PROBABILITY = "pbt.explore_probability"
+
+
+def probability(pbt: PbtConfig, usual: float) -> float:
+    """Return the probability that the user gives for a change of a value, else the usual one."""
+    return usual if pbt.explore_probability is None else pbt.explore_probability
+
+
+PERTURB = ExploreRule(
+    _perturb, ("pbt.mutation_rate", "pbt.perturb_min", "pbt.perturb_max", "pbt.reset_probability")
+)
+FACTORS = ExploreRule(_factors, ("pbt.factors", PROBABILITY))

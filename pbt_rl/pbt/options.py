@@ -1,19 +1,21 @@
-"""Options of population-based training. The names of its rules come from the registries, which read these options."""
+"""Options of population-based training, and of the controller that follows a recorded run."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+import tyro
 
 from pbt_rl.errors import require
-from pbt_rl.extras import offered
-from pbt_rl.options import option, with_fields
+from pbt_rl.options import names_module, names_object, option
+from pbt_rl.registry import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 
 
-def _texts(kind: str) -> dict[str, str]:
-    """Return name -> help of each rule of an extra."""
-    declared = offered("pbt_rl.pbt", kind)
-    return {name: rule.help for rules in declared for name, rule in rules.items()}
+def _texts(rules: Mapping[str, Any]) -> dict[str, str]:
+    """Return name -> help of each rule that has one; the option's own help has those of the others."""
+    return {name: rule.help for name, rule in rules.items() if rule.help}
 
 
 def _once(entries: tuple[str, ...]) -> bool:
@@ -21,13 +23,12 @@ def _once(entries: tuple[str, ...]) -> bool:
 
 
 @dataclass(frozen=True)
-@with_fields(*offered("pbt_rl.pbt", "PBT_FIELDS"))
 class PbtConfig:
     """Population-based training: when members are compared and how they change."""
 
     enabled: bool = option(True, common=True)
     """Compare and change members. Off: members train independently, all with the initial values of member 0."""
-    ready: str = option("synchronous", texts=lambda: _texts("READY_RULES"))
+    ready: str = option("synchronous", choices=lambda: tuple(READY_RULES), texts=lambda: _texts(READY_RULES))
     """`synchronous`: all members are compared together. {each}"""
     period_frames: int = option(2_500_000, above=0, common=True)
     """Emulator frames of each member between two comparisons (a meta-epoch)."""
@@ -35,8 +36,25 @@ class PbtConfig:
     """Factor from each period to the next."""
     start_frames: int = option(5_000_000, at_least=0, common=True)
     """Compare no members before all of them (asynchronous: before the member) have this many frames."""
+    ready_fraction: float = option(0.8, above=0, at_most=1)
+    """partially-synchronous: share of the members that must have arrived."""
+    period_seconds: float = option(600.0, above=0)
+    """--pbt.ready timed: seconds of training between two comparisons of all members. The journal keeps at which second
+    each was held, so that `audit` decides it again; two runs of one seed are not alike, not even with --mode serial."""
+    start_seconds: float = option(0.0, at_least=0)
+    """timed: compare no members before this many seconds of training, nor before a whole period."""
+    frequencies: tuple[int, ...] = option((), at_least=1, distinct=True, empty=True)
+    """mf-pbt: one group of members for each of these, compared every n-th period. Empty: 1 10 for at most 16 members,
+    else 1 10 25 50 (Doulazmi et al. 2025)."""
+    migrant_hypers: Literal["own", "best"] = "own"
+    """mf-pbt: a member that takes the weights of a faster group keeps its `own` values or takes those of the `best`
+    member of its group."""
     exploit: str = option(
-        "top-middle-bottom", custom="module:Class", common=True, texts=lambda: _texts("EXPLOIT_RULES")
+        "top-middle-bottom",
+        choices=lambda: tuple(EXPLOIT_RULES),
+        texts=lambda: _texts(EXPLOIT_RULES),
+        custom="module:Class",
+        common=True,
     )
     """`top-middle-bottom` (Sample Factory): the best stay, the worst copy one of the best and mutate, the others
     keep their weights and mutate. `truncation` (Jaderberg et al. 2017, Ray): only the worst change. {each} Or your own
@@ -54,8 +72,17 @@ class PbtConfig:
     replace_errors: float = option(2.5, at_least=0)
     """...and by so many standard errors of the difference of the two windows; 0: noise counts (all three:
     top-middle-bottom, truncation)."""
+    t_test_level: float = option(0.05, at_least=0, at_most=1)
+    """t-test: level of the two-sided Welch test on the last 10 episodes."""
+    exploit_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """NAME=VALUE for a setting of the exploit rule, such as sigmas=0.4 (sigma-gap). May be repeated. A value
+    that is not JSON is a string; a wrong name lists the settings of the rule."""
     explore: str = option(
-        "perturb", custom="module:Class", common=True, texts=lambda: _texts("EXPLORE_RULES")
+        "perturb",
+        choices=lambda: tuple(EXPLORE_RULES),
+        texts=lambda: _texts(EXPLORE_RULES),
+        custom="module:Class",
+        common=True,
     )
     """`perturb` (Sample Factory): some values are multiplied or divided by a uniform factor. `factors` (Jaderberg et
     al. 2017): each is multiplied by one of --pbt.factors. {each}"""
@@ -72,10 +99,24 @@ class PbtConfig:
     explore_probability: float | None = option(None, at_least=0, at_most=1)
     """Probability that a value changes (factors, multiply-or-divide; None: 1, with impala 1/3), that it is drawn anew
     (resample, pairwise; None: 0.25), or that all are (resample-all; None: 0.2)."""
+    explore_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """NAME=VALUE for a setting of the explore rule, such as window=100 (pb2). May be repeated."""
+    custom_explore: str = option(
+        "",
+        test=lambda text: text == "" or names_object(text),
+        remedy="module:function",
+        leads_out=names_module,
+    )
+    """Your own function as module:function, called last with the values (name -> number) and a random.Random; it
+    returns the new values."""
     objective_episodes: int = option(100, at_least=1, common=True)
     """Average the objective over at most this many of the last episodes since the member changed."""
     min_episodes: int = option(5, at_least=1)
     """Leave a member with fewer finished episodes since its last change to the next comparison."""
+    evaluate_episodes: int = option(0, at_least=0)
+    """Evaluate each member on purpose before it is compared: it learns nothing until its environments have played so
+    many whole episodes (rounded up to equally many of each), and these are its objective. Their frames count in the
+    budget. At the end of the run all members play --final-episodes. 0: compare by the episodes of training."""
     tune: tuple[str, ...] = option((), common=True, test=_once, remedy="each name once")
     """Names of the values to tune: hypers by name, shaping as `shaping.NAME`. Empty: the usual hypers, and all shaping
     but score_scale (a factor on all rewards, which normalised advantages do not see).
@@ -85,6 +126,9 @@ class PbtConfig:
     prior: tuple[str, ...] = option((), common=True, test=_once, remedy="each name once")
     """Where the tuned values start, if not anywhere within their bounds: NAME=LOW:HIGH, NAME=LOW:HIGH:SCALE, or choices
     as NAME=A,B,C."""
+    start_values: tuple[str, ...] = ()
+    """Start values of single members: a table (FILE.csv with a column per value, FILE.json with an object per member),
+    or one text per member such as learning_rate=1e-3,gamma=0.99. What is left out starts as without it."""
 
     def __post_init__(self) -> None:
         require(
@@ -93,3 +137,19 @@ class PbtConfig:
             self.perturb_max,
             f"give at least --pbt.perturb-min, {self.perturb_min:g}",
         )
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """Follow the schedule of a recorded run: every member does, with its own weights."""
+
+    run: str = ""
+    """Folder of the recorded run."""
+    member: str = option(
+        "best",
+        test=lambda member: member == "best" or member.isdecimal(),
+        remedy="`best` or the id of a member",
+    )
+    """Member whose schedule is followed, along its ancestry: `best` or an id."""
+    hold_final: bool = False
+    """Hold the schedule's last values from the start (the paper's ablation) instead of following it."""

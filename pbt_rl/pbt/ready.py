@@ -1,16 +1,18 @@
 """Rules of readiness: when members are compared, and which of them take part.
 
-The protocol, the comparison that it starts, and the rule of all members together; extras have more. Pure: seeded
+The protocol, the comparison that it starts, how a rule is built, and the rule of all members together. Pure: seeded
 Python, no process, no file, no torch.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from pbt_rl.pbt.decisions import MemberReport, PopulationReport
+from pbt_rl.pbt.options import PbtConfig
 
 FOREVER = 10**18
 """Frames that no run reaches."""
@@ -37,6 +39,27 @@ class Ready(Protocol):
 
     def frames_left(self, report: PopulationReport) -> int:
         """Return the frames of each member until the next comparison is due; 0 if it waits for episodes."""
+
+
+PERIOD_OPTIONS = ("pbt.period_frames", "pbt.start_frames", "pbt.min_episodes", "pbt.period_growth")
+
+
+@dataclass(frozen=True)
+class ReadyRule:
+    """How a rule of readiness is built from the options."""
+
+    build: Callable[[PbtConfig], Ready]
+    options: tuple[str, ...] = PERIOD_OPTIONS
+    """Names of the options that `build` reads."""
+    by_time: bool = False
+    """It reads `PopulationReport.seconds`."""
+    help: str = ""
+    """What it does; "" if the option's own help says so."""
+
+
+def periods(pbt: PbtConfig) -> tuple[int, int, int, float]:
+    """Return the values of `PERIOD_OPTIONS`."""
+    return pbt.period_frames, pbt.start_frames, pbt.min_episodes, pbt.period_growth
 
 
 def comparable(member: MemberReport, min_episodes: int) -> bool:
@@ -121,3 +144,6 @@ class Synchronous:
         if waiting:
             notes.append(f"without {', '.join(waiting)}: fewer than {self.min_episodes} episodes that count")
         return "; ".join(notes)
+
+
+SYNCHRONOUS = ReadyRule(lambda pbt: Synchronous(*periods(pbt)))

@@ -1,63 +1,59 @@
-"""The controllers that `--controller` names. A new controller is one file and one entry here."""
+"""The rules and controllers that options name: from the tables of `pbt_rl.registry`, or of the user's own.
+
+A new rule is a class, its entry beside it, and one line of a table.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
-from pbt_rl.errors import require
-from pbt_rl.extras import discover, offered
-from pbt_rl.pbt.controllers import BeforeComparing, PbtController, StaticController
-from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.entry import ControllerEntry, Ingredients, own_entry
-from pbt_rl.pbt.rules import build_exploit, build_explore, build_ready, least_members
-
-
-def _pbt(given: Ingredients) -> Controller:
-    pbt = given.pbt
-    if not pbt.enabled:
-        return StaticController(given.table)
-    least = least_members(pbt.exploit)
-    require(
-        given.members >= least,
-        "pbt.exploit",
-        pbt.exploit,
-        f"it compares at least {least} members; give --num-policies {least} or another rule",
-    )
-    return PbtController(given.table, given.seed, **pbt_rules(given), copy=pbt.copy)
-
-
-def pbt_rules(given: Ingredients) -> dict[str, Any]:
-    """Return the parts of a controller that compares members: by name, as `PbtController` takes them."""
-    pbt = given.pbt
-    return {
-        "ready": build_ready(pbt),
-        "exploit": build_exploit(pbt),
-        "explore": build_explore(pbt, given.table),
-        "evaluation": _evaluation(given),
-    }
-
-
-def _evaluation(given: Ingredients) -> BeforeComparing | None:
-    return next((build(given) for build in offered("pbt_rl.pbt", "BEFORE_COMPARING")), None)
-
-
-CONTROLLERS: dict[str, ControllerEntry] = {
-    "pbt": ControllerEntry(_pbt, ("pbt",), "population-based training.", compares=True),
-}
-"""Name -> controller. All of them read `--pbt.tune`, and all that follow no recorded run `--pbt.min-episodes`."""
-OPTIONS: dict[str, type] = {}
-"""Groups of options of controllers, beside those of PBT."""
-for _extra in discover("pbt_rl.pbt"):
-    CONTROLLERS |= getattr(_extra, "CONTROLLERS", {})
-    OPTIONS |= getattr(_extra, "OPTIONS", {})
+from pbt_rl.pbt.entry import ControllerEntry
+from pbt_rl.pbt.exploit import Exploit, ExploitRule
+from pbt_rl.pbt.explore import Explore, ExploreRule
+from pbt_rl.pbt.hypers import HyperSpec
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.own.controllers import own_controller
+from pbt_rl.pbt.own.rules import own_exploit, own_explore, refine_exploit, refine_explore
+from pbt_rl.pbt.ready import Ready, ReadyRule
+from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 
 
 def texts() -> dict[str, str]:
-    """Return name -> help."""
+    """Return name -> help of the controllers."""
     return {name: entry.help for name, entry in CONTROLLERS.items()}
 
 
 def controller_entry(name: str) -> ControllerEntry:
     """Return how a controller is built, also one of the user's own (`module:Class`), which is imported for that."""
-    own: ControllerEntry = own_entry("controller", name) if ":" in name else CONTROLLERS[name]
-    return own
+    entry: ControllerEntry = own_controller(name) if ":" in name else CONTROLLERS[name]
+    return entry
+
+
+def build_ready(pbt: PbtConfig) -> Ready:
+    """Return the rule of readiness that the options name."""
+    rule: ReadyRule = READY_RULES[pbt.ready]
+    return rule.build(pbt)
+
+
+def build_exploit(pbt: PbtConfig) -> Exploit:
+    """Return the rule of selection that the options name. Raises ConfigError."""
+    rule: ExploitRule = own_exploit(pbt.exploit) if ":" in pbt.exploit else EXPLOIT_RULES[pbt.exploit]
+    return refine_exploit(rule.build(pbt), pbt)
+
+
+def least_members(exploit: str) -> int:
+    """Return the size of the smallest population in which this rule does anything."""
+    rule: ExploitRule | None = EXPLOIT_RULES.get(exploit)
+    return 1 if rule is None else rule.least_members
+
+
+def build_explore(pbt: PbtConfig, table: Mapping[str, HyperSpec]) -> Explore:
+    """Return the rule of exploration that the options name. Raises ConfigError.
+
+    table: the specs of all values of a member.
+    """
+    if ":" in pbt.explore:
+        return refine_explore(own_explore(pbt.explore).build(pbt, table), pbt, table)
+    rule: ExploreRule = EXPLORE_RULES[pbt.explore]
+    tuned = {name: spec for name, spec in table.items() if spec.tuned}
+    return refine_explore(rule.build(pbt, tuned), pbt, table)

@@ -21,7 +21,6 @@ from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError, environment_code, require
 from pbt_rl.pbt.hypers import HyperSpec, sample_prior
 from pbt_rl.pbt.registry import texts
-from pbt_rl.pbt.starts.options import StartOptions
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.run.resolved import value_table
 from pbt_rl.run.train import resolve
@@ -179,7 +178,7 @@ class Task:
         if "pbt.start-frames" not in given:  # that of a recipe may lie behind the end
             words += ["--pbt.start-frames", str(parse_train(words[1:])[0].pbt.period_frames)]
         config, _ = parse_train(words[1:])
-        if config.group(StartOptions).start_values:
+        if config.pbt.start_values:
             return [*words, "--seed", str(seed)]
         return [*words, "--seed", str(seed), "--pbt.start-values", *self.drawn(seed, config.num_policies)]
 

@@ -23,12 +23,7 @@ def too_short(run: Path) -> str:
     config = read_config(run)
     pbt = config.pbt
     compares = controller_entry(config.controller).compares and pbt.enabled and config.num_policies > 1
-    if (
-        not compares
-        or pbt.ready != "synchronous"
-        or pbt.period_growth > 1
-        or getattr(pbt, "evaluate_episodes", 0) > 0
-    ):
+    if not compares or pbt.ready != "synchronous" or pbt.period_growth > 1 or pbt.evaluate_episodes > 0:
         return ""
     return said(config, [len(event.decisions) for event in journal_events(run) if isinstance(event, Round)])
 

@@ -17,7 +17,7 @@ from typing import Any
 from pbt_rl.errors import require
 from pbt_rl.pbt import Controller, Decision, HyperSpec, PopulationReport, Values, sample_prior
 from pbt_rl.pbt.decisions import StateKey
-from pbt_rl.pbt.starts.rows import Started
+from pbt_rl.pbt.starts import Started
 from pbt_rl.prove.games import Judged
 from pbt_rl.prove.outcome import Outcome, Scores, outcome
 from pbt_rl.tune import Member, run

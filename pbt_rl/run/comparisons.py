@@ -23,9 +23,9 @@ from pbt_rl.display.terminal import in_words
 from pbt_rl.matchups.run import opponents
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Controller, Decision
-from pbt_rl.pbt.rules import READY_RULES
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
+from pbt_rl.registry import READY_RULES
 from pbt_rl.run.ending import RunEnd
 from pbt_rl.run.fleet import Fleet
 from pbt_rl.run.recorder import Recorder, fields_of

@@ -11,7 +11,6 @@ from pbt_rl.config import Config, check_divergence
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import environment_code, require
-from pbt_rl.extras import offered
 from pbt_rl.games import run as games
 from pbt_rl.learner.build import check_network
 from pbt_rl.learner.simulators import simulators
@@ -21,11 +20,11 @@ from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.entry import Ingredients
 from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table, with_shaping
 from pbt_rl.pbt.registry import controller_entry
+from pbt_rl.pbt.starts import started
 from pbt_rl.pbt.state import restore_state
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
 from pbt_rl.population.population import Population
-from pbt_rl.registry import load_object
 from pbt_rl.run import control
 from pbt_rl.simulators import run as rows_of_simulators
 
@@ -61,8 +60,7 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
             settings=config.controller_option,
         )
     )
-    for around in offered("pbt_rl.pbt", "AROUND"):
-        controller = load_object(around)(controller, config, entry, tuned)
+    controller = started(controller, config, entry, tuned)
     return control.around(controller, config, entry, tuned)
 
 

@@ -11,8 +11,8 @@ from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES
 from pbt_rl.options import Option, table
 from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
 from pbt_rl.pbt.registry import controller_entry
-from pbt_rl.pbt.rules import READY_RULES
 from pbt_rl.pbt.tuning import chosen
+from pbt_rl.registry import READY_RULES
 from pbt_rl.run.resolved import ResolvedRun
 
 
@@ -36,7 +36,7 @@ def describe_comparisons(config: Config) -> list[str]:
     if not (controller_entry(config.controller).compares and pbt.enabled and config.num_policies > 1):
         return []
     if READY_RULES[pbt.ready].by_time:
-        start, period = pbt.start_seconds, pbt.period_seconds  # type: ignore[attr-defined] # of an extra
+        start, period = pbt.start_seconds, pbt.period_seconds
         when = f"after {max(start, period):g} s of training and every {period:g} s"
     else:
         when = f"at {max(pbt.start_frames, pbt.period_frames):,} frames each and every {pbt.period_frames:,}"
@@ -55,7 +55,7 @@ def comparison_note(config: Config) -> str:
     if not (entry.compares and pbt.enabled and config.num_policies > 1):
         return ""
     if READY_RULES[pbt.ready].by_time:
-        after = max(pbt.start_seconds, pbt.period_seconds)  # type: ignore[attr-defined] # of an extra
+        after = max(pbt.start_seconds, pbt.period_seconds)
         if 0 < config.train_for_seconds <= after:
             return (
                 f"note: PBT compares members first after {after:g} s, and this run ends after "

@@ -7,7 +7,7 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.registry import keywords
 from pbt_rl.errors import ConfigError
 from pbt_rl.files.config import read_config, written
-from pbt_rl.pbt.rules import build_exploit
+from pbt_rl.pbt.registry import build_exploit
 from pbt_rl.python.api import make_config
 from pbt_rl.python.values import checked
 from pbt_rl.record.folder import to_json

@@ -4,7 +4,6 @@ from dataclasses import asdict, replace
 from functools import partial
 from itertools import zip_longest
 from random import Random
-from typing import get_args, get_type_hints
 
 import pytest
 from hypothesis import given, settings
@@ -23,12 +22,13 @@ from pbt_rl.pbt.decisions import (
     decision_to_dict,
 )
 from pbt_rl.pbt.exploit import Gap, Truncation
+from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.pbt.hypers import HyperSpec, hyper_table, shaping_table
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.ready import Synchronous
 from pbt_rl.pbt.records import converted
 from pbt_rl.pbt.state import restore_state, save_state
-from tests.helpers.audits import lineage as lineage_class
+from pbt_rl.registry import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 from tests.helpers.populations import build, member, report, scored
 
 TABLE = hyper_table(Hypers()) | shaping_table({"life_lost": -1.0, "bonus": 0.0})
@@ -257,7 +257,7 @@ def test_what_is_copied(copy):
     [
         "truncation",
         "top-middle-bottom",
-        pytest.param("impala"),
+        "impala",
     ],
 )
 def test_with_weights_alone_values_are_neither_copied_nor_explored(exploit):
@@ -301,9 +301,9 @@ def test_asynchronous_only_the_members_that_arrived_decide():
 EVERY_RULE = [
     {"ready": ready, "exploit": exploit, "explore": explore}
     for ready, exploit, explore in zip_longest(
-        get_args(get_type_hints(PbtConfig)["ready"]),
-        get_args(get_type_hints(PbtConfig)["exploit"]),
-        [e for e in get_args(get_type_hints(PbtConfig)["explore"]) if not e.startswith("pb2")],
+        [name for name, rule in READY_RULES.items() if not rule.by_time],
+        EXPLOIT_RULES,
+        [e for e in EXPLORE_RULES if not e.startswith("pb2")],
     )
 ]
 
@@ -351,14 +351,14 @@ def test_a_users_function_comes_last():
 
 @pytest.mark.parametrize(
     "exploit",
-    ["truncation", pytest.param("binary-tournament")],
+    ["truncation", "binary-tournament"],
 )
 def test_the_surviving_root_ancestors_never_grow_and_greed_ends_with_one(exploit):
     """T10."""
     controller = build(
         replace(PBT, exploit=exploit, replace_gap=0.0, replace_fraction=0.5), TABLE, seed=0, num_members=8
     )
-    lineage = lineage_class()()
+    lineage = Lineage()
     roots = []
     for seen, decisions in simulate(controller, 150, num_members=8):
         if not roots:
@@ -371,7 +371,7 @@ def test_the_surviving_root_ancestors_never_grow_and_greed_ends_with_one(exploit
 
 @pytest.mark.parametrize(
     "exploit",
-    ["top-middle-bottom", pytest.param("backtrack")],
+    ["top-middle-bottom", "backtrack"],
 )
 def test_ten_thousand_members(exploit):
     controller = build(replace(PBT, exploit=exploit, min_episodes=1), TABLE, seed=0, num_members=10_000)

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pbt_rl import pbt
 from pbt_rl.config import Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.explore import (
@@ -17,12 +16,9 @@ from pbt_rl.pbt.explore import (
     perturb,
 )
 from pbt_rl.pbt.hypers import HyperSpec, choice_spec, hyper_table, shaping_table
+from pbt_rl.pbt.own.rules import CustomExplore
+from pbt_rl.pbt.published.explore import ExplorePipeline, MultiplyOrDivide, Resample, ResampleAll
 from tests.helpers import populations  # noqa: F401 - its hypothesis profile
-
-ExplorePipeline, MultiplyOrDivide, Resample, ResampleAll, CustomExplore = (
-    getattr(pbt, name, None)
-    for name in ("ExplorePipeline", "MultiplyOrDivide", "Resample", "ResampleAll", "CustomExplore")
-)
 
 factors = st.floats(1.01, 3.0)
 
@@ -406,7 +402,7 @@ def test_pipelines_until_a_change_and_all_in_turn():
 
 @pytest.mark.parametrize(
     ("answer", "said"),
-    [({"y": 1.0}, "a value for each"), (None, "a value for each"), ({"x": math.nan}, "NaN for x")],
+    [({"y": 1.0}, "give one for each"), (None, "give one for each"), ({"x": math.nan}, "NaN for x")],
 )
 def test_a_custom_function_must_answer_every_value(answer, said):
     with pytest.raises(ConfigError, match=said):

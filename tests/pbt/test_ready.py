@@ -6,17 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbt_rl import pbt
+from pbt_rl.pbt.published.clocks import Asynchronous, PartiallySynchronous
 from pbt_rl.pbt.ready import Synchronous, grown
 from pbt_rl.pbt.state import restore_state, save_state
 from tests.helpers.populations import member, report
 
-Asynchronous, PartiallySynchronous = (
-    getattr(pbt, name, None) for name in ("Asynchronous", "PartiallySynchronous")
-)
-RULES = {"synchronous": Synchronous}
-if Asynchronous:
-    RULES |= {"asynchronous": Asynchronous, "partially": PartiallySynchronous}
+RULES = {"synchronous": Synchronous, "asynchronous": Asynchronous, "partially": PartiallySynchronous}
 
 
 def population(frames, *episodes):

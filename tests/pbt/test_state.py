@@ -16,10 +16,9 @@ from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.entry import Ingredients
 from pbt_rl.pbt.hypers import HyperSpec, choice_spec, hyper_table
 from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.pbt.registry import CONTROLLERS
-from pbt_rl.pbt.rules import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.pbt.state import SHARED, STATE, TRANSIENT, restore_state, save_state
+from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 from tests.helpers.populations import member, report
 
 TABLE = {name: spec for name, spec in hyper_table(Hypers()).items() if spec.tuned} | {
@@ -65,8 +64,7 @@ class Groups:
         self.groups = groups
 
     def group(self, kind):
-        of_pbt = self.groups[0]  # what extras add to it is among its fields
-        return next((group for group in self.groups if isinstance(group, kind)), of_pbt)
+        return next(group for group in self.groups if isinstance(group, kind))
 
 
 class Population:

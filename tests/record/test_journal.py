@@ -15,12 +15,12 @@ import pytest
 from pbt_rl.config import Config, Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Continue, MemberReport, PopulationReport, Replace
+from pbt_rl.pbt.history.decide import audit_decisions
+from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.pbt.hypers import hyper_table, shaping_table
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.record.journal import Journal, cut_journal, read_journal, was_saved
 from pbt_rl.run.resolved import build_controller
-from tests.helpers.audits import audit_decisions
-from tests.helpers.audits import lineage as lineage_class
 from tests.helpers.disks import fill, free, small_disk
 from tests.helpers.journals import read_events
 
@@ -122,7 +122,7 @@ def test_every_line_is_strict_json_with_kind_time_and_frames(tmp_path):
 
 def test_lineages_come_from_the_journal(tmp_path):
     record_run(tmp_path / "j")
-    lineage = lineage_class().from_events(read_events(read_journal(tmp_path / "j")))
+    lineage = Lineage.from_events(read_events(read_journal(tmp_path / "j")))
     assert lineage.members == list(range(6))
     assert max(lineage.present(i).depth for i in range(6)) > 3
     assert 1 <= len(lineage.surviving_roots()) < 6

@@ -7,6 +7,7 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.display.ranking import footer_lines, title_lines
 from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.population.population import Population
 from pbt_rl.run.resolved import build_controller, value_table
 from pbt_rl.run.views import seconds_to_comparison, seconds_to_end
@@ -22,8 +23,6 @@ def population(*frames):
 
 def config(search=None, **options):
     if search is not None:
-        from pbt_rl.pbt.search.options import SearchConfig
-
         options["search"] = SearchConfig(**search)
     return Config(env="toy/identity", num_policies=2, **{"train_for_frames": 1000} | options)
 
@@ -33,13 +32,11 @@ def config(search=None, **options):
     [
         ({}, 150.0),
         ({"train_for_seconds": 100.0}, 60.0),
-        pytest.param(*({"controller": "hypertrick", "search": {"phases": 4, "phase_frames": 100}}, 30.0)),
-        pytest.param(
-            *({"controller": "hypertrick", "search": {"phase_frames": 1, "phase_episodes": 9}}, 150.0)
-        ),
-        pytest.param(*({"controller": "asha", "search": {"resource": 4, "phase_frames": 100}}, 30.0)),
-        pytest.param(*({"controller": "hyperband", "search": {"resource": 9, "restart": False}}, 150.0)),
-        pytest.param(*({"controller": "hyperband", "search": {"resource": 9, "restart": True}}, 250.0)),
+        ({"controller": "hypertrick", "search": {"phases": 4, "phase_frames": 100}}, 30.0),
+        ({"controller": "hypertrick", "search": {"phase_frames": 1, "phase_episodes": 9}}, 150.0),
+        ({"controller": "asha", "search": {"resource": 4, "phase_frames": 100}}, 30.0),
+        ({"controller": "hyperband", "search": {"resource": 9, "restart": False}}, 150.0),
+        ({"controller": "hyperband", "search": {"resource": 9, "restart": True}}, 250.0),
     ],
 )
 def test_the_end_is_known_of_searches_too(options, seconds):

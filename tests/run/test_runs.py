@@ -6,12 +6,12 @@ import struct
 import numpy as np
 import pytest
 
+from pbt_rl.pbt.history.decide import audit_decisions
 from pbt_rl.pbt.hypers import SHAPING
 from pbt_rl.plan import Machine
 from pbt_rl.record.folder import config_from_json
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.resolved import ResolvedRun
-from tests.helpers.audits import audit_decisions
 from tests.helpers.journals import read_events
 from tests.helpers.runs import BUSY, python, train
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pbt_rl.journals.events import Round
 from pbt_rl.pbt.decisions import Evaluate, Replace
-from pbt_rl.pbt.welch.t_test import welch_p
+from pbt_rl.pbt.welch import welch_p
 
 LEVEL = 0.05
 

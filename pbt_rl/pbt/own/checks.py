@@ -10,8 +10,8 @@ from pathlib import PurePath
 from typing import Any
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.extras import load_object
 from pbt_rl.pbt.decisions import StateKey
+from pbt_rl.registry import load_object
 
 
 def load(path: str, option: str) -> Any:

@@ -23,7 +23,7 @@ from pbt_rl.pbt.decisions import (
     donor_of,
     values_of,
 )
-from pbt_rl.pbt.entry import ControllerEntry, Groups, ten_periods
+from pbt_rl.pbt.entry import ControllerEntry, OptionGroups, ten_periods
 from pbt_rl.pbt.hypers import HyperSpec, Values
 from pbt_rl.pbt.own.checks import check_signature, load, named, not_kept
 from pbt_rl.pbt.own.settings import load_rule
@@ -43,7 +43,7 @@ def own_controller(path: str) -> ControllerEntry:
     )
 
 
-def _two_tenths(_options: Groups, budget_frames: int) -> int:
+def _two_tenths(_options: OptionGroups, budget_frames: int) -> int:
     return 2 * max(1, budget_frames // PHASES)
 
 

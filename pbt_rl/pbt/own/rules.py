@@ -13,51 +13,43 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, cast, get_args
+from typing import get_args
 
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import CopyWhat, MemberReport, StateKey
-from pbt_rl.pbt.entry import ExploitRule, ExploreRule
-from pbt_rl.pbt.exploit import Exploit, Selection, decides
-from pbt_rl.pbt.explore import Explore, Learning, Pairing
+from pbt_rl.pbt.exploit import Exploit, ExploitRule, Selection, decides
+from pbt_rl.pbt.explore import Explore, ExploreRule, Learning, Pairing, Specs
 from pbt_rl.pbt.hypers import HyperSpec, Values
+from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.own.checks import check_signature, load, named, not_kept
-from pbt_rl.pbt.own.options import OwnOptions
 from pbt_rl.pbt.own.settings import load_rule, with_settings
 
-if TYPE_CHECKING:
-    from pbt_rl.pbt.options import PbtConfig
-
 Donors = Callable[[Sequence[MemberReport], Random], Mapping[int, int]]
-Specs = Mapping[str, HyperSpec]
 
 
 def own_exploit(path: str) -> ExploitRule:
     """Return how the rule `module:Class` or `module:function` is built."""
-    return ExploitRule(lambda pbt: build_own_exploit(path, cast("OwnOptions", pbt).exploit_option))
+    return ExploitRule(lambda pbt: build_own_exploit(path, pbt.exploit_option))
 
 
 def own_explore(path: str) -> ExploreRule:
     """Return how the rule `module:Class` is built."""
-    return ExploreRule(
-        lambda pbt, table: build_own_explore(path, table, cast("OwnOptions", pbt).explore_option)
-    )
+    return ExploreRule(lambda pbt, table: build_own_explore(path, table, pbt.explore_option))
 
 
 def refine_exploit(rule: Exploit, pbt: PbtConfig) -> Exploit:
     """Return a rule with the settings that the user gave. Raises ConfigError."""
     if ":" in pbt.exploit:  # it was built with them
         return rule
-    return with_settings(rule, cast("OwnOptions", pbt).exploit_option, "pbt.exploit-option")
+    return with_settings(rule, pbt.exploit_option, "pbt.exploit-option")
 
 
 def refine_explore(rule: Explore, pbt: PbtConfig, table: Specs) -> Explore:
     """Return a rule with the settings that the user gave, and the user's function behind it. Raises ConfigError."""
-    options = cast("OwnOptions", pbt)
     if ":" not in pbt.explore:
-        rule = with_settings(rule, options.explore_option, "pbt.explore-option")
-    path = options.custom_explore
+        rule = with_settings(rule, pbt.explore_option, "pbt.explore-option")
+    path = pbt.custom_explore
     if not path:
         return rule
     require(

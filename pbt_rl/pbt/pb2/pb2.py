@@ -13,7 +13,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import MemberReport
 from pbt_rl.pbt.exploit import score
-from pbt_rl.pbt.explore import from_priors
+from pbt_rl.pbt.explore import ExploreRule, from_priors
 from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior, scale_within
 from pbt_rl.pbt.state import TRANSIENT
 
@@ -186,3 +186,6 @@ def _stretched(spec: HyperSpec, value: float) -> float:
     if scale == "log":
         return math.log(value) if spec.high > 0 else -math.log(-value)
     return -math.log(1 - value) if scale == "one_minus" else value
+
+
+PB2 = ExploreRule(lambda _, tuned: Pb2(tuned), help="a Gaussian process chooses (needs the extra `search`).")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from pbt_rl.pbt.explore import ExploreRule
 from pbt_rl.pbt.hypers import Values, sample_prior
 from pbt_rl.pbt.pb2.bandit import probabilities, updated
 from pbt_rl.pbt.pb2.pb2 import LEAST_DATA, Datum, Pb2, from_unit
@@ -73,3 +74,6 @@ class Pb2Mix(Pb2):
             n: from_unit(s, share) for (n, s), share in zip(self._numbers.items(), point, strict=False)
         }
         return values | numbers | chosen
+
+
+PB2_MIX = ExploreRule(lambda _, tuned: Pb2Mix(tuned), help="that, of choices too (needs the extra `search`).")

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pbt_rl.pbt.decisions import MemberReport, PopulationReport
-from pbt_rl.pbt.ready import Round, comparable, grown
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.ready import PERIOD_OPTIONS, ReadyRule, Round, comparable, grown, periods
 
 
 @dataclass
@@ -116,3 +117,18 @@ class PartiallySynchronous:
         missing = [str(m.member) for m in report.members if m.member not in there]
         note = f"without {', '.join(missing)}: on their way" if missing else ""
         return Round(self._clocks.held, tuple(arrived), note)
+
+
+def _partially(pbt: PbtConfig) -> PartiallySynchronous:
+    return PartiallySynchronous(*periods(pbt), fraction=pbt.ready_fraction)
+
+
+ASYNCHRONOUS = ReadyRule(
+    lambda pbt: Asynchronous(*periods(pbt)),
+    help="each member at its own times, with the others as they are then (Jaderberg et al. 2017).",
+)
+PARTIALLY_SYNCHRONOUS = ReadyRule(
+    _partially,
+    (*PERIOD_OPTIONS, "pbt.ready_fraction"),
+    help="the members that have arrived, once they are enough (Jaderberg et al.).",
+)

@@ -10,16 +10,23 @@ from pbt_rl.options import option
 from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import MemberReport
 from pbt_rl.pbt.explore import (
+    PROBABILITY,
     ByChance,
     Categories,
     Explore,
+    ExploreRule,
     Learning,
+    PerturbFactors,
+    Specs,
     from_priors,
     move_choice,
     move_each,
     moved_by,
+    probability,
 )
 from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.published.tournaments import IMPALA_PROBABILITY
 
 
 @dataclass(frozen=True)
@@ -140,3 +147,35 @@ def bounded(spec: HyperSpec, value: float, volatility: float, rng: Random) -> fl
         inwards = abs(rng.gauss(0, volatility))
         value = spec.high - inwards if value > spec.high else spec.low + inwards
     return spec.clamp(value)
+
+
+ORION_VOLATILITY = 1e-4
+
+
+def _multiply_or_divide(pbt: PbtConfig, tuned: Specs) -> Explore:
+    usual = IMPALA_PROBABILITY if pbt.exploit == "impala" else 1.0
+    return MultiplyOrDivide(tuned, probability=probability(pbt, usual))
+
+
+def _resample(pbt: PbtConfig, tuned: Specs) -> Explore:
+    return Resample(tuned, probability(pbt, 0.25), PerturbFactors(tuned, pbt.factors))
+
+
+def _resample_all(pbt: PbtConfig, tuned: Specs) -> Explore:
+    otherwise = MultiplyOrDivide(tuned, volatility=ORION_VOLATILITY)
+    return ExplorePipeline((ResampleAll(tuned, probability(pbt, 0.2)), otherwise), until_change=True)
+
+
+MULTIPLY_OR_DIVIDE = ExploreRule(
+    _multiply_or_divide, (PROBABILITY,), help="each is multiplied or divided by 1.2 (IMPALA)."
+)
+RESAMPLE = ExploreRule(
+    _resample,
+    ("pbt.factors", PROBABILITY),
+    help="each is drawn anew or else changed as by `factors` (Ray).",
+)
+RESAMPLE_ALL = ExploreRule(
+    _resample_all,
+    (PROBABILITY,),
+    help="all are drawn anew, or else each is multiplied or divided by 1.2 (Orion).",
+)

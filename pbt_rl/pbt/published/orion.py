@@ -12,6 +12,7 @@ from pbt_rl.options import option
 from pbt_rl.pbt.decisions import MemberReport, StateKey
 from pbt_rl.pbt.exploit import (
     Exploit,
+    ExploitRule,
     Remembering,
     Selection,
     decides,
@@ -209,3 +210,15 @@ class _Standing:
         if math.isnan(objective):
             return len(self.elites)
         return bisect_left(self._negated, -objective)
+
+
+QUANTILE = ExploitRule(
+    lambda _: QuantileTruncation(),
+    least_members=5,
+    help="the worst fifth copies one of the best fifth (Orion).",
+)
+BACKTRACK = ExploitRule(
+    lambda _: ExploitPipeline((Backtrack(), QuantileTruncation())),
+    least_members=5,
+    help="the worst return to an elite of any time, kept in memory; else as `quantile` (Orion's default).",
+)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from pbt_rl.options import option
-from pbt_rl.pbt.explore import from_priors, move_choice
+from pbt_rl.pbt.explore import PROBABILITY, ExploreRule, from_priors, move_choice, probability
 from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior
 
 
@@ -54,3 +54,10 @@ class PairwiseLearning:
                 velocity[name] = self.inertia * rng.random() * velocity.get(name, 0.0) + pulled
                 learned[name] = spec.clamp(own[name] + velocity[name])
         return learned
+
+
+PAIRWISE = ExploreRule(
+    lambda pbt, tuned: PairwiseLearning(tuned, probability(pbt, 0.25)),
+    (PROBABILITY,),
+    help="a copy's own values move towards its donor's (GPBT-PL).",
+)

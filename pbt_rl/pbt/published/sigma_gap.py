@@ -10,6 +10,7 @@ from random import Random
 from pbt_rl.options import option
 from pbt_rl.pbt.decisions import MemberReport
 from pbt_rl.pbt.exploit import (
+    ExploitRule,
     Selection,
     band_size,
     decides,
@@ -83,3 +84,11 @@ def _deviation(objectives: Sequence[float]) -> float:
     scaled = [x / largest for x in objectives]
     mean = math.fsum(scaled) / len(scaled)
     return largest * math.sqrt(math.fsum((x - mean) ** 2 for x in scaled) / len(scaled))
+
+
+SIGMA_GAP = ExploitRule(
+    lambda pbt: SigmaGap(pbt.replace_fraction),
+    ("pbt.replace_fraction",),
+    least_members=3,
+    help="the gap is counted in deviations of the population; a recent peak protects (DexPBT).",
+)

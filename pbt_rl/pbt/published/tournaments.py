@@ -9,8 +9,8 @@ from random import Random
 
 from pbt_rl.options import option
 from pbt_rl.pbt.decisions import MemberReport
-from pbt_rl.pbt.exploit import Gap, Selection, decides, describe_shortfall, score
-from pbt_rl.pbt.welch.t_test import welch_p
+from pbt_rl.pbt.exploit import ExploitRule, Gap, Selection, decides, describe_shortfall, score
+from pbt_rl.pbt.welch import welch_p
 
 
 @dataclass(frozen=True)
@@ -124,3 +124,19 @@ def _selection(own: _Scored, other: _Scored | None, *, copies: bool, others_muta
         return Selection(member, other.report.member, mutate=True, reason=shortfall)
     reason = f"objective {own.score:.4g} stands against {other.score:.4g} of member {other.report.member}"
     return Selection(member, None, others_mutate, reason)
+
+
+IMPALA_PROBABILITY = 1 / 3
+T_TEST = ExploitRule(
+    lambda pbt: TTest(pbt.t_test_level),
+    ("pbt.t_test_level",),
+    help="copy a random member if it is significantly better (Jaderberg et al.).",
+)
+BINARY_TOURNAMENT = ExploitRule(
+    lambda _: BinaryTournament(), help="copy a random member if it is better (Jaderberg et al.)."
+)
+IMPALA = ExploitRule(
+    lambda _: Impala(),
+    explore_probability=IMPALA_PROBABILITY,
+    help="copy a random member if it is 5 % better, mutate in any case.",
+)

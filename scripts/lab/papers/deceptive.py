@@ -24,7 +24,7 @@ from pbt_rl.pbt import (
     Synchronous,
     Truncation,
 )
-from pbt_rl.pbt.mf_pbt.controller import MfPbt
+from pbt_rl.pbt.mf_pbt import MfPbt
 from pbt_rl.tune import run
 
 STEPS, MEMBERS = 200, 16

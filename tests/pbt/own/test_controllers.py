@@ -12,8 +12,7 @@ from pbt_rl.pbt.decisions import Continue, Mutate, Replace, Stop
 from pbt_rl.pbt.exploit import Selection
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.pbt.registry import controller_entry
-from pbt_rl.pbt.rules import build_exploit
+from pbt_rl.pbt.registry import build_exploit, controller_entry
 from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.run.resolved import build_controller
 from tests.helpers.populations import member, report

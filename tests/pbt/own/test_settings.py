@@ -11,15 +11,8 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.exploit import Gap, Truncation
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.pbt.registry import CONTROLLERS
-from pbt_rl.pbt.rules import (
-    EXPLOIT_RULES,
-    EXPLORE_RULES,
-    READY_RULES,
-    build_exploit,
-    build_explore,
-    least_members,
-)
+from pbt_rl.pbt.registry import build_exploit, build_explore, least_members
+from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 
 TABLE = hyper_table(Hypers())
 
@@ -135,7 +128,9 @@ def test_a_rule_need_not_be_tuned_by_options_that_it_does_not_read():
 def test_the_registries_load_no_torch_and_start_nothing():
     code = (
         "import sys\n"
-        "import pbt_rl.pbt.registry\n"
+        "from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RULES\n"
+        "for rules in (CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RULES):\n"
+        "    assert list(rules.values())\n"
         "heavy = {'torch', 'sklearn', 'scipy', 'multiprocessing'} & sys.modules.keys()\n"
         "sys.exit(', '.join(sorted(heavy)) or 0)\n"
     )

@@ -5,7 +5,7 @@ import pytest
 
 from pbt_rl.pbt.decisions import Continue, Stop
 from pbt_rl.pbt.search.asha import Asha
-from pbt_rl.pbt.search.extra import CONTROLLERS
+from pbt_rl.pbt.search.entries import ASHA
 from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.tune.simulation import simulate
 from tests.helpers.populations import member, report
@@ -111,7 +111,7 @@ def test_a_report_without_a_decision_changes_nothing():
 def test_a_population_of_which_nobody_reaches_the_top_is_told_how_many_do():
     def note(members, eta=3, resource=27):
         options = SimpleNamespace(group=lambda _kind: SearchConfig(eta=eta, resource=resource))
-        return CONTROLLERS["asha"].note(options, members, 1000)
+        return ASHA.note(options, members, 1000)
 
     assert "none trains beyond 3 of 27 units: give --num-policies 27 or more" in note(4)
     assert "none trains beyond 9 of 27 units" in note(26)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from pbt_rl.errors import require
 from pbt_rl.pbt.decisions import Continue, Decision, Evaluate, MemberReport, PopulationReport
+from pbt_rl.pbt.entry import PATIENCE_PERIODS, Ingredients
 from pbt_rl.pbt.ready import FOREVER
 
 
@@ -33,7 +35,10 @@ class Evaluation:
         frames_left: int,
         compare: Callable[[PopulationReport], list[Decision]],
     ) -> list[Decision]:
-        """See `BeforeComparing`."""
+        """Return the decisions that prepare a comparison, or those of one.
+
+        frames_left: until one is due. compare: holds one; it returns no decisions if that cannot be.
+        """
         begun = self._begin_evaluation(report, frames_left)
         if begun or self._waits(report):
             return begun
@@ -73,6 +78,33 @@ class Evaluation:
         return [*decisions, *(Continue(m, "evaluated, and not compared") for m in left)]
 
     def forget(self, members: Iterable[int]) -> None:
-        """See `BeforeComparing`."""
+        """Wait no longer for members that something else was decided about."""
         for member in members:
             self._began.pop(member, None)
+
+
+def build_evaluation(given: Ingredients) -> Evaluation | None:
+    """Return what `--pbt.evaluate-episodes` asks for before comparisons. Raises ConfigError."""
+    pbt, name = given.pbt, "pbt.evaluate-episodes"
+    episodes = pbt.evaluate_episodes
+    if episodes == 0:
+        return None
+    require(
+        pbt.ready == "synchronous",
+        name,
+        episodes,
+        "all members are evaluated together: use --pbt.ready synchronous",
+    )
+    require(
+        given.slots >= given.members,
+        name,
+        episodes,
+        "members that take turns cannot be evaluated: leave out --slots",
+    )
+    require(
+        pbt.min_episodes <= episodes <= pbt.objective_episodes,
+        name,
+        episodes,
+        f"give --pbt.min-episodes, {pbt.min_episodes}, to --pbt.objective-episodes, {pbt.objective_episodes}",
+    )
+    return Evaluation(episodes, PATIENCE_PERIODS * pbt.period_frames)

@@ -12,7 +12,7 @@ from pbt_rl.journals.events import Round
 from pbt_rl.journals.reading import journal_events
 from pbt_rl.pbt.decisions import PopulationReport
 from pbt_rl.pbt.state import restore_state, save_state
-from pbt_rl.pbt.timed.rule import Timed
+from pbt_rl.pbt.timed import Timed
 from tests.helpers.populations import member, report
 
 

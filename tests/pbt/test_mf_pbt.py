@@ -12,8 +12,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Continue, Replace
 from pbt_rl.pbt.exploit import Gap, Truncation
 from pbt_rl.pbt.hypers import hyper_table
-from pbt_rl.pbt.mf_pbt.controller import MfPbt
-from pbt_rl.pbt.mf_pbt.groups import Groups
+from pbt_rl.pbt.mf_pbt import Groups, MfPbt
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.state import restore_state, save_state
 from tests.helpers.populations import OFTEN, build, member, report

@@ -1,10 +1,10 @@
-"""Declares the searches over configurations: how each is built, and how long it waits for a member."""
+"""The searches over configurations as controllers: how each is built, and how long it waits for a member."""
 
 from __future__ import annotations
 
 from pbt_rl.errors import require
 from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.entry import ControllerEntry, Groups, Ingredients
+from pbt_rl.pbt.entry import ControllerEntry, Ingredients, OptionGroups
 from pbt_rl.pbt.search.asha import Asha
 from pbt_rl.pbt.search.draws import Sampling, draw_grid, draw_random
 from pbt_rl.pbt.search.hyperband import Hyperband
@@ -101,39 +101,39 @@ def _search(given: Ingredients) -> SearchConfig:
 # A member that has ended a phase may train for one phase more until it can be judged: the patience is two phases.
 
 
-def _patience_of_phases(options: Groups, budget_frames: int) -> int:
+def _patience_of_phases(options: OptionGroups, budget_frames: int) -> int:
     search = options.group(SearchConfig)
     return 2 * max(1, search.phase_frames or budget_frames // search.phases)
 
 
-def _patience_of_resource(options: Groups, budget_frames: int) -> int:
+def _patience_of_resource(options: OptionGroups, budget_frames: int) -> int:
     search = options.group(SearchConfig)
     return 2 * max(1, search.phase_frames or budget_frames // search.resource)
 
 
-def _full_phases(options: Groups, budget_frames: int) -> int:
+def _full_phases(options: OptionGroups, budget_frames: int) -> int:
     search = options.group(SearchConfig)
     return search.phase_frames * search.phases or budget_frames
 
 
-def _full_hypertrick(options: Groups, budget_frames: int) -> int:
+def _full_hypertrick(options: OptionGroups, budget_frames: int) -> int:
     return (
         budget_frames if options.group(SearchConfig).phase_episodes else _full_phases(options, budget_frames)
     )
 
 
-def _full_resource(options: Groups, budget_frames: int) -> int:
+def _full_resource(options: OptionGroups, budget_frames: int) -> int:
     search = options.group(SearchConfig)
     return search.phase_frames * search.resource or budget_frames
 
 
-def _full_hyperband(options: Groups, budget_frames: int) -> int:
+def _full_hyperband(options: OptionGroups, budget_frames: int) -> int:
     search, full = options.group(SearchConfig), _full_resource(options, budget_frames)
     # Beginning again in every rung, each eta times as long as the one before, adds up to this.
     return full * search.eta // (search.eta - 1) if search.restart else full
 
 
-def _asha_note(options: Groups, members: int, _budget_frames: int) -> str:
+def _asha_note(options: OptionGroups, members: int, _budget_frames: int) -> str:
     """Return a hint at a population of which nobody reaches the highest rung, or nothing."""
     search = options.group(SearchConfig)
     rungs = Asha({}, 0, phase_frames=1, eta=search.eta, resource=search.resource).rungs
@@ -150,67 +150,41 @@ def _asha_note(options: Groups, members: int, _budget_frames: int) -> str:
     )
 
 
-NEEDS = ("pbt_rl.turns",)
-"""Members wait for decisions, and are stopped."""
 _OPTIONS = ("search", "pbt.min_episodes")
 _HELP = "searches over configurations that stop the bad ones (--search)."
-CONTROLLERS = {
-    "hypertrick": ControllerEntry(
-        _hypertrick,
-        _OPTIONS,
-        _HELP,
-        searches=True,
-        patience_frames=_patience_of_phases,
-        full_frames=_full_hypertrick,
-    ),
-    "successive-halving": ControllerEntry(
-        _successive_halving,
-        _OPTIONS,
-        _HELP,
-        searches=True,
-        patience_frames=_patience_of_phases,
-        full_frames=_full_phases,
-    ),
-    "hyperband": ControllerEntry(
-        _hyperband,
-        _OPTIONS,
-        _HELP,
-        searches=True,
-        patience_frames=_patience_of_resource,
-        full_frames=_full_hyperband,
-    ),
-    "asha": ControllerEntry(
-        _asha,
-        _OPTIONS,
-        _HELP,
-        searches=True,
-        note=_asha_note,
-        patience_frames=_patience_of_resource,
-        full_frames=_full_resource,
-    ),
-    "random": ControllerEntry(
-        _random, _OPTIONS, _HELP, searches=True, patience_frames=_full_phases, full_frames=_full_phases
-    ),
-}
-OPTIONS = {"search": SearchConfig}
-NAMES = {
-    "Asha": "pbt_rl.pbt.search.asha",
-    "HyperTrick": "pbt_rl.pbt.search.hypertrick",
-    "Hyperband": "pbt_rl.pbt.search.hyperband",
-    "RandomSearch": "pbt_rl.pbt.search.random_search",
-    "SuccessiveHalving": "pbt_rl.pbt.search.hypertrick",
-    "draw_grid": "pbt_rl.pbt.search.draws",
-    "draw_random": "pbt_rl.pbt.search.draws",
-}
-"""Name in `pbt_rl.pbt` -> its module."""
-ASKED = (
-    "train --env toy/identity --controller asha --show",
-    "train --env toy/identity --search.eta 2 --show",
+HYPERTRICK = ControllerEntry(
+    _hypertrick,
+    _OPTIONS,
+    _HELP,
+    searches=True,
+    patience_frames=_patience_of_phases,
+    full_frames=_full_hypertrick,
 )
-"""Command lines that ask for it."""
-TESTS = (
-    "tests/helpers/searches.py",
-    "tests/pbt/test_state.py",
-    "tests/run/test_state.py",
+SUCCESSIVE_HALVING = ControllerEntry(
+    _successive_halving,
+    _OPTIONS,
+    _HELP,
+    searches=True,
+    patience_frames=_patience_of_phases,
+    full_frames=_full_phases,
 )
-"""Its tests outside of its own folder: those of saved states go through all controllers."""
+HYPERBAND = ControllerEntry(
+    _hyperband,
+    _OPTIONS,
+    _HELP,
+    searches=True,
+    patience_frames=_patience_of_resource,
+    full_frames=_full_hyperband,
+)
+ASHA = ControllerEntry(
+    _asha,
+    _OPTIONS,
+    _HELP,
+    searches=True,
+    note=_asha_note,
+    patience_frames=_patience_of_resource,
+    full_frames=_full_resource,
+)
+RANDOM = ControllerEntry(
+    _random, _OPTIONS, _HELP, searches=True, patience_frames=_full_phases, full_frames=_full_phases
+)

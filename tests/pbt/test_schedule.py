@@ -15,9 +15,9 @@ from pbt_rl.pbt.exploit import Gap, Truncation
 from pbt_rl.pbt.explore import Perturb
 from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.pbt.hypers import HyperSpec
+from pbt_rl.pbt.options import ScheduleConfig
 from pbt_rl.pbt.ready import Synchronous
-from pbt_rl.pbt.schedule.controller import Schedule, recorded_steps
-from pbt_rl.pbt.schedule.options import ScheduleConfig
+from pbt_rl.pbt.schedule import Schedule, recorded_steps
 from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.record.journal import Journal, read_journal
 from pbt_rl.run.resolved import build_controller

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 
 from pbt_rl.pbt.decisions import PopulationReport
-from pbt_rl.pbt.ready import LATE_SHARE, Round, comparable
+from pbt_rl.pbt.ready import LATE_SHARE, ReadyRule, Round, comparable
 
 
 @dataclass
@@ -71,3 +71,11 @@ class Timed:
         if waiting:
             notes.append(f"without {', '.join(waiting)}: fewer than {self.min_episodes} episodes that count")
         return "; ".join(notes)
+
+
+TIMED = ReadyRule(
+    lambda pbt: Timed(pbt.period_seconds, pbt.start_seconds, pbt.min_episodes),
+    ("pbt.period_seconds", "pbt.start_seconds", "pbt.min_episodes"),
+    by_time=True,
+    help="all members together, by seconds of training.",
+)

@@ -28,7 +28,7 @@ class Started(Around):
         return [value | row for value, row in zip(values, self.rows, strict=False)] + values[len(self.rows) :]
 
 
-def around(
+def started(
     controller: Controller, config: Any, entry: ControllerEntry, tuned: Mapping[str, HyperSpec]
 ) -> Controller:
     """Return the controller whose first members begin with the values that the user gave. Raises ConfigError."""

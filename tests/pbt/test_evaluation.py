@@ -9,14 +9,14 @@ from pbt_rl.config import Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Continue, Decision, Evaluate, Replace, Restart, decision_to_dict
-from pbt_rl.pbt.evaluated.evaluation import Evaluation
+from pbt_rl.pbt.evaluation import Evaluation
+from pbt_rl.pbt.history.decide import audit_decisions
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import ObjectiveWindow
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.records import converted
 from pbt_rl.pbt.state import restore_state, save_state
-from tests.helpers.audits import audit_decisions
 from tests.helpers.journals import read_events
 from tests.helpers.populations import build, member, report
 

@@ -141,7 +141,7 @@ def test_all_broken():
     [
         "top-middle-bottom",
         "truncation",
-        pytest.param("backtrack"),
+        "backtrack",
         "impala",
         "t-test",
     ],

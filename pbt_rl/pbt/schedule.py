@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from pbt_rl.errors import require
+from pbt_rl.errors import ConfigError, require
 from pbt_rl.journals.events import Event
-from pbt_rl.pbt.decisions import Decision, Mutate, PopulationReport, StateKey
+from pbt_rl.pbt.decisions import Controller, Decision, Mutate, PopulationReport, StateKey
+from pbt_rl.pbt.entry import ControllerEntry, Ingredients
 from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.pbt.hypers import SHAPING, HyperSpec, Values
+from pbt_rl.pbt.options import ScheduleConfig
 
 Steps = Sequence[tuple[int, Values]]
 """(from this many frames of the member on, values); the first is at 0, the frames rise."""
@@ -123,3 +126,28 @@ def _chosen(lineage: Lineage, member: str) -> StateKey:
                 last[i] = node.key
     require(bool(last), "schedule.member", member, "the run has no objective yet: give the id of a member")
     return max(last.values(), key=lambda key: lineage.objectives[key])
+
+
+def _schedule(given: Ingredients) -> Controller:
+    options = given.options.group(ScheduleConfig)
+    return build_schedule(
+        _recorded(options.run), given.table, options.run, options.member, hold_final=options.hold_final
+    )
+
+
+def _recorded(run: str) -> list[Event]:
+    from pbt_rl.journals.reading import journal_events  # noqa: PLC0415 - this room is without files
+
+    require(run != "", "schedule.run", repr(run), "give the folder of a recorded run")
+    try:
+        return list(journal_events(Path(run)))
+    except ConfigError as error:
+        raise ConfigError(f"--schedule.run {run} cannot be used: {error}") from error
+
+
+SCHEDULE = ControllerEntry(
+    _schedule,
+    ("schedule",),
+    "follow the schedule of a recorded run (--schedule).",
+    follows="schedule.run",
+)

@@ -8,7 +8,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.explore import Perturb
 from pbt_rl.pbt.hypers import hyper_table
-from pbt_rl.pbt.starts.rows import Started, read_rows
+from pbt_rl.pbt.starts import Started, read_rows
 from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.pbt.tuning import chosen
 

@@ -1,1 +1,0 @@
-"""Members are evaluated on purpose before they are compared: `--pbt.evaluate-episodes`."""

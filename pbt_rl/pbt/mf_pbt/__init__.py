@@ -1,1 +1,0 @@
-"""MF-PBT: groups of members that are compared at different frequencies."""

@@ -1,1 +1,0 @@
-"""Repairs of members that cannot learn any more, as Orion's PBT repairs broken trials."""

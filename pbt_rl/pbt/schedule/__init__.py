@@ -1,1 +1,0 @@
-"""Schedule: train by the values that a recorded run found."""

@@ -1,1 +1,0 @@
-"""Start values of single members, given by the user."""

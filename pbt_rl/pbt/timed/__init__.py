@@ -1,1 +1,0 @@
-"""`--pbt.ready timed`: comparisons by the time of training."""

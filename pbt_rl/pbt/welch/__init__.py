@@ -1,1 +1,0 @@
-"""Welch's t-test."""
