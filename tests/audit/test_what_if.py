@@ -19,7 +19,7 @@ from pbt_rl.run.resolved import ResolvedRun, build_controller, value_table
 
 TRAIN = (
     "--env toy/identity --mode serial --num-policies 6 --train-for-frames 6000 --pbt.start-frames 500 "
-    "--pbt.period-frames 500 --pbt.min-episodes 1 --pbt.exploit truncation --final-episodes 0 "
+    "--pbt.period-frames 500 --pbt.min-episodes 1 --pbt.exploit truncation --pbt.replace-errors 0 --final-episodes 0 "
     "--control 2 --figures no --save-every-seconds 0"
 )
 
