@@ -131,7 +131,7 @@ def test_a_rule_of_another_package(monkeypatch):
         monkeypatch.setitem(EXPLOIT_RULES._others, name, EntryPoint(name, path, EXPLOIT_RULES.group))
     assert isinstance(build_exploit(PbtConfig(exploit="halves")), Truncation)
     with pytest.raises(
-        ConfigError, match="--pbt.exploit gone cannot be used: the entry point gone = math:NOPE"
+        ConfigError, match=r"--pbt\.exploit gone cannot be used: the entry point gone = math:NOPE"
     ):
         build_exploit(PbtConfig(exploit="gone"))
 
