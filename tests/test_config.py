@@ -165,7 +165,7 @@ def test_every_option_with_bounds_is_in_the_table():
             "--pbt.factors 1.2 0.0 cannot be used: give one or more numbers, each above 0",
         ),
         ("pbt.factors", (), "--pbt.factors (none) cannot be used: give one or more numbers, each above 0"),
-        pytest.param(
+        (
             "pbt.frequencies",
             (2, 2),
             "--pbt.frequencies 2 2 cannot be used: give one or more different numbers, each 1 or more",

@@ -59,10 +59,10 @@ _MODULES = {
     "ready": "Ready Synchronous",
     "schedule": "Schedule",
     "search.asha": "Asha",
+    "search.base": "RandomSearch",
     "search.draws": "draw_grid draw_random",
     "search.hyperband": "Hyperband",
     "search.hypertrick": "HyperTrick SuccessiveHalving",
-    "search.random_search": "RandomSearch",
     "state": "restore_state save_state",
     "timed": "Timed",
 }

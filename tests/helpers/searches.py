@@ -3,10 +3,10 @@
 from pbt_rl.pbt.decisions import Continue, Stop
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.search.asha import Asha
+from pbt_rl.pbt.search.base import RandomSearch
 from pbt_rl.pbt.search.draws import draw_grid
 from pbt_rl.pbt.search.hyperband import Hyperband
 from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
-from pbt_rl.pbt.search.random_search import RandomSearch
 from tests.helpers.populations import member, report
 
 TABLE = {

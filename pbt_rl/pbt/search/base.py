@@ -1,4 +1,4 @@
-"""The base of all searches over configurations: members are drawn once, trained for a while, and given up.
+"""The base of all searches over configurations, and the simplest: members are drawn, trained for a while, and given up.
 
                     +--------------------------- goes on ---------------------------+
                     v                                                               |
@@ -162,3 +162,23 @@ class Search(ABC):
     def remembers(self) -> frozenset[StateKey]:
         """Return no state."""
         return frozenset()
+
+
+@dataclass(eq=False)
+class RandomSearch(Search):
+    """Every member is drawn and trained for one phase; then its slot goes to the next.
+
+    With `sampling=draw_grid` it is grid search: the members are points of a grid.
+    """
+
+    def _plan(self, num_members: int) -> None:
+        pass
+
+    def _first_decisions(self, report: PopulationReport) -> list[Decision]:
+        for m in report.members:
+            progress = self._progress[m.member]
+            progress.end_frames = progress.until_frames = self.phase_frames
+        return [Continue(m.member, "phase 0", self.phase_frames, phase=0) for m in report.members]
+
+    def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:  # noqa: ARG002
+        return [self._complete(member, at_end.score) for member, at_end in ended.items()]

@@ -6,11 +6,11 @@ from pbt_rl.errors import require
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.entry import ControllerEntry, Ingredients, OptionGroups
 from pbt_rl.pbt.search.asha import Asha
+from pbt_rl.pbt.search.base import RandomSearch
 from pbt_rl.pbt.search.draws import Sampling, draw_grid, draw_random
 from pbt_rl.pbt.search.hyperband import Hyperband
 from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
 from pbt_rl.pbt.search.options import SearchConfig
-from pbt_rl.pbt.search.random_search import RandomSearch
 
 
 def _hypertrick(given: Ingredients) -> Controller:

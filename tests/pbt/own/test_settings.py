@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import fields, replace
+from importlib.metadata import EntryPoint
 
 import pytest
 
@@ -123,6 +124,16 @@ def test_entries_of_controllers():
 
 def test_a_rule_need_not_be_tuned_by_options_that_it_does_not_read():
     assert build_exploit(replace(PbtConfig(exploit="impala"), replace_gap=0.9)).gap == 0.05
+
+
+def test_a_rule_of_another_package(monkeypatch):
+    for name, path in (("halves", "pbt_rl.pbt.exploit:TRUNCATION"), ("gone", "math:NOPE")):
+        monkeypatch.setitem(EXPLOIT_RULES._others, name, EntryPoint(name, path, EXPLOIT_RULES.group))
+    assert isinstance(build_exploit(PbtConfig(exploit="halves")), Truncation)
+    with pytest.raises(
+        ConfigError, match=r"--pbt\.exploit gone cannot be used: the entry point gone = math:NOPE"
+    ):
+        build_exploit(PbtConfig(exploit="gone"))
 
 
 def test_the_registries_load_no_torch_and_start_nothing():

@@ -12,6 +12,7 @@ from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Continue, Stop
 from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.search.base import RandomSearch
 from pbt_rl.pbt.search.draws import draw_grid
 from pbt_rl.pbt.search.hyperband import Hyperband
 from pbt_rl.pbt.search.hypertrick import (
@@ -23,7 +24,6 @@ from pbt_rl.pbt.search.hypertrick import (
     matching_eviction_rate,
 )
 from pbt_rl.pbt.search.options import SearchConfig
-from pbt_rl.pbt.search.random_search import RandomSearch
 from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.run.resolved import build_controller
 from pbt_rl.tune.simulation import simulate
