@@ -1,4 +1,4 @@
-"""Encoders, observations to features: the layers that they are made of, and parts that a user wrote (`own_part`).
+"""Encoders, observations to features: the layers that they are made of.
 
 Axes: N samples, C channels, H, W pixels, L words, F features.
 """
@@ -13,24 +13,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from pbt_rl.extras import load_object, offered
-
 from .normalizers import SMALLEST_PICTURE
 
 
 class NetworkError(ValueError):
     """A user's part of a network raised, or returned what cannot be used. The message names part, place and shapes."""
-
-
-def own_part(part: str, path: str, *arguments: object) -> Any:
-    """Return a part by a user's factory: an `Encoder`, a `Core`, or a head. part: such as "encoder".
-
-    arguments: what the factory is made for. An extra names what does that as `OWN_PARTS` in its `extra.py`. Raises
-    ValueError.
-    """
-    for maker in offered("pbt_rl", "OWN_PARTS"):
-        return load_object(maker)(part, path, *arguments)
-    raise ValueError(f"{part} {path!r} is one of your own, and the extra that takes those is not there")
 
 
 Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)

@@ -15,7 +15,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from pbt_rl.algos.hypers import AlgorithmEntry
+    from pbt_rl.envs.family import Family
 
 T = TypeVar("T")
 
@@ -87,3 +91,32 @@ class Command:
     arguments: str
     """Behind its name, in the list of commands."""
     help: str
+
+
+FAMILIES: Registry[Family] = Registry(
+    "pbt_rl.families",
+    {
+        "atari": "pbt_rl.envs.families:ATARI",
+        "gym": "pbt_rl.envs.families:GYM",
+        "toy": "pbt_rl.envs.families:TOY",
+        "dmlab2d": "pbt_rl.envs.families:DMLAB2D",
+        "pettingzoo": "pbt_rl.envs.families:PETTINGZOO",
+        "dmlab": "pbt_rl.envs.families:DMLAB",
+        "vizdoom": "pbt_rl.envs.families:VIZDOOM",
+        "envpool": "pbt_rl.envs.families:ENVPOOL",
+        "gymnax": "pbt_rl.envs.families:GYMNAX",
+        "mjlab": "pbt_rl.envs.families:MJLAB",
+        "isaaclab": "pbt_rl.envs.families:ISAACLAB",
+        "tensors": "pbt_rl.envs.families:TENSORS",
+    },
+)
+ALGORITHMS: Registry[AlgorithmEntry] = Registry(
+    "pbt_rl.algorithms",
+    {
+        "appo": "pbt_rl.algos.hypers:APPO",
+        "a3c": "pbt_rl.algos.hypers:A3C",
+        "fun": "pbt_rl.algos.fun.entry:ENTRY",
+        "unreal": "pbt_rl.algos.unreal.entry:ENTRY",
+    },
+)
+"""In the order of the hypers that each adds, which controllers draw in."""

@@ -113,7 +113,7 @@ def test_help_of_an_algorithm_leaves_out_hypers_that_it_does_not_read(pbt_rl):
     [
         (["--env", "gym/CartPole-v1"], set()),
         (["--env", "atari/pong"], {"atari"}),
-        pytest.param(["--env=dmlab30"], {"dmlab"}, marks=pytest.mark.extra("envs/dmlab")),
+        pytest.param(["--env=dmlab30"], {"dmlab"}),
         pytest.param(
             ["--env", "pettingzoo/classic/connect_four_v3"],
             {"matchup"},
@@ -288,7 +288,7 @@ def test_shaping_in_a_file_is_exchanged_one_by_one(tmp_path):
         ("dmlab30", 1, {"dmlab"}),
     ],
 )
-@pytest.mark.extra("pbt_rl/advice", "pbt_rl/matchups", "envs/dmlab", "envs/doom")
+@pytest.mark.extra("pbt_rl/advice", "pbt_rl/matchups")
 def test_matchups_belong_to_environments_of_several_seats(env, seats, groups):
     from pbt_rl.run.shown import read_groups
 

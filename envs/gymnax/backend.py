@@ -8,9 +8,10 @@ from typing import Any
 
 from ..base import EnvSpec, ShapingSource, Unit
 from ..family import Backend, EnvOptions
-from ..first_trial import FirstProbe, told_of_long
+from ..first_trial import FirstProbe
 from ..gym import PLANES, recipe
 from ..resident.kinds import RESIDENT_RECIPE, unit_of_resident
+from ..time_limits import told_of_long
 
 NAMES = (
     "Acrobot-v1",

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .. import first_trial as time_limits
+from .. import time_limits
 from ..base import EnvSetupError, EnvSpec
 from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-OWN_PARTS = "pbt_rl.own.parts:make_part"
-"""See `algos.encoders.own_part`."""
 CHECKS_NETWORK = "pbt_rl.own.check:check"
 """See `learner.build.check_network`."""
 ASKED = ("train --env toy/identity --model.encoder torch:nn --show",)

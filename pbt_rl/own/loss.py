@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pbt_rl.algos.algorithm import LossInputs, UpdateSettings
-from pbt_rl.own.parts import place_of
+from pbt_rl.algos.own_parts import place_of
 
 POLICIES, SAMPLES = 2, 16
 INVALID = 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-NEEDS = ("pbt_rl.envs.films",)
 FILMS = "pbt_rl.video.film"
 """See `play.member.film_maker`."""
 ASKED = ("eval runs/x --video x.mp4",)

@@ -7,27 +7,21 @@ from pbt_rl.algos.distributions import (
     Categorical,
     DiagonalGaussian,
     Distribution,
+    Hybrid,
+    TanhGaussian,
     constant,
     make_distribution,
 )
 
-CASES = [Categorical((5,)), Categorical((3, 2, 4)), DiagonalGaussian(3)]
-PLAIN = list(CASES)
-try:
-    from pbt_rl.algos.more_actions.hybrid import Hybrid
-    from pbt_rl.algos.more_actions.tanh import TanhGaussian
-except ModuleNotFoundError:  # an extra
-    TANH, HYBRIDS, DELIVERED = None, [], []
-else:
-    TANH = TanhGaussian((-1.0, 0.0), (1.0, 5.0))
-    CASES.append(TANH)
-    HYBRIDS = [Hybrid(Categorical((3, 2)), DiagonalGaussian(2)), Hybrid(Categorical((4,)), TANH)]
-    DELIVERED = [
-        TANH,
-        Hybrid(Categorical((3,)), DiagonalGaussian(2, (-1.0, 0.0), (1.0, 5.0), (0.0, 2.5), (1.0, 2.5))),
-        Hybrid(Categorical((3,)), TANH),
-    ]
-OF_THE_EXTRA = pytest.mark.extra("algos/more_actions")
+PLAIN = [Categorical((5,)), Categorical((3, 2, 4)), DiagonalGaussian(3)]
+TANH = TanhGaussian((-1.0, 0.0), (1.0, 5.0))
+CASES = [*PLAIN, TANH]
+HYBRIDS = [Hybrid(Categorical((3, 2)), DiagonalGaussian(2)), Hybrid(Categorical((4,)), TANH)]
+DELIVERED = [
+    TANH,
+    Hybrid(Categorical((3,)), DiagonalGaussian(2, (-1.0, 0.0), (1.0, 5.0), (0.0, 2.5), (1.0, 2.5))),
+    Hybrid(Categorical((3,)), TANH),
+]
 N = 7
 
 
@@ -66,7 +60,6 @@ def test_log_prob_entropy_and_kl_equal_the_reference(distribution):
     torch.testing.assert_close(distribution.kl(params, other), kl)
 
 
-@OF_THE_EXTRA
 def test_bent_normals_have_the_density_and_entropy_of_what_the_environment_receives():
     params, other = params_of(TANH, 0, N) * 0.5, params_of(TANH, 1, N) * 0.5
     drawn, log_prob = TANH.sample(params, torch.Generator().manual_seed(2))
@@ -85,7 +78,6 @@ def test_bent_normals_have_the_density_and_entropy_of_what_the_environment_recei
     torch.testing.assert_close(TANH.kl(params, other), kl)
 
 
-@OF_THE_EXTRA
 def test_the_gradient_of_a_bent_normals_entropy_is_that_of_a_fine_sum():
     params = torch.tensor([0.7, -0.4, -0.3, 0.2], dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(TANH.entropy(params), params)
@@ -106,7 +98,6 @@ def test_the_gradient_of_a_bent_normals_entropy_is_that_of_a_fine_sum():
     torch.testing.assert_close(gradient, torch.stack(steps), rtol=0.01, atol=0.003)
 
 
-@OF_THE_EXTRA
 def test_bent_normals_keep_their_digits_at_the_bounds():
     params = torch.tensor([30.0, -30.0, 0.0, 0.0]).requires_grad_()
     drawn, log_prob = TANH.sample(params, torch.Generator().manual_seed(0))
@@ -117,7 +108,6 @@ def test_bent_normals_keep_their_digits_at_the_bounds():
     assert gradient.isfinite().all()
 
 
-@OF_THE_EXTRA
 def test_what_the_environment_receives():
     clipped = DiagonalGaussian(2, (-1.0, 0.0), (1.0, 5.0))
     drawn = np.array([[-3.0, 6.0], [0.5, 0.25]], np.float32)
@@ -221,7 +211,6 @@ def test_gaussian_moments():
     torch.testing.assert_close(action.std(0), params[2:].exp(), atol=0.02, rtol=0)
 
 
-@OF_THE_EXTRA
 def test_a_tanh_between_equal_bounds_gives_the_bound():
     one = make_distribution((), 2, low=(-1.0, 3.0), high=(1.0, 3.0), tanh=True)
     params = torch.zeros(4, 4, requires_grad=True)
@@ -232,7 +221,6 @@ def test_a_tanh_between_equal_bounds_gives_the_bound():
     assert params.grad.isfinite().all()
 
 
-@OF_THE_EXTRA
 def test_make_distribution_and_sizes():
     assert make_distribution((3, 2, 4), 0) == Categorical((3, 2, 4))
     assert make_distribution((), 2) == DiagonalGaussian(2)

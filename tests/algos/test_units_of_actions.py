@@ -3,7 +3,6 @@
 from math import inf
 
 import numpy as np
-import pytest
 import torch
 
 from pbt_rl.algos.distributions import DiagonalGaussian, make_distribution
@@ -47,7 +46,6 @@ def test_bounds_of_one_and_no_bounds_are_not_scaled():
     assert free == DiagonalGaussian(1)
 
 
-@pytest.mark.extra("algos/more_actions")
 def test_what_a_tanh_bends_is_not_scaled():
     tanh = make_distribution((), 2, low=LOW, high=HIGH, units=UNITS, tanh=True)
     assert tanh == make_distribution((), 2, low=LOW, high=HIGH, tanh=True)

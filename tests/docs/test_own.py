@@ -15,7 +15,7 @@ from tests.helpers.runs import ROOT, start
     [
         ("own-network.md", "objective"),
         ("own-rules.md", "agree bit for bit"),
-        pytest.param("own-simulator.md", "objective", marks=pytest.mark.extra("envs/resident")),
+        pytest.param("own-simulator.md", "objective"),
     ],
 )
 def test_the_page_runs_as_it_is_printed(tmp_path, page, found):

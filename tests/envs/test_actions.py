@@ -20,7 +20,7 @@ from pbt_rl.envs.base import (
 )
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.spaces import obs_leaves, read_leaf, with_mask
-from tests.helpers.vectors import vector_unit
+from pbt_rl.envs.vectors import VectorUnit
 
 NESTED = spaces.Dict(
     {
@@ -189,7 +189,6 @@ def answers(out):
     return np.concatenate([out.obs["0"].argmax(1)[:, None], out.obs["1.number"]], 1).astype(np.float32)
 
 
-@pytest.mark.extra("envs/toys")
 def test_the_toy_of_both_kinds_pays_the_right_answer():
     unit = toy.make_unit("hybrid?length=5", 3, 0, lambda _row: (0, {}))
     assert unit.spec.action == ActionSpec((4,), (-1.0,), (1.0,))
@@ -207,11 +206,10 @@ def test_the_toy_of_both_kinds_pays_the_right_answer():
     np.testing.assert_allclose(out.reward, [0, 0.75, 1], atol=1e-6)
 
 
-@pytest.mark.extra("envs/toys", "envs/vectors")
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_a_vector_of_nested_spaces_equals_single_environments(mode):
     make = toy.maker("hybrid?length=4")
-    vector = vector_unit("m:f", SyncVectorEnv([make] * 2, autoreset_mode=mode), 0, lambda _row: (0, {}))
+    vector = VectorUnit("m:f", SyncVectorEnv([make] * 2, autoreset_mode=mode), 0, lambda _row: (0, {}))
     single = GymUnit("m:f", make, 2, 0, lambda _row: (0, {}))
     assert vector.spec == single.spec
     for unit in (vector, single):

@@ -100,7 +100,6 @@ def options(*pairs):
     return EnvOptions(keywords=keywords(pairs))
 
 
-@pytest.mark.extra("envs/trial")  # else making one to look at it counts, too
 def test_a_factory_of_a_module_is_called_with_the_options():
     spec = probe("custom_of_a_test:make_env", options("size=6", "name=a b"))
     assert (spec.env_id, spec.action.nvec) == ("custom_of_a_test:make_env", (6,))
@@ -163,13 +162,11 @@ def test_shaping_is_found_below_wrappers():
         pytest.param(
             "custom_of_a_test:ParallelEnv",
             "returned custom_of_a_test.ParallelEnv, not an environment: .* a PettingZoo ParallelEnv",
-            marks=pytest.mark.extra("envs/agents"),
         ),
         ("custom_of_a_test:a_class", r"returned the class Group, not an environment: return Group\(\)"),
         pytest.param(
             "custom_of_a_test:fixed_vector",
             "3 rows, but 1 are needed: give it the parameter num_envs",
-            marks=pytest.mark.extra("envs/vectors"),
         ),
         ("custom_of_a_test:spaceless", "has no action_space: set self.action_space to a space in __init__"),
         ("nowhere", "'nowhere' names no environment.*module:factory for your own"),
@@ -205,7 +202,6 @@ def test_environments_that_are_made_unalike_are_refused():
         make_unit("custom_of_a_test:changing", 2, 0, EnvOptions(), lambda _row: (0, {}))
 
 
-@pytest.mark.extra("envs/vectors")
 def test_a_vector_has_as_many_rows_as_are_needed():
     spec = probe("custom_of_a_test:make_vec", options("size=3"))
     unit = make_unit(spec.env_id, 5, 0, options("size=3"), default_shaping_source(spec))
@@ -214,9 +210,8 @@ def test_a_vector_has_as_many_rows_as_are_needed():
 
 
 @pytest.mark.parametrize("frames", [0, 1.5, True, "4"])
-@pytest.mark.extra("envs/toys")
 def test_frames_per_step_must_be_a_whole_number(frames):
-    from pbt_rl.envs.toys.counting import Counting
+    from pbt_rl.envs.toy import Counting
 
     env = Counting()
     env.frames_per_step = frames
@@ -224,10 +219,9 @@ def test_frames_per_step_must_be_a_whole_number(frames):
         frames_per_step("m:f", gymnasium.wrappers.TimeLimit(env, 5))
 
 
-@pytest.mark.extra("envs/films", "envs/vectors")
 @pytest.mark.parametrize(("factory", "per_second"), [("Drawn", 12), ("AlwaysDrawn", 30), ("drawn_vec", 12)])
 def test_what_renders_can_be_filmed(factory, per_second):
-    from pbt_rl.envs.films.filming import film
+    from pbt_rl.envs.films import film
 
     unit, camera = film(f"custom_of_a_test:{factory}", 3, 0, options(), lambda _row: (0, {}))
     try:
@@ -240,12 +234,11 @@ def test_what_renders_can_be_filmed(factory, per_second):
         unit.close()
 
 
-@pytest.mark.extra("envs/films")
 @pytest.mark.parametrize(
     ("factory", "message"), [("told_nothing", "returned NoneType"), ("make_env", "cannot be drawn")]
 )
 def test_what_does_not_render_is_one_clear_error(factory, message):
-    from pbt_rl.envs.films.filming import film
+    from pbt_rl.envs.films import film
 
     unit, camera = film(f"custom_of_a_test:{factory}", 1, 0, options(), lambda _row: (0, {}))
     with pytest.raises(EnvSetupError, match=f"^--video: .*{message}.*a parameter render_mode"):

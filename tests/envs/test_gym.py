@@ -421,13 +421,12 @@ def test_the_time_limit_of_a_registered_environment_truncates():
     assert (out.truncated[0], out.terminated[0], out.length[0]) == (True, False, 200)
 
 
-@pytest.mark.extra("envs/films")
 def test_an_environment_is_filmed_whatever_render_mode_it_trains_with():
     pytest.importorskip("pygame")
-    from pbt_rl.envs.films.gym import film
+    from pbt_rl.envs.films import film
 
     unit, camera = film(
-        "CartPole-v1",
+        "gym/CartPole-v1",
         2,
         0,
         EnvOptions(keywords={"render_mode": "rgb_array_list"}),

@@ -65,7 +65,6 @@ def test_a_loop_over_rows_gives_a_sign_after_each():
         assert (source.taken(), source.pulse[ROW]) == (one_by_one, 2)
 
 
-@pytest.mark.extra("envs/agents")
 def test_environments_of_several_agents_give_a_sign_after_each():
     from pbt_rl.envs.agents.multi_agent import MultiAgentUnit
     from tests.envs.agents.test_multi_agent import Ledger
@@ -94,7 +93,6 @@ def test_environments_of_several_agents_give_a_sign_after_each():
         assert source.taken() == [(99, 0), (0, 0), (1, 0)]
 
 
-@pytest.mark.extra("envs/vectors")
 def test_what_is_made_and_seeded_in_one_call_is_announced(monkeypatch):
     source = Watched()
 

@@ -19,7 +19,6 @@ from pbt_rl.envs.registry import EnvOptions, make_unit, probe, recipe
 from pbt_rl.pbt.options import PbtConfig
 
 OPTIONS = EnvOptions()
-OF_FAMILIES = [f"envs/{name}" for name in ("agents", "dmlab", "doom", "envpool", "gymnax", "rsl", "tensors")]
 IDS = [
     "atari/pong",
     "gym/CartPole-v1",
@@ -27,7 +26,7 @@ IDS = [
     "toy/identity",
     "toy/memory",
     "toy/shaped",
-    pytest.param("vizdoom/deathmatch", marks=pytest.mark.extra("envs/doom")),
+    pytest.param("vizdoom/deathmatch"),
 ]
 
 
@@ -62,11 +61,8 @@ def test_probe_and_unit_agree(env_id):
         pytest.param(
             "vizdoom/defend-the-centre",
             "Did you mean vizdoom/defend_the_center",
-            marks=pytest.mark.extra("envs/doom"),
         ),
-        pytest.param(
-            "vizdoom/deadly", "Did you mean vizdoom/deadly_corridor", marks=pytest.mark.extra("envs/doom")
-        ),
+        pytest.param("vizdoom/deadly", "Did you mean vizdoom/deadly_corridor"),
     ],
 )
 @pytest.mark.parametrize("ask", [lambda e: probe(e, OPTIONS), lambda e: make_unit(e, 1, 0, OPTIONS, None)])
@@ -90,13 +86,12 @@ def test_a_gymnasium_environment_may_come_from_a_package(tmp_path, monkeypatch):
 
 def test_a_missing_package_is_reported_with_its_install_hint(monkeypatch):
     absent = replace(registry.FAMILIES["atari"], requires=("not_installed_at_all",))
-    monkeypatch.setitem(registry.FAMILIES, "atari", absent)
+    monkeypatch.setattr(registry, "FAMILIES", {**registry.FAMILIES, "atari": absent})
     with pytest.raises(EnvSetupError, match="not_installed_at_all: pip install ale-py"):
         probe("atari/pong", OPTIONS)
     assert (absent.missing, absent.names()) == (("not_installed_at_all",), ())
 
 
-@pytest.mark.extra(*OF_FAMILIES)
 def test_families_list_their_environments():
     assert set(registry.FAMILIES) == {
         "atari",
@@ -170,11 +165,8 @@ DEFAULT = {"train_for_frames": Config(env="toy/identity").train_for_frames} | {
     "env_id",
     [
         *IDS,
-        *(
-            pytest.param(f"tensors/{toy}", marks=pytest.mark.extra("envs/tensors"))
-            for toy in ("pendulum", "cartpole")
-        ),
-        pytest.param("vizdoom/basic", marks=pytest.mark.extra("envs/doom")),
+        *(pytest.param(f"tensors/{toy}") for toy in ("pendulum", "cartpole")),
+        pytest.param("vizdoom/basic"),
     ],
 )
 def test_recipes_make_20_to_40_comparisons_the_first_after_a_twentieth(env_id):
@@ -240,7 +232,7 @@ def mine(tmp_path, monkeypatch):
     (tmp_path / "mine_for_a_test.py").write_text(FAMILY)
     monkeypatch.syspath_prepend(tmp_path)
     line = Family("mine", "mine", "mine/4", (), "nothing to install", "mine_for_a_test")
-    monkeypatch.setitem(registry.FAMILIES, "mine", line)
+    monkeypatch.setattr(registry, "FAMILIES", {**registry.FAMILIES, "mine": line})
     yield line
     sys.modules.pop("mine_for_a_test", None)
 
@@ -259,18 +251,15 @@ def test_evaluations_use_the_familys_hook(mine):
     assert registry.evaluation_options("mine/4", OPTIONS).keywords == {"judged": True}
 
 
-@pytest.mark.extra("envs/films")
 def test_films_use_the_familys_hook(mine):
-    from pbt_rl.envs.films.filming import film
+    from pbt_rl.envs.films import film
 
     filmed = film("mine/4", 1, 0, OPTIONS, lambda _row: (0, {}))
     assert filmed[1].frames_per_second == 30.0
     assert film("toy/identity", 1, 0, OPTIONS, lambda _row: (0, {})) is None
 
 
-@pytest.mark.parametrize(
-    "env_id", ["atari/pong", pytest.param("envpool/Pong-v5", marks=pytest.mark.extra("envs/envpool"))]
-)
+@pytest.mark.parametrize("env_id", ["atari/pong", pytest.param("envpool/Pong-v5")])
 def test_atari_is_evaluated_by_raw_scores(env_id):
     family = registry.family_of(env_id)
     if family.missing:
@@ -279,7 +268,6 @@ def test_atari_is_evaluated_by_raw_scores(env_id):
     assert (atari.episodic_life, atari.clip_reward, atari.frame_skip) == (True, False, 4)
 
 
-@pytest.mark.extra(*OF_FAMILIES)
 def test_a_family_names_its_option_groups_without_being_imported():
     code = (
         "import sys\n"

@@ -173,7 +173,6 @@ def test_an_objective_that_is_not_finite_does_not_end_the_run_in_an_error(monkey
     assert (played[0].mean, math.isnan(played[0].spread), played[0].episodes) == (math.inf, True, 2)
 
 
-@pytest.mark.extra("envs/tensors")
 def test_rows_of_tensors_play_all_their_episodes_at_once(tmp_path):
     model = ModelConfig(encoder="mlp", hidden=8, layers=1)
     config = Config(env="tensors/pendulum", env_option=("limit=5",), num_policies=1, model=model)

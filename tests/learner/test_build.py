@@ -44,10 +44,8 @@ class OneDtype(nn.Module):
         return self.layer(obs["obs"], obs["obs"])
 
 
-@pytest.mark.extra("algos/more_actions")
 def test_the_distribution_is_that_of_the_actions_and_options():
-    from pbt_rl.algos.more_actions.hybrid import Hybrid
-    from pbt_rl.algos.more_actions.tanh import TanhGaussian
+    from pbt_rl.algos.distributions import Hybrid, TanhGaussian
 
     clipped = DiagonalGaussian(1, (-1.0,), (2.0,), (0.5,), (1.5,))
     assert build_distribution(BOTH, ModelConfig()) == Hybrid(Categorical((3,)), clipped)
@@ -56,7 +54,6 @@ def test_the_distribution_is_that_of_the_actions_and_options():
     assert build_distribution(DISCRETE, ModelConfig()) == Categorical((3, 2))
 
 
-@pytest.mark.extra("algos/more_actions")
 @pytest.mark.parametrize("options", [{"action_bounds": "tanh"}, {"deviation": "state"}])
 def test_options_of_continuous_actions_are_refused_without_any(options):
     with pytest.raises(

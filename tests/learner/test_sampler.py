@@ -64,7 +64,7 @@ CASES = {
 @pytest.mark.parametrize("packing", ["loop", "vmap"])
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(c, marks=[pytest.mark.extra("algos/more_actions")] * (c == "hybrid")) for c in CASES],
+    CASES,
 )
 def test_learning_reproduces_what_acting_computed(case, packing, on_policy):
     with Bench(packing=packing, on_policy=on_policy, spare=2, **CASES[case]) as bench:

@@ -191,12 +191,10 @@ def test_the_unroll_never_exceeds_the_rollout():
         pytest.param(
             "unreal",
             "entropy_coef learning_rate max_grad_norm value_coef",
-            marks=pytest.mark.extra("algos/unreal"),
         ),
         pytest.param(
             "fun",
             "entropy_coef learning_rate max_grad_norm value_coef",
-            marks=pytest.mark.extra("algos/fun"),
         ),
     ],
 )

@@ -135,7 +135,6 @@ def test_quick_evaluations_show_no_progress():
     assert stream.getvalue() == ""
 
 
-@pytest.mark.extra("envs/dmlab")
 def test_the_level_that_is_played_is_named(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "tests" / "dmlab_standin")
     options = evaluation_options("dmlab/rooms_collect_good_objects", EnvOptions())
@@ -398,15 +397,14 @@ def test_continuous_actions_stay_within_their_bounds():
     assert actions.max(0) == pytest.approx([0.1, 0.2])
 
 
-@pytest.mark.extra("envs/films")
 @pytest.mark.parametrize(("size", "sticky"), [((84, 84), 0.0), ((84, 84), 0.25), ((210, 160), 0.0)])
 def test_the_colour_twin_shows_the_game_that_is_played(size, sticky, monkeypatch):
     """At 84x84 its brightness is the grey frame that the policy sees, pixel by pixel."""
-    monkeypatch.setattr("pbt_rl.envs.films.atari.SCREEN", size)
+    monkeypatch.setattr("pbt_rl.envs.films.SCREEN", size)
     options = AtariOptions(episodic_life=False, repeat_action_probability=sticky)
     spec = probe("atari/breakout", EnvOptions((options,)))
     unit = make_unit("atari/breakout", 1, 4, EnvOptions((options,)), default_shaping_source(spec))
-    from pbt_rl.envs.films.atari import ColourTwin
+    from pbt_rl.envs.films import ColourTwin
 
     twin = ColourTwin("breakout", options, unit)
     step = private_step_arrays(spec, 1)

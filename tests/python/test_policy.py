@@ -119,7 +119,6 @@ def test_a_state_is_never_changed(tmp_path):
     assert torch.equal(second.recurrent_PRS, again.recurrent_PRS)
 
 
-@pytest.mark.extra("envs/toys")
 def test_a_dict_is_read_by_its_keys_and_its_mask_is_obeyed(tmp_path):
     run = saved_run(tmp_path / "run", Config(env="toy/masked", num_policies=1, model=MLP))
     policy = load_policy(run)
@@ -129,12 +128,11 @@ def test_a_dict_is_read_by_its_keys_and_its_mask_is_obeyed(tmp_path):
         assert policy({"obs": np.ones(4, np.float32), "action_mask": mask})[0] == allowed
 
 
-@pytest.mark.extra("envs/toys")
 def test_tuples_and_dicts_are_read_and_answered_in_the_form_of_the_spaces(tmp_path, capsys):
     run = saved_run(tmp_path / "run", Config(env="toy/hybrid", num_policies=1, model=MLP))
     evaluate(Source(run), 1, None, 3, greedy=False)
     expected = episode(capsys.readouterr().out)
-    from pbt_rl.envs.toys.actions import Hybrid
+    from pbt_rl.envs.toy import Hybrid
 
     policy, game = load_policy(run, seed=3), Hybrid()
     obs, _ = game.reset(seed=seed_of_row_0(3))

@@ -4,7 +4,6 @@ import json
 
 import gymnasium
 import numpy as np
-import pytest
 from gymnasium import spaces
 
 from pbt_rl.cli.train import parse_train
@@ -53,7 +52,6 @@ def test_units_start_apart_and_show_a_beginning():
     memory.close()
 
 
-@pytest.mark.extra("envs/toys")
 def test_masks_are_obeyed_and_equal_seeds_play_alike():
     shown = []
     for _ in range(2):

@@ -87,7 +87,6 @@ def test_a_killed_actor_is_replaced_and_sigterm_ends_the_run_cleanly(tmp_path, t
         ("toy/hanging?steps=60", ("--actor-timeout-seconds", "1"), "took no step for"),
     ],
 )
-@pytest.mark.extra("envs/toys")
 def test_an_environment_that_crashes_or_hangs_gets_a_new_actor(tmp_path, env, options, said):
     run = train(tmp_path, env, *ENDLESS, "--max-actor-restarts=1000", *options)
     seen = run.wait_for(said)
@@ -99,7 +98,6 @@ def test_an_environment_that_crashes_or_hangs_gets_a_new_actor(tmp_path, env, op
 
 
 @pytest.mark.long
-@pytest.mark.extra("envs/toys")
 def test_too_many_restarts_end_the_run(tmp_path):
     run = train(tmp_path, "toy/crashing?steps=40", *ENDLESS, "--max-actor-restarts=1")
     assert run.wait() == 1
@@ -117,7 +115,6 @@ def test_too_many_restarts_end_the_run(tmp_path):
         pytest.param("gym/broken:InReset-v0", "RuntimeError: no level", marks=pytest.mark.long),
     ],
 )
-@pytest.mark.extra("envs/toys")
 def test_an_environment_that_cannot_be_used_ends_with_one_clear_error(tmp_path, env, said):
     (tmp_path / "broken.py").write_text(BROKEN)
     run = train(tmp_path, env, *ENDLESS)
@@ -130,7 +127,6 @@ def test_an_environment_that_cannot_be_used_ends_with_one_clear_error(tmp_path, 
         assert len(run.err.splitlines()) == 1
 
 
-@pytest.mark.extra("envs/toys")
 def test_a_start_that_fails_keeps_the_run_that_it_was_to_replace(tmp_path):
     folder = tmp_path / "runs" / "x"
     folder.mkdir(parents=True)

@@ -156,7 +156,6 @@ def test_the_others_are_heard_if_an_actor_could_not_be_started_again(start, monk
     assert until(fleet, Received) == [Received(0, Saved(1, 0))]
 
 
-@pytest.mark.extra("envs/toys")
 def test_an_error_of_the_user_is_marked(start):
     events = until(start("toy/nan"), ActorFailed)
     assert next(e for e in events if isinstance(e, ActorFailed)) in [
@@ -216,7 +215,6 @@ def test_close_stops_learners_and_actors_in_order_and_leaves_no_process(start, m
     assert all(child.connection.closed for child in children)
 
 
-@pytest.mark.extra("envs/toys")
 def test_close_kills_who_does_not_end(start, monkeypatch):
     monkeypatch.setattr(module, "GRACE_SECONDS", 0.5)
     fleet = start("toy/hanging")

@@ -48,7 +48,6 @@ def test_stacked_policies_learn_the_identity(tmp_path):
 
 
 @pytest.mark.parametrize("packing", ["loop", "vmap"])
-@pytest.mark.extra("envs/toys")
 def test_a_masked_task_is_learned_and_no_forbidden_action_is_sent(tmp_path, packing):
     # A random policy that obeys earns 5.6 of 12; one forbidden action would end the run.
     assert objective(tmp_path, "toy/masked", 15_000, learner__packing=packing) > 11
@@ -58,7 +57,6 @@ def test_a_masked_task_is_learned_and_no_forbidden_action_is_sent(tmp_path, pack
 
 
 @pytest.mark.long
-@pytest.mark.extra("envs/toys")
 def test_actions_with_discrete_and_continuous_parts_are_learned(tmp_path):
     assert objective(tmp_path, "toy/hybrid", 30_000) > 9.5
 
@@ -73,7 +71,6 @@ def test_actions_with_discrete_and_continuous_parts_are_learned(tmp_path):
     ],
     ids=str,
 )
-@pytest.mark.extra("envs/toys")
 def test_such_actions_are_learned_by_every_kind_of_policy(tmp_path, options):
     assert objective(tmp_path, "toy/hybrid", 40_000, **options) > 9.5
 

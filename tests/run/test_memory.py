@@ -112,7 +112,7 @@ def test_before_its_learner_is_there_a_resumed_slot_is_as_the_learner_will_know_
     again.close()
 
 
-@pytest.mark.extra("envs/agents", "pbt_rl/matchups")
+@pytest.mark.extra("pbt_rl/matchups")
 def test_matchups_are_those_of_the_pack():
     pytest.importorskip("pettingzoo")
     resolved = resolve("pettingzoo/classic/tictactoe_v3", "--units-per-actor=2")

@@ -80,7 +80,6 @@ def sees_images(env):
 
 
 @pytest.mark.long
-@pytest.mark.extra("envs/toys")
 def test_a_pair_with_images_trains(tmp_path):
     for algo in OF_IMAGES:
         assert started(tmp_path, "toy/treasure", algo, "async") == "frames"

@@ -65,24 +65,23 @@ class Batch:
 
 
 def robots(objective=""):
-    from pbt_rl.envs.rsl.vec_env import adapted
+    from pbt_rl.envs.rsl.vec_env import VecEnvRows
 
-    return adapted("a:b", Robots(), objective)
+    return VecEnvRows("a:b", Robots(), objective)
 
 
 def batch():
-    from pbt_rl.envs.batched.vector import adapted
+    from pbt_rl.envs.resident.batched import BatchedRows
 
-    return adapted("a:b", Batch())
+    return BatchedRows("a:b", Batch())
 
 
-RSL = pytest.mark.extra("envs/rsl")
 MAKERS = [
     *(pytest.param(lambda name=name: toy(name), id=name) for name in SPECS),
-    pytest.param(robots, id="mjlab, Isaac Lab", marks=RSL),
-    pytest.param(lambda: robots("height"), id="by a metric", marks=RSL),
-    pytest.param(lambda: robots("effort"), id="by a term", marks=RSL),
-    pytest.param(batch, id="vector of tensors", marks=pytest.mark.extra("envs/batched")),
+    pytest.param(robots, id="mjlab, Isaac Lab"),
+    pytest.param(lambda: robots("height"), id="by a metric"),
+    pytest.param(lambda: robots("effort"), id="by a term"),
+    pytest.param(batch, id="vector of tensors"),
 ]
 
 

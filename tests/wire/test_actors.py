@@ -75,7 +75,7 @@ def receive(learner, rollouts, received, seconds=60):
 
 
 @pytest.mark.parametrize(("kills", "turns"), [(0, 0), (6, 0), (0, 6)])
-@pytest.mark.extra("envs/toys", "pbt_rl/turns")
+@pytest.mark.extra("pbt_rl/turns")
 def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
     options = (
         "--num-policies=5",
@@ -85,7 +85,7 @@ def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
         "--learner.rollout=8",
         "--hypers.unroll=8",
     )
-    from pbt_rl.envs.toys.counting import counting_errors
+    from pbt_rl.envs.toy import counting_errors
 
     with actors("--env=toy/counting", *options) as group:
         ours, theirs = Pipe()

@@ -1,0 +1,275 @@
+"""Parts of a network that a user wrote: making and calling them, and errors that name them.
+
+Axes: T time, B rows, N samples, F features, S recurrent state.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from pbt_rl.registry import load_object
+
+from .encoders import Encoder, NetworkError, ObsShapes, channels_last, is_image, is_text
+from .models import Core
+
+_TORCH = Path(torch.__file__).parent
+
+
+def make_own(part: str, path: str, *arguments: object) -> nn.Module:
+    """Return what the factory makes of these arguments. part: such as "encoder". Raises ValueError."""
+    try:
+        factory = load_object(path, "factory")
+    except ValueError as error:
+        raise ValueError(f"{part} {path!r} {error}") from error
+    try:
+        module = factory(*arguments) if callable(factory) else factory
+    except Exception as error:
+        raise ValueError(
+            f"{part} {path!r} raised {type(error).__name__} when it was made: {error}"
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
+            f"{part} {path!r} gave {type(module).__name__}: its factory must return a torch.nn.Module"
+        )
+    return module
+
+
+@contextmanager
+def constant_buffers(name: str, module: nn.Module) -> Iterator[None]:
+    """Raise ValueError if what runs inside changes a buffer of the module: policies share them."""
+    before = {key: buffer.clone() for key, buffer in module.named_buffers()}
+    yield
+    changed = [key for key, buffer in module.named_buffers() if not torch.equal(buffer, before[key])]
+    if changed:
+        raise ValueError(
+            f"{name} changes its buffers {', '.join(changed)} in a forward; policies would "
+            "share them: use a normalisation without running statistics, such as GroupNorm or LayerNorm"
+        )
+
+
+class _MixedNorms(TorchFunctionMode):
+    """Compute normalisations of float32 numbers by bfloat16 weights in float32, which autocast does on a GPU only."""
+
+    NORMS = frozenset({functional.layer_norm, functional.group_norm, torch.layer_norm, torch.group_norm})
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in self.NORMS:
+            args = tuple(x.float() if isinstance(x, Tensor) else x for x in args)
+            kwargs = {name: x.float() if isinstance(x, Tensor) else x for name, x in kwargs.items()}
+        return func(*args, **kwargs)
+
+
+def weights_dtype(module: nn.Module) -> torch.dtype:
+    """Dtype of a module's weights; float32 if it has none."""
+    weight = next(module.parameters(), None)
+    return torch.float32 if weight is None else weight.dtype
+
+
+def call_own(name: str, module: nn.Module, *inputs: Any) -> Any:
+    """Call a user's module. name: such as "encoder 'my_net:small'".
+
+    If its weights are bfloat16, matrix products, convolutions and normalisations take inputs of any float dtype
+    (torch.autocast): some inputs are float32. Raises NetworkError for whatever it raises.
+    """
+    dtype = weights_dtype(module)
+    try:
+        if dtype == torch.float32:
+            return module(*inputs)
+        device = next(module.parameters()).device.type
+        with torch.autocast(device, dtype, cache_enabled=False), _MixedNorms():
+            return module(*inputs)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # the user's module may raise anything
+        text = str(error).splitlines()
+        half = "" if dtype == torch.float32 else "; --learner.precision float32 keeps its weights float32"
+        raise NetworkError(
+            f"{name} raised {type(error).__name__}{place_of(error)}: {text[0] if text else 'nothing said'}. "
+            f"It got {described(inputs)}{half}"
+        ) from error
+
+
+def described(value: Any) -> str:
+    """Return shapes and dtypes of tensors, however they are nested."""
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {described(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, tuple | list):
+        return ", ".join(map(described, value)) or "nothing"
+    return type(value).__name__
+
+
+def place_of(error: Exception) -> str:
+    """Return where in the user's code an error was raised, in parentheses; "" if that is not known."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    files = [(Path(frame.filename), frame.lineno) for frame in frames]
+    own = [(file, line) for file, line in files if _TORCH not in file.parents and file != Path(__file__)]
+    return f" ({own[-1][0].name}, line {own[-1][1]})" if own else ""
+
+
+class UserEncoder(Encoder):
+    """A user's own encoder, named by `module:factory` (docs/own-network.md).
+
+    factory(obs_shapes) returns an nn.Module that maps name -> [N, ...] to [N, F]. Images arrive scaled to 0..1 in the
+    dtype of its weights, or as they are (uint8) if the module has a true attribute `raw_pixels`; texts as they are
+    (int32); all else as float32. It may hold constant buffers, but none that a forward changes, as batch normalisation
+    does: all policies would share them. F is found by a dry run.
+    """
+
+    def __init__(self, path: str, obs_shapes: ObsShapes) -> None:
+        super().__init__()
+        self._name = f"encoder {path!r}"
+        self.names = tuple(obs_shapes)
+        self.images = frozenset(name for name, spec in obs_shapes.items() if is_image(*spec))
+        self.texts = frozenset(name for name, spec in obs_shapes.items() if is_text(*spec))
+        self.module = make_own("encoder", path, dict(obs_shapes))
+        self.raw_pixels = bool(getattr(self.module, "raw_pixels", False))
+        with constant_buffers(self._name, self.module):
+            self.size = self._try(obs_shapes)
+
+    @torch.no_grad()
+    def _try(self, obs_shapes: ObsShapes) -> int:
+        """Return F, from what the user's module makes of two observations. Raises ValueError."""
+        out = self._features(
+            {n: torch.zeros((2, *shape), dtype=getattr(torch, d)) for n, (shape, d) in obs_shapes.items()}
+        )
+        if not (isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and out.is_floating_point()):
+            raise ValueError(
+                f"{self._name} returned {described(out)} for 2 observations: return a float tensor [2, F]"
+            )
+        return int(out.shape[1])
+
+    def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
+        """Map name -> [N, ...] to [N, F] in the dtype of the weights. Raises NetworkError."""
+        out: Tensor = self._features(obs)
+        return out.to(weights_dtype(self.module))
+
+    def _features(self, obs: Mapping[str, Tensor]) -> Any:
+        dtype = weights_dtype(self.module)
+        ready = {}
+        for name in self.names:
+            if name in self.images:
+                x = obs[name]
+                ready[name] = x if self.raw_pixels else channels_last(x.to(dtype)) / 255
+            else:
+                ready[name] = obs[name] if name in self.texts else obs[name].float()
+        return call_own(self._name, self.module, ready)
+
+
+class UserCore(Core):
+    """A user's own core, named by `module:factory` (docs/own-network.md).
+
+    factory(features) returns an nn.Module with the attribute `state_size`, the numbers S of its state (0: none), whose
+    forward(x [T, B, F], state [B, S] float32, first [T, B] bool) returns (features [T, B, G], state [B, S]). It zeroes
+    the state where a step is `first`. If its forward has a fourth parameter, `cut`, it gets `cut_TB` and obeys it; else
+    gradients go back to the first step. A dry run checks that it forgets at `first` and that several steps at once give
+    what they give one by one, and finds G.
+    """
+
+    def __init__(self, path: str, size: int) -> None:
+        super().__init__()
+        self._name = f"core {path!r}"
+        self.module = make_own("core", path, size)
+        width = getattr(self.module, "state_size", None)
+        if not isinstance(width, int) or isinstance(width, bool) or width < 0:
+            raise ValueError(
+                f"{self._name} has the state_size {width!r}: set it to the numbers of its state, 0 for none"
+            )
+        self.state_size = width
+        self._cuts = "cut" in inspect.signature(self.module.forward).parameters
+        with constant_buffers(self._name, self.module):
+            self.size = self._try(size)
+
+    def forward(
+        self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """See `GruCore.forward`. Raises NetworkError."""
+        more = (cut_TB,) if self._cuts else ()
+        answer = call_own(self._name, self.module, x_TBF, state_BS, first_TB, *more)
+        shape = (*first_TB.shape, state_BS.shape[-1])
+        usable = isinstance(answer, tuple) and len(answer) == 2 and all(isinstance(x, Tensor) for x in answer)
+        if not (
+            usable
+            and (answer[0].shape[:-1], answer[1].shape) == (shape[:2], shape[1:])
+            and answer[0].is_floating_point()
+        ):
+            raise NetworkError(
+                f"{self._name} returned {described(answer)} for {described((x_TBF, state_BS, first_TB))}: return "
+                f"(float features [{shape[0]}, {shape[1]}, G], state {list(shape[1:])})"
+            )
+        return answer[0].to(weights_dtype(self.module)), answer[1].float()
+
+    @torch.no_grad()
+    def _try(self, size: int) -> int:
+        """Return G, once the core has shown that it does as a core must. Raises ValueError."""
+        random = torch.Generator().manual_seed(0)
+        x = torch.randn(4, 2, size, generator=random)
+        state, other = torch.randn(2, 2, self.state_size, generator=random)
+        first = torch.zeros(4, 2, dtype=torch.bool)
+        first[2] = True
+        self(x, state, first)  # in training, where buffers may change
+        tried = copy.deepcopy(self).eval()
+        out, last = tried(x, state, first)
+        steps = []
+        for t in range(4):
+            one, state = tried(x[t : t + 1], state, first[t : t + 1])
+            steps.append(one)
+        if not _close((out, last), (torch.cat(steps), state)):
+            raise ValueError(
+                f"{self._name} gives other features for 4 steps at once than one by one: a step may depend on the "
+                "state and on steps before it, on no other"
+            )
+        again, last_again = tried(x, other, first)
+        if not _close((out[2:], last), (again[2:], last_again)):
+            raise ValueError(
+                f"{self._name} remembers what was before a step that is `first`: zero the state there, by "
+                "torch.where(first[t].unsqueeze(-1), 0.0, state)"
+            )
+        return int(out.shape[-1])
+
+
+def _close(some: tuple[Tensor, Tensor], others: tuple[Tensor, Tensor]) -> bool:
+    return all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(some, others, strict=True))
+
+
+class UserHead(nn.Module):
+    """A user's own head, named by `module:factory` (docs/own-network.md).
+
+    factory(features, outputs) returns an nn.Module that maps [N, features] to [N, outputs], both float32.
+    """
+
+    def __init__(self, part: str, path: str, size: int, outputs: int) -> None:
+        super().__init__()
+        self._name, self._outputs = f"{part} {path!r}", outputs
+        self.module = make_own(part, path, size, outputs)
+        with constant_buffers(self._name, self.module), torch.no_grad():
+            self(torch.zeros(2, size))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map [..., F] to [..., outputs]. Raises NetworkError."""
+        rows = features.flatten(0, -2)
+        out = call_own(self._name, self.module, rows)
+        if not (
+            isinstance(out, Tensor) and out.shape == (len(rows), self._outputs) and out.is_floating_point()
+        ):
+            raise NetworkError(
+                f"{self._name} returned {described(out)} for {described(rows)}: return a float tensor "
+                f"[{len(rows)}, {self._outputs}]"
+            )
+        shaped: Tensor = out.float().unflatten(0, features.shape[:-1])
+        return shaped
