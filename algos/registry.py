@@ -13,6 +13,8 @@ from pbt_rl.registry import ALGORITHMS, load_object
 if TYPE_CHECKING:
     from .algorithm import Algorithm
 
+__all__ = ["ALGORITHMS", "is_known", "load", "names", "texts"]
+
 
 def names() -> tuple[str, ...]:
     """Names of the algorithms that come with the project."""

@@ -22,7 +22,7 @@ from .packages import PACKAGES, named_by, registered_ids
 from .shaping import with_critic
 from .values import typed
 
-__all__ = ["EnvOptions", "Family", "FamilyOptions"]
+__all__ = ["FAMILIES", "EnvOptions", "Family", "FamilyOptions"]
 """Of other modules, to be had from here."""
 DEFAULTS = EnvOptions()
 _VERSION = re.compile(r"(-ram)?(NoFrameskip|Deterministic)?-v\d+$")

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from pbt_rl.algos import registry as algorithms
 from pbt_rl.envs.registry import FAMILIES, EnvOptions, keywords, recipe
 from pbt_rl.errors import ConfigError, environment_code
-from pbt_rl.extras import Recipe, offered
+from pbt_rl.extras import offered
+from pbt_rl.registry import Recipe
 
 T = TypeVar("T")
 PAIRS = ("env_option", "shaping")

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -36,6 +36,12 @@ def load_object(path: str, name: str = "name") -> Any:
         raise ValueError(f"cannot be loaded: {error!r}. Write module:{name}, as Python imports it") from error
 
 
+@cache
+def _entry_points() -> EntryPoints:
+    """Return those of all groups: one search costs some milliseconds."""
+    return entry_points()
+
+
 class Registry(Mapping[str, T], Generic[T]):
     """Name -> object, imported when it is looked up; ours first, then those of other packages, by name.
 
@@ -47,7 +53,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @cached_property
     def _others(self) -> dict[str, EntryPoint]:
-        points = sorted(entry_points(group=self.group), key=lambda point: point.name)
+        points = sorted(_entry_points().select(group=self.group), key=lambda point: point.name)
         return {point.name: point for point in points if point.name not in self._own}
 
     def __getitem__(self, name: str) -> T:

@@ -171,7 +171,7 @@ def test_all_of_them_work_under_vmap_and_with_a_separate_critic():
             "returned float32 [2, 7] for float32 [2, 16]: return a float tensor [2, 6]",
         ),
         ({"policy_head": "counts"}, "changes its buffers 1.num_batches_tracked"),
-        ({"value_head": "narrow"}, "(test_parts.py, line "),
+        ({"value_head": "narrow"}, "(test_own_parts.py, line "),
         ({"value_head": "narrow"}, "cannot be multiplied (2x16 and 3x1). It got float32 [2, 16]"),
     ],
 )
@@ -319,7 +319,7 @@ def test_an_error_in_a_later_forward_names_network_place_and_shapes():
     with pytest.raises(NetworkError) as error:
         net.body(observations(SMALL), torch.zeros(B, 0), first_flags())
     assert re.fullmatch(
-        rf"encoder '{HERE}:Fails' raised RuntimeError \(test_parts.py, line \d+\): too many. "
+        rf"encoder '{HERE}:Fails' raised RuntimeError \(test_own_parts.py, line \d+\): too many. "
         r"It got \{'obs': float32 \[12, 3, 36, 40\]\}",
         str(error.value),
     )

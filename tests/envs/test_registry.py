@@ -1,5 +1,6 @@
 """The registry: look-up, errors, recipes that fit the config, and lazy imports."""
 
+import os
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step
 from pbt_rl.envs.family import Family, budget
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe, recipe
 from pbt_rl.pbt.options import PbtConfig
+from tests.helpers.runs import ROOT
 
 OPTIONS = EnvOptions()
 IDS = [
@@ -179,7 +181,7 @@ def test_recipes_have_their_periods_from_their_budgets():
     """Of every family, whether its engine is there or not. What remains are published command lines."""
     envs = Path(registry.__file__).parent
     own = [p for p in envs.rglob("*.py") if re.search(r"(period|start)_frames", p.read_text())]
-    assert {str(p.relative_to(envs)) for p in own} <= {"family.py", "dmlab/extra.py"}
+    assert {str(p.relative_to(envs)) for p in own} <= {"family.py", "dmlab/recipe.py"}
     budgets = {str(p.relative_to(envs)) for p in envs.rglob("*.py") if "**budget(" in p.read_text()}
     assert {"gym.py", "toy.py"} <= budgets
 
@@ -286,3 +288,33 @@ def test_a_family_names_its_option_groups_without_being_imported():
 @pytest.mark.parametrize("family", registry.FAMILIES.values(), ids=lambda family: family.name)
 def test_option_groups_are_fields_of_the_config(family):
     assert all(is_dataclass(getattr(Config(env=family.example), group)) for group in family.option_groups)
+
+
+def test_another_package_adds_a_family_and_an_algorithm(tmp_path):
+    (tmp_path / "mine_for_a_test.py").write_text(
+        FAMILY
+        + "from pbt_rl.algos.hypers import AlgorithmEntry\n"
+        + "from pbt_rl.envs.family import Family\n"
+        + "MINE = Family('mine', 'mine', 'mine/4', (), 'nothing to install', 'mine_for_a_test')\n"
+        + "ENTRY = AlgorithmEntry('pbt_rl.algos.a3c:A3C', 'as a3c.')\n"
+    )
+    info = tmp_path / "mine_for_a_test-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine-for-a-test\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[pbt_rl.families]\nmine = mine_for_a_test:MINE\n\n[pbt_rl.algorithms]\nmine = mine_for_a_test:ENTRY\n"
+    )
+    command = (
+        "train --env mine/5 --algo mine --mode serial --num-policies 2 --train-for-frames 500 --out runs"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pbt_rl", *command.split()],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "mine/5: 2 policies, mine, serial" in done.stdout + done.stderr
