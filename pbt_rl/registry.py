@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def load_object(path: str, name: str = "name") -> Any:
 
 
 @cache
-def _entry_points() -> EntryPoints:
+def _entry_points() -> Any:
     """Return those of all groups: one search costs some milliseconds."""
     return entry_points()
 
