@@ -88,7 +88,7 @@ GYMNAX = Family(
     "gymnax/CartPole-v1",
     ("gymnax", "six"),  # gymnax imports six without requiring it
     "pip install gymnax six",
-    ".gymnax.backend",
+    ".resident.gymnax",
     takes_keywords=True,
     on_device=True,
 )
@@ -119,7 +119,7 @@ TENSORS = Family(
     "tensors/pendulum",
     ("torch",),
     "pip install torch",
-    ".tensors.backend",
+    ".resident.tensors",
     takes_keywords=True,
     on_device=True,
 )

@@ -67,7 +67,6 @@ CASES = {
     "separate recurrent critic": (VECTOR, {"core": "lstm", "core_layers": 2, "critic": "separate"}),
     "user": (SMALL, {"encoder": f"{__name__}:UserNet"}),
 }
-EACH = [pytest.param(case, marks=[pytest.mark.extra("pbt_rl/own")] * (case == "user")) for case in CASES]
 
 
 class UserNet(nn.Module):
@@ -83,7 +82,7 @@ class UserNet(nn.Module):
         return self.net(obs["obs"] - self.mean)
 
 
-@pytest.mark.parametrize("case", EACH)
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_shapes_and_dtypes(case, dtype):
     shapes, options = CASES[case]
@@ -102,7 +101,7 @@ def test_shapes_and_dtypes(case, dtype):
     assert not idle
 
 
-@pytest.mark.parametrize("case", EACH)
+@pytest.mark.parametrize("case", CASES)
 def test_bf16_body_is_close_to_float32(case):
     shapes, options = CASES[case]
     net = make(shapes, **options)
@@ -114,7 +113,7 @@ def test_bf16_body_is_close_to_float32(case):
     torch.testing.assert_close(half_state, state, rtol=0.05, atol=0.02)
 
 
-@pytest.mark.parametrize("case", EACH)
+@pytest.mark.parametrize("case", CASES)
 def test_vmap_over_stacked_parameters_equals_each_alone(case):
     shapes, options = CASES[case]
     nets = [make(shapes, seed=seed, **options) for seed in range(3)]
@@ -319,7 +318,6 @@ def test_a_sentence_is_read_in_order_and_by_its_words_alone():
     assert not empty.any()  # no word, no feature
 
 
-@pytest.mark.extra("pbt_rl/own")
 def test_a_users_encoder_gets_texts_as_they_are():
     net = make_model(TEXT, 6, encoder=f"{__name__}:reads_text")
     obs = {"obs": torch.zeros(1, 2, 3, 36, 40, dtype=torch.uint8), "instr": torch.full((1, 2, 5), 2**31 - 1)}
@@ -400,7 +398,6 @@ def test_no_state_outside_of_parameters_and_channels_last(case):
     assert all(p.is_contiguous(memory_format=torch.channels_last) for p in images)
 
 
-@pytest.mark.extra("pbt_rl/own")
 def test_a_users_encoder_gets_scaled_images_in_the_dtype_of_its_weights():
     net = make({**SMALL, "speed": ((2,), "float32")}, encoder=f"{__name__}:UserNet")
     seen = []
@@ -472,7 +469,6 @@ def another_size(_shapes):
 GIVEN = re.escape("It got {'obs': float32 [2, 3, 36, 40]}")
 
 
-@pytest.mark.extra("pbt_rl/own")
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [

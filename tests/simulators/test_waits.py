@@ -9,7 +9,7 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 from pbt_rl.envs.registry import EnvOptions, make_resident
-from pbt_rl.envs.tensors.backend import SPECS
+from pbt_rl.envs.resident.tensors import SPECS
 from tests.helpers.pretend import DEVICE, pretend_device
 
 ROWS, STEPS = 4, 3

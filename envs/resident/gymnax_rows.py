@@ -34,7 +34,7 @@ from torch.utils.dlpack import from_dlpack
 
 from ..actions import action_spec
 from ..base import ArraySpec, EnvSetupError, EnvSpec
-from ..resident import ResidentStep
+from .rows import ResidentStep
 
 
 def describe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:

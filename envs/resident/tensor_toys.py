@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..base import EnvSpec
-from ..resident import ResidentStep
+from .rows import ResidentStep
 
 
 class _Rows(ABC):

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, Unit
 from ..family import Backend, EnvOptions, budget
-from ..resident.kinds import RESIDENT_RECIPE, unit_of_resident
+from .kinds import RESIDENT_RECIPE, unit_of_resident
 
 SPECS = {
     "pendulum": EnvSpec(
@@ -62,7 +62,7 @@ def probe(name: str, _options: EnvOptions) -> EnvSpec:
 
 def make_resident(name: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
     """Make R rows on a device."""
-    from .toys import CartPole, Pendulum  # noqa: PLC0415 - it imports torch
+    from .tensor_toys import CartPole, Pendulum  # noqa: PLC0415 - it imports torch
 
     made = {"pendulum": Pendulum, "cartpole": CartPole}[name]
     try:

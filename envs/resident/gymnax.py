@@ -10,8 +10,8 @@ from ..base import EnvSpec, ShapingSource, Unit
 from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe
 from ..gym import PLANES, recipe
-from ..resident.kinds import RESIDENT_RECIPE, unit_of_resident
 from ..time_limits import told_of_long
+from .kinds import RESIDENT_RECIPE, unit_of_resident
 
 NAMES = (
     "Acrobot-v1",
@@ -47,14 +47,14 @@ def probe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
     """Describe an environment. Raises EnvSetupError."""
     for tell in told_of_long:
         tell()  # on a busy machine JAX alone may take minutes
-    from .rows import describe  # noqa: PLC0415 - it imports JAX
+    from .gymnax_rows import describe  # noqa: PLC0415 - it imports JAX
 
     return describe(name, keywords)
 
 
 def make_resident(name: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
     """Make R rows. Raises EnvSetupError."""
-    from .rows import GymnaxRows  # noqa: PLC0415 - it imports JAX and torch
+    from .gymnax_rows import GymnaxRows  # noqa: PLC0415 - it imports JAX and torch
 
     return GymnaxRows(name, rows, seed, device, options.keywords)
 
