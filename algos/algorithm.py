@@ -1,8 +1,8 @@
 """An algorithm: everything by which one way to learn differs from another, as one object.
 
 `update` and the plan of a run read it; nothing branches on an algorithm's name. A new one is a file like `appo.py`:
-define an `Algorithm` (or `dataclasses.replace` one) and pass `--algo module:OBJECT`, or give it a folder with an
-`extra.py` (`registry.py`).
+define an `Algorithm` (or `dataclasses.replace` one) and pass `--algo module:OBJECT`, or give it an entry in the table
+of `pbt_rl/registry.py`.
 
 Axes: G policies of a group, T steps, B rows of a policy, N = T * B samples of one policy.
 """

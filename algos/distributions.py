@@ -11,15 +11,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import log_softmax
-
-from pbt_rl.extras import load_object, offered
+from torch.nn.functional import log_softmax, softplus
 
 from .device import has_kernels, kernel
 
@@ -294,6 +292,143 @@ class Categorical:
         return [log_softmax(logits, -1) for logits in torch.split(params, list(self.nvec), -1)]
 
 
+@dataclass(frozen=True)
+class TanhGaussian:
+    """Normals that a tanh bends into bounds (Haarnoja et al. 2018, appendix C); params as of `DiagonalGaussian`.
+
+        a = (low + high) / 2 + (high - low) / 2 * tanh(u),   u ~ N(mean, deviation)
+
+    Actions are kept as u, from which everything is computed without the loss of digits near the bounds; densities are
+    those of a. The entropy has no closed form: the mean of log |da / du| is an integral over one normal per
+    component, computed at NODES points (Gauss and Hermite). Its error is below 0.0001 nats per component for deviations
+    up to 1, 0.002 up to 1.5 and 0.01 up to 2; the entropy itself is largest at a deviation of about 0.9.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    NODES: ClassVar[int] = 12
+
+    @property
+    def param_size(self) -> int:
+        """One mean and one log deviation per component."""
+        return 2 * len(self.low)
+
+    @property
+    def _normals(self) -> DiagonalGaussian:
+        return DiagonalGaussian(len(self.low))
+
+    @torch.no_grad()
+    def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Draw u, with the log density of a."""
+        drawn, log_prob = self._normals.sample(params, generator)
+        return drawn, log_prob - self._log_slope(drawn).sum(-1)
+
+    def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
+        """Return the log density of a, given u."""
+        return self._normals.log_prob(params, action) - self._log_slope(action).sum(-1)
+
+    def entropy(self, params: Tensor) -> Tensor:
+        """Add the mean of log |da / du| to the entropy of the normals."""
+        points, weights = np.polynomial.hermite_e.hermegauss(self.NODES)
+        mean, log_std = params.chunk(2, -1)
+        u = mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * constant(tuple(points), params)
+        slopes = self._log_slope(u.movedim(-1, 0))
+        share = constant(tuple(weights / weights.sum()), params).view(-1, *(1,) * mean.dim())
+        return self._normals.entropy(params) + (slopes * share).sum(0).sum(-1)
+
+    def kl(self, params_old: Tensor, params_new: Tensor) -> Tensor:
+        """Return that of the normals: bending both alike does not change it."""
+        return self._normals.kl(params_old, params_new)
+
+    def delivered(self, action: NDArray[Any]) -> NDArray[Any]:
+        """Bend u into the bounds."""
+        low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
+        bent: NDArray[Any] = np.clip((low + high) / 2 + (high - low) / 2 * np.tanh(action), low, high)
+        return bent
+
+    def delivered_here(self, action: Tensor) -> Tensor:
+        """Bend u into the bounds."""
+        low, high = constant(self.low, action), constant(self.high, action)
+        return torch.clamp((low + high) / 2 + (high - low) / 2 * action.tanh(), low, high)
+
+    def greedy(self, params: Tensor) -> Tensor:
+        """Bend the means into the bounds."""
+        mean = params.chunk(2, -1)[0]
+        low, high = mean.new_tensor(self.low), mean.new_tensor(self.high)
+        return torch.clamp((low + high) / 2 + (high - low) / 2 * mean.tanh(), low, high)
+
+    def _log_slope(self, u: Tensor) -> Tensor:
+        """Log |da / du| of each component; log(1 - tanh(u)^2) in a form that keeps its digits for large u."""
+        # A component whose bounds are one number has no density: any constant does.
+        bounds = zip(self.low, self.high, strict=True)
+        halves = tuple(math.log((high - low) / 2) if high > low else 0.0 for low, high in bounds)
+        return constant(halves, u) + 2 * (math.log(2) - u - softplus(-2 * u))
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """Discrete components, then continuous ones; params are those of the one, then those of the other."""
+
+    discrete: Categorical
+    continuous: Distribution
+
+    @property
+    def param_size(self) -> int:
+        """Sum of both."""
+        return self.discrete.param_size + self.continuous.param_size
+
+    @torch.no_grad()
+    def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Draw indices, then numbers, all float32."""
+        logits, rest = self._params(params)
+        (index, log_prob), (number, density) = (
+            self.discrete.sample(logits, generator),
+            self.continuous.sample(rest, generator),
+        )
+        return torch.cat((index.to(number.dtype), number), -1), log_prob + density
+
+    def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
+        """Add the log density of the numbers to the log probability of the indices."""
+        (logits, rest), (index, number) = self._params(params), self._actions(action)
+        return self.discrete.log_prob(logits, index) + self.continuous.log_prob(rest, number)
+
+    def entropy(self, params: Tensor) -> Tensor:
+        """Add both."""
+        logits, rest = self._params(params)
+        return self.discrete.entropy(logits) + self.continuous.entropy(rest)
+
+    def kl(self, params_old: Tensor, params_new: Tensor) -> Tensor:
+        """Add both."""
+        (logits, rest), (logits_new, rest_new) = self._params(params_old), self._params(params_new)
+        return self.discrete.kl(logits, logits_new) + self.continuous.kl(rest, rest_new)
+
+    def delivered(self, action: NDArray[Any]) -> NDArray[Any]:
+        """Keep the indices, and the numbers within their bounds."""
+        columns = len(self.discrete.nvec)
+        numbers = self.continuous.delivered(action[..., columns:])
+        return np.concatenate((action[..., :columns], numbers), -1)
+
+    def delivered_here(self, action: Tensor) -> Tensor:
+        """Keep the indices, and the numbers within their bounds."""
+        index, number = self._actions(action)
+        return torch.cat((index, self.continuous.delivered_here(number)), -1)
+
+    def greedy(self, params: Tensor) -> Tensor:
+        """Join both, float32."""
+        logits, rest = self._params(params)
+        numbers = self.continuous.greedy(rest)
+        return torch.cat((self.discrete.greedy(logits).to(numbers.dtype), numbers), -1)
+
+    def _params(self, params: Tensor) -> tuple[Tensor, Tensor]:
+        size = self.discrete.param_size
+        return params[..., :size].contiguous(), params[..., size:].contiguous()
+
+    def _actions(self, action: Tensor) -> tuple[Tensor, Tensor]:
+        columns = len(self.discrete.nvec)
+        return action[..., :columns], action[..., columns:]
+
+
 ACTION_MASK = "action_mask"
 """Name of the observation that lists the allowed discrete actions."""
 _IMPOSSIBLE = -1e9
@@ -326,7 +461,7 @@ def make_distribution(
 
     low, high: bounds of the continuous ones, infinite on a side without one; empty: none. units: centre and half width
     to which normals are scaled; empty: they are not. tanh: bend normals into the bounds instead, which else cut them
-    off. Raises ValueError for an extra's that is not there.
+    off.
     """
     assert nvec or n_continuous, "an action has at least one component"
     assert len(low) == len(high)
@@ -341,13 +476,5 @@ def make_distribution(
     if all(map(math.isinf, (*low, *high))):
         low, high = (), ()  # nothing to cut off
     normals = DiagonalGaussian(n_continuous, low, high, centre, half)
-    continuous = _of_an_extra("tanh", low, high) if tanh else normals
-    return _of_an_extra("hybrid", Categorical(nvec), continuous) if nvec else continuous
-
-
-def _of_an_extra(kind: str, *arguments: Any) -> Distribution:
-    """Return a distribution that an extra names in its `DISTRIBUTIONS`. Raises ValueError if there is none."""
-    for declared in offered(__package__ or "", "DISTRIBUTIONS"):
-        made: Distribution = load_object(declared[kind])(*arguments)
-        return made
-    raise ValueError(f"{kind} actions are an extra's, which is not there")
+    continuous: Distribution = TanhGaussian(low, high) if tanh else normals
+    return Hybrid(Categorical(nvec), continuous) if nvec else continuous

@@ -1,4 +1,4 @@
-"""Encoders, observations to features: the layers that they are made of, and parts that a user wrote (`own_part`).
+"""Encoders, observations to features: the layers that they are made of.
 
 Axes: N samples, C channels, H, W pixels, L words, F features.
 """
@@ -18,16 +18,6 @@ from .normalizers import SMALLEST_PICTURE
 
 class NetworkError(ValueError):
     """A user's part of a network raised, or returned what cannot be used. The message names part, place and shapes."""
-
-
-def own_part(part: str, path: str, *arguments: object) -> Any:
-    """Return a part by a user's factory: an `Encoder`, a `Core`, or a head. part: such as "encoder".
-
-    arguments: what the factory is made for. Raises ValueError.
-    """
-    from .own_parts import make_part  # noqa: PLC0415 - it wraps classes of this module
-
-    return make_part(part, path, *arguments)
 
 
 Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pbt_rl.extras import Recipe
+from pbt_rl.registry import Recipe
 
 Scale = Literal["linear", "log", "one_minus", "integer"]
 
@@ -112,7 +112,7 @@ class AlgorithmEntry:
     """What is known of an algorithm before it is imported."""
 
     module: str
-    """`module:OBJECT`, the module relative to this package."""
+    """`module:OBJECT`; a module of this package begins with a dot."""
     help: str = ""
     """One sentence."""
     hypers: type | None = None
@@ -123,3 +123,7 @@ class AlgorithmEntry:
     """Published command lines by name."""
     recipes_are_for_it: bool = False
     """Whether the recipes of environments are written for it: its own adds nothing to them."""
+
+
+APPO = AlgorithmEntry(".appo:APPO", "clipped PPO on asynchronous rollouts.", recipes_are_for_it=True)
+A3C = AlgorithmEntry(".a3c:A3C", "n-step actor-critic with RMSProp, as in GA3C.")

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from .distributions import ACTION_MASK, mask_logits
-from .encoders import Encoder, ObsEncoder, ObsShapes, orthogonal, own_part
+from .encoders import Encoder, ObsEncoder, ObsShapes, orthogonal
 
 Deviation = Literal["free", "state"]
 LOG_STD_RANGE = (-5.0, 2.0)
@@ -85,8 +85,9 @@ class Heads(nn.Module):
 
 def _head(part: str, kind: str, size: int, outputs: int, gain: float) -> nn.Module:
     if ":" in kind:
-        own: nn.Module = own_part(part, kind, size, outputs)
-        return own
+        from .own_parts import UserHead  # noqa: PLC0415 - it imports this module
+
+        return UserHead(part, kind, size, outputs)
     return orthogonal(nn.Linear(size, outputs), gain)
 
 
@@ -190,8 +191,9 @@ class StackedCore(Core):
 def make_core(kind: str, size: int, core_size: int, layers: int) -> Core | None:
     """Return the core of this kind on features of this size; None for "none"."""
     if ":" in kind:
-        core: Core = own_part("core", kind, size)
-        return core
+        from .own_parts import UserCore  # noqa: PLC0415 - it imports this module
+
+        return UserCore(kind, size)
     if kind == "none":
         return None
     make: Callable[[int, int], Core] = {"gru": GruCore, "lstm": LstmCore}[kind]
@@ -257,12 +259,13 @@ def make_model(
     seen = {name: spec for name, spec in obs_shapes.items() if name != ACTION_MASK}
 
     def make_body(seen: ObsShapes) -> Body:
-        own = ":" in encoder
-        made: Encoder = (
-            own_part("encoder", encoder, seen)
-            if own
-            else ObsEncoder(seen, encoder, hidden, layers, activation)
-        )
+        made: Encoder
+        if ":" in encoder:
+            from .own_parts import UserEncoder  # noqa: PLC0415 - it imports this module
+
+            made = UserEncoder(encoder, seen)
+        else:
+            made = ObsEncoder(seen, encoder, hidden, layers, activation)
         return Body(made, make_core(core, made.size, core_size, core_layers))
 
     of_policy = make_body({name: spec for name, spec in seen.items() if name not in critic_only})

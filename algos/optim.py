@@ -15,9 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pbt_rl.extras import offered
-
 from .device import finite_kernel
+from .fused import adam_kernel
 
 ADAM_EPS = 1e-5
 """That of PPO's reference implementations. With 1e-6 Breakout is learned later (docs/lab/games.md)."""
@@ -123,11 +122,10 @@ def _adam(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> 
 
 @cache
 def adam_on(device: torch.device) -> tuple[Callable[..., None], str]:
-    """Return what steps policies on a device, and what to say of it: on a GPU an extra's kernel, if it can be used."""
+    """Return what steps policies on a device, and what to say of it: on a GPU one kernel, if it can be used."""
     if device.type == "cpu":
         return _adam_by_kernel, ""
-    kernels = (make(device, adam_torch, ADAM_EPS) for make in offered(__package__ or "", "ADAM_KERNEL"))
-    made = next(kernels, "no extra has one kernel")
+    made = adam_kernel(device, adam_torch, ADAM_EPS)
     if isinstance(made, str):
         return adam_torch, f"Adam is many kernels, which costs speed: {made}"
     return made, "Adam is one kernel"

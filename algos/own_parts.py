@@ -273,10 +273,3 @@ class UserHead(nn.Module):
             )
         shaped: Tensor = out.float().unflatten(0, features.shape[:-1])
         return shaped
-
-
-def make_part(part: str, path: str, *arguments: Any) -> nn.Module:
-    """See `algos.encoders.own_part`."""
-    if part == "encoder":
-        return UserEncoder(path, *arguments)
-    return UserCore(path, *arguments) if part == "core" else UserHead(part, path, *arguments)

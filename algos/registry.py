@@ -1,6 +1,6 @@
 """The algorithms that there are. Imports no torch: options are parsed and checked without it.
 
-An algorithm is a module with an `Algorithm`, and an entry: here, or in the `extra.py` of a folder of its own.
+An algorithm is a module with an `Algorithm`, and an `AlgorithmEntry` in the table of `pbt_rl/registry.py`.
 """
 
 from __future__ import annotations
@@ -8,20 +8,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pbt_rl.extras import discover, load_object
-
-from .hypers import AlgorithmEntry
+from pbt_rl.registry import ALGORITHMS, load_object
 
 if TYPE_CHECKING:
     from .algorithm import Algorithm
 
-
-ALGORITHMS: dict[str, AlgorithmEntry] = {
-    "appo": AlgorithmEntry(".appo:APPO", "clipped PPO on asynchronous rollouts.", recipes_are_for_it=True),
-    "a3c": AlgorithmEntry(".a3c:A3C", "n-step actor-critic with RMSProp, as in GA3C."),
-}
-for _extra in discover(__package__):
-    ALGORITHMS |= _extra.ALGORITHMS
+__all__ = ["ALGORITHMS", "is_known", "load", "names", "texts"]
 
 
 def names() -> tuple[str, ...]:

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..extras import load_object, offered
 from .atari import (
     LIFE_LOSS_PENALTY,
     MULTIPLAYER_ONLY,
@@ -201,12 +200,11 @@ def _unknown_game(game: str, known: tuple[str, ...]) -> str:
 
 
 def _make_unit(game: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
-    """Make a unit; one that an extra lets grow, if it may (`GROWING` in its `extra.py`)."""
-    for made in offered(__package__ or "", "GROWING"):
-        growing: Unit | None = load_object(made)(game, rows, seed, options.of(AtariOptions), shaping)
-        if growing is not None:
-            return growing
-    return AtariUnit(game, rows, seed, options.of(AtariOptions), shaping)
+    """Make a unit; one that grows, if it may."""
+    from .growing import unit_that_grows  # noqa: PLC0415 - it imports this module
+
+    growing = unit_that_grows(game, rows, seed, options.of(AtariOptions), shaping)
+    return growing or AtariUnit(game, rows, seed, options.of(AtariOptions), shaping)
 
 
 BACKEND = Backend(

@@ -1,8 +1,7 @@
 """The user's own environments: `module:factory`, or the name of an entry point in the group `pbt_rl.envs`.
 
 The factory is called with the keywords of --env-option. It returns a Gymnasium environment (it is called once per
-row), or an environment of a kind that an extra adds (`Kind`); an extra may also know a factory by its parameters
-(`Factory`).
+row), or an environment of another kind (`KINDS`). One with the parameters `rows` and `device` makes rows of tensors.
 An entry point `NAME` can also be used as `NAME/LEVEL`: LEVEL is the first argument of its factory.
 """
 
@@ -19,17 +18,21 @@ from typing import Any, cast
 
 import gymnasium
 
-from ..extras import offered
-from . import first_trial as time_limits
+from . import time_limits
+from .agents.tables import KIND as SEVERAL_AGENTS
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
 from .episodes import all_at_once, pulse_of
-from .family import Backend, EnvOptions, Kind, backend_of_factory, keywords_backend, kinds
-from .first_trial import making, time_limit
+from .family import Backend, EnvOptions, Kind, keywords_backend, load_backend
 from .gym import GymUnit, describe, recipe
+from .old_gym import remedy
 from .registry import plugins
+from .time_limits import making, time_limit
+from .vectors import KIND as VECTOR
 
 CustomEnv = gymnasium.Env[Any, Any]
-"""Or an object that one of `kinds()` is for."""
+"""Or an object that one of KINDS is for."""
+KINDS = (SEVERAL_AGENTS, VECTOR)
+"""What a factory may return besides an environment of Gymnasium."""
 
 
 def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
@@ -56,7 +59,7 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
 def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
     """Make one environment, describe it and close it."""
     with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
-        other = of_an_extra(env_id)
+        other = resident_backend(env_id)
         if other is None:
             env = make(env_id, 1, keywords)
     if other is not None:
@@ -70,7 +73,7 @@ def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
 
 def make_unit(env_id: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]) -> Unit:
     """Make R environments, or as many of another kind as R rows fill."""
-    other = of_an_extra(env_id)
+    other = resident_backend(env_id)
     if other is not None:
         return other.make_unit(env_id, rows, seed, EnvOptions(keywords=keywords), shaping)
     with all_at_once(pulse_of(shaping), rows):
@@ -78,14 +81,15 @@ def make_unit(env_id: str, rows: int, seed: int, shaping: ShapingSource, keyword
     return unit_of(env, env_id, rows, seed, shaping, keywords)
 
 
-def of_an_extra(env_id: str) -> Backend | None:
-    """Return what makes the environment, if an extra knows the factory by its parameters."""
-    return backend_of_factory(functools.partial(takes, find_factory(env_id)))
+def resident_backend(env_id: str) -> Backend | None:
+    """Return what makes rows of tensors, if the factory has the parameters of that."""
+    factory = find_factory(env_id)
+    return load_backend(".resident.custom") if takes(factory, "rows") and takes(factory, "device") else None
 
 
 def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
-    """Make rows of tensors, which an extra does."""
-    other = of_an_extra(env_id)
+    """Make rows of tensors."""
+    other = resident_backend(env_id)
     assert other is not None
     assert other.make_resident is not None
     return other.make_resident(env_id, rows, seed, device, options)
@@ -106,7 +110,7 @@ def kind_of(env: object) -> Kind | None:
     """Return what an environment that is none of Gymnasium's can be played by, if there is something."""
     if isinstance(env, gymnasium.Env):
         return None
-    return next((kind for kind in kinds() if kind.fits(env)), None)
+    return next((kind for kind in KINDS if kind.fits(env)), None)
 
 
 def one_by_one(
@@ -202,10 +206,9 @@ def _not_usable(env_id: str, env: object) -> str:
             f"{env_id} returned the class {env.__qualname__}, not an environment: return {env.__qualname__}()"
         )
     given = f"{type(env).__module__}.{type(env).__qualname__}"
-    for remedy in offered(__package__ or "", "REMEDY"):
-        if text := remedy(env):
-            return f"{env_id} returned {given}, {text}"
-    usable = ", or ".join(["a gymnasium.Env", *(kind.title for kind in kinds())])
+    if text := remedy(env):
+        return f"{env_id} returned {given}, {text}"
+    usable = ", or ".join(["a gymnasium.Env", *(kind.title for kind in KINDS)])
     return f"{env_id} returned {given}, not an environment: return {usable}"
 
 
@@ -215,6 +218,6 @@ BACKEND = keywords_backend(
     probe,
     make_unit,
     lambda spec: recipe(spec) | ({"mode": "sync"} if spec.resident else {}),
-    make=lambda name, options: None if of_an_extra(name) else make(name, 1, options.keywords),
+    make=lambda name, options: None if resident_backend(name) else make(name, 1, options.keywords),
     make_resident=make_resident,
 )

@@ -1,7 +1,7 @@
-"""The interface of a family of environments: a line of the registry's table, and the functions behind it.
+"""The interface of a family of environments: what is known of it before it is imported, and the functions behind it.
 
-A new family is one module with a `BACKEND` and one `Family`: in `registry.py`, or in the `FAMILIES` of an `extra.py` in
-a folder of its own. Extras also add kinds of environments that a factory of the user's own may return (`Kind`).
+A new family is one module with a `BACKEND`, and one `Family` in the table of `pbt_rl/registry.py`. `Kind`: environments
+of a foreign interface, which a factory of the user's own may return.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Protocol, TypeVar
 
-from ..extras import Recipe, offered
+from pbt_rl.registry import Recipe
+
 from .base import EnvSpec, FamilyOptions, ShapingSource, Unit
 from .first_trial import FirstProbe
 
@@ -28,7 +29,7 @@ class EnvOptions:
     keywords: Mapping[str, Any] = field(default_factory=dict)
     """--env-option: keywords for the maker of an environment, for families that take them."""
     last_action_reward: bool = False
-    """Add the last action and reward to the observations of any environment (envs/last_seen)."""
+    """Add the last action and reward to the observations of any environment (last_seen.py)."""
     critic_only: tuple[str, ...] = ()
     """Observations that only the critic sees, besides those that the environment declares (shaping.py)."""
     first_row: int = 0
@@ -193,7 +194,7 @@ def keywords_backend(
 
 @dataclass(frozen=True)
 class Kind:
-    """What environments of a foreign interface are played by. An extra declares them as `KINDS` in its `extra.py`."""
+    """What environments of a foreign interface are played by."""
 
     title: str
     """For an error that lists what a factory may return, such as "a gymnasium.Env"."""
@@ -205,24 +206,3 @@ class Kind:
     """(id, what makes one environment, rows, seed, shaping) -> unit."""
     all_rows: bool = False
     """Whether one of them is all rows of a unit, as many as its `num_envs`; else one of them or one table of them."""
-
-
-def kinds() -> tuple[Kind, ...]:
-    """Return the kinds of all extras that there are."""
-    return tuple(kind for declared in offered(__package__ or "", "KINDS") for kind in declared)
-
-
-@dataclass(frozen=True)
-class Factory:
-    """Factories of the user's own that are told by their parameters. An extra declares them as `FACTORIES`."""
-
-    parameters: tuple[str, ...]
-    """Names that it takes."""
-    module: str
-    """Has a `BACKEND` for them, by their whole id; imported when it is used."""
-
-
-def backend_of_factory(takes: Callable[[str], bool]) -> Backend | None:
-    """Return what makes environments by a factory with these parameters, if an extra does."""
-    factories = (one for declared in offered(__package__ or "", "FACTORIES") for one in declared)
-    return next((load_backend(one.module) for one in factories if all(map(takes, one.parameters))), None)

@@ -1,127 +1,39 @@
-"""The first use of an environment's code. What it raises is shown without the frames of the code that called it.
+"""The first use of an environment's code: in a copy of this process, which it may end.
 
-`sys.exit`, `os._exit`, an abort or a crash in C would end the command without a word: an extra tries the code in a
-process that it may end (`TRIES` in its `extra.py`). Its time is limited, as it may hang: on a starved machine it has
-longer than on an idle one.
+`sys.exit`, `os._exit`, an abort or a crash in C would else end the command without a word. A copy (fork) takes
+milliseconds, and knows what this process knows: its modules, its path, environments that it has registered.
+
+    this process -- keeper -- copy -- what the environment starts, however it detaches
+
+The keeper (`pbt_rl.procs.keeper`) is a copy as well, in which no code of others runs. It ends all that the copy has
+started when the copy ends, or when this process says so or dies.
 """
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
+import gc
 import importlib
 import os
+import pickle
 import signal
+import socket
 import sys
-import threading
-import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import warnings
+from collections.abc import Callable, Mapping
 from itertools import dropwhile
 from pathlib import Path
-from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from ..extras import load_object, offered
+from pbt_rl.procs.keeper import BoundedLog, Keeper, become_keeper, end_like, end_with
+
+from . import time_limits
 from .base import EnvSetupError, EnvSpec
-
-PROBE_SECONDS = 120.0
-"""Limit for making one environment and reading its spaces."""
-LONG_SECONDS = 1800.0
-"""The same for a simulator on a device, which may compile or load for minutes."""
-told_of_long: list[Callable[[], object]] = []
-"""Called before the longer limit begins: for who waits for this process."""
-
-
-LOOKS = 4
-"""How often a limit is looked at."""
-LEAST_COUNTED = 0.25
-"""Share of the time that counts whatever it was waited for: what hangs while others compute is found in the end."""
-
-
-class Patience:
-    """Seconds that processes may take, without those for which they were stopped or waited for a processor.
-
-    The first of LOOKS parts is wall time, so that a short step costs nothing here.
-    pid: of the process; with it count those that it has started.
-    """
-
-    def __init__(self, seconds: float, pid: int) -> None:
-        self.left, self.pause = seconds, seconds / LOOKS
-        self._pid, self._then = pid, time.monotonic()
-        self._waited: float | None = None
-
-    def next_look(self) -> float:
-        """Count the time since the last look; return the seconds until the next one, 0 if none are left."""
-        now, waited = time.monotonic(), waited_seconds(self._pid)
-        passed = min(now - self._then, self.pause)  # more passes only while it is stopped
-        starved = 0.0 if self._waited is None else waited - self._waited
-        self.left -= min(passed, max(passed - starved, passed * LEAST_COUNTED))
-        self._then, self._waited = now, waited
-        return min(self.left, self.pause) if self.left > self.pause / 100 else 0.0
-
-
-def waited_seconds(pid: int) -> float:
-    """Return for how long the threads of a process and of its children have waited for a processor."""
-    total = 0.0
-    with suppress(OSError):  # a process that has just ended
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(OSError):
-                total += int((task / "schedstat").read_text().split()[1]) / 1e9
-                total += sum(map(waited_seconds, map(int, (task / "children").read_text().split())))
-    return total
-
-
-class _Ring:
-    """The handler of the alarm: raises when the patience is at an end."""
-
-    def __init__(self, seconds: float) -> None:
-        self.patience = Patience(seconds, os.getpid())
-
-    def __call__(self, _number: int, _frame: FrameType | None) -> None:
-        pause = self.patience.next_look()
-        if not pause:
-            raise _Hangs
-        signal.setitimer(signal.ITIMER_REAL, pause)
-
-
-class _Hangs(BaseException):  # not an Exception: the environment's own handlers must not catch it
-    pass
-
-
-@contextmanager
-def time_limit(seconds: float, message: str) -> Iterator[None]:
-    """Raise EnvSetupError if the body takes too long (unless it hangs in C, or runs outside the main thread).
-
-    An enclosing limit that ends sooner takes precedence.
-    """
-    outer, (left, _) = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
-    if left and isinstance(outer, _Ring):  # without a timer it is that of the process of which this is a copy
-        left = outer.patience.left
-    if threading.current_thread() is not threading.main_thread() or 0 < left <= seconds:
-        yield
-        return
-    ring = _Ring(seconds)
-    before = signal.signal(signal.SIGALRM, ring)
-    others = signal.setitimer(signal.ITIMER_REAL, ring.patience.pause)
-    try:
-        yield
-    except _Hangs:
-        raise EnvSetupError(message) from None
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        signal.setitimer(signal.ITIMER_REAL, *others)
-
-
-def making(env_id: str, *, long: bool = False) -> str:
-    """Return the message about an environment that hangs while it is made. long: with the longer limit."""
-    seconds = LONG_SECONDS if long else PROBE_SECONDS
-    return f"{env_id} hangs: making it took more than {seconds:g} s. Load what takes long beforehand"
-
+from .values import briefly
 
 T = TypeVar("T")
-GRACE_SECONDS = 5.0
-"""By how much the limit here is later than the one in the copy, whose message is the better one."""
 OURS = f"{Path(__file__).parent.parent}/"
 """Folder of the code that is not an environment's own."""
 
@@ -143,6 +55,114 @@ def environment_traceback(error: BaseException) -> str:
 def _is_not_theirs(frame: traceback.FrameSummary) -> bool:
     """Whether a frame is ours, or of an import that leads to their module."""
     return frame.filename.startswith((OURS, "<frozen importlib", importlib.__file__))
+
+
+def environment_output(text: str) -> str:
+    """Return what a process printed before it ended, without our frames and their callers' in a crash's stack.
+
+    text: with the stack that `faulthandler` adds, newest frame first.
+    """
+    kept, below_us = [], False
+    for line in text.splitlines():
+        below_us = line.startswith(f'  File "{OURS}') or (below_us and line.startswith("  File "))
+        if not below_us and not line.startswith("Extension modules: "):
+            kept.append(line)
+    return "\n".join(kept).strip()
+
+
+TAIL_BYTES = 16_000
+LONG = b"long"
+"""What a copy writes instead of an outcome before it makes a simulator: see `LONG_SECONDS`."""
+SHOWN_CHARACTERS = 4000
+
+
+def tried(
+    env_id: str,
+    function: Callable[[], T],
+    limit_seconds: float | None,
+    *,
+    captured: bool = True,
+    when: str = "when it was made",
+) -> T:
+    """Call a function in a copy of this process, and return what it returns, which must be picklable.
+
+    captured: keep the end of what it prints, for the error if the copy ends, else for stderr when it is done.
+    Raises EnvSetupError with the message of the function's own; for everything else that it raises, with its
+    traceback; and if the copy ends, or is not done within the limit.
+    """
+    if not _can_be_copied():
+        return function()
+    outcome = os.memfd_create("outcome")
+    ours, theirs = socket.socketpair()
+    try:
+        this = os.getpid()
+        pid = _copy()
+        if pid == 0:
+            ours.close()
+            _keep(
+                this, theirs.fileno(), lambda: _run(function, outcome), captured=captured
+            )  # does not return
+        theirs.close()
+        printed, in_time, status, long = _wait(pid, ours, limit_seconds, outcome)
+        done = os.pread(outcome, os.fstat(outcome).st_size, 0)
+    finally:
+        os.close(outcome)
+        ours.close()
+        theirs.close()
+    tail = environment_output(printed)[-SHOWN_CHARACTERS:]
+    said = f"\nIt printed last:\n{tail}" if tail else ""
+    if not in_time:
+        raise EnvSetupError(f"{time_limits.making(env_id, long=long)}{said}")
+    if done in (b"", LONG):
+        raise EnvSetupError(f"{env_id} cannot be used: {_how(status)} {when}{said}")
+    kind, value = pickle.loads(done)
+    if kind == "exit":
+        raise EnvSetupError(f"{env_id} cannot be used: it called sys.exit {when}.\n{value}{said}")
+    sys.stderr.write(printed)
+    if kind == "refused":
+        raise EnvSetupError(value)
+    if kind == "unflattened":
+        raise EnvSetupError(
+            f"{env_id} cannot be made: one of its wrappers flattens a space that Gymnasium cannot flatten{value}: leave"
+            " FlattenObservation out, for texts, choices and parts of a Dict or Tuple are read as they are"
+        )
+    if kind == "raised":
+        raise EnvSetupError(f"{env_id} cannot be used: it raised {value[0]} {when}.\n{value[1]}")
+    result: T = value
+    return result
+
+
+def _can_be_copied() -> bool:
+    """Whether a copy of this process works: it has no thread but the one that makes it, and no GPU.
+
+    Libraries that have started threads would wait for them for ever; torch does not, if it may use one only.
+    """
+    torch: Any = sys.modules.get("torch")
+    on_gpu = torch is not None and torch.cuda.is_initialized()
+    return not on_gpu and not {"jax", "tensorflow"} & sys.modules.keys()
+
+
+def _copy() -> int:
+    """Fork. The copy never collects garbage of this process, whose destructors may need threads that it lacks."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python's, of threads: see `_can_be_copied`
+            pid = os.fork()
+        if pid == 0:
+            gc.freeze()
+        return pid
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _how(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"it ended with exit code {code}" if code >= 0 else f"it was ended by {signal.Signals(-code).name}"
 
 
 class FirstProbe:
@@ -169,7 +189,7 @@ class FirstProbe:
         if known is not None and known[0] == self._key(name, keywords):
             return known[1]
         env_id = self._prefix + name
-        limit = PROBE_SECONDS + GRACE_SECONDS
+        limit = time_limits.PROBE_SECONDS + time_limits.GRACE_SECONDS
         return tried(env_id, lambda: self._probe(name, keywords), limit)
 
     def _key(self, name: str, keywords: Mapping[str, Any]) -> str:
@@ -177,27 +197,124 @@ class FirstProbe:
         return repr((name, sorted(keywords.items()), os.getcwd(), sys.path))  # noqa: PTH109 - as the import does
 
 
-def tried(
-    env_id: str,
-    function: Callable[[], T],
-    limit_seconds: float | None,
-    *,
-    captured: bool = True,
-    when: str = "when it was made",
-) -> T:
-    """Call a function that runs an environment's code for the first time, and return what it returns.
+# -- in the keeper ------------------------------------------------------------------------------------------
 
-    limit_seconds, captured: for what an extra tries. Raises EnvSetupError with the message of the function's own, and
-    for everything else that it raises, with its traceback.
+
+def _keep(parent: int, line: int, run: Callable[[], object], *, captured: bool) -> NoReturn:
+    """Make the copy, leave nothing of it when it or the parent ends, and end as it has ended.
+
+    line: descriptor of a socket to the parent, which gets the end of what the copy has printed.
     """
-    for path in offered(__package__ or "", "TRIES"):
-        result: T = load_object(path)(env_id, function, limit_seconds, captured=captured, when=when)
-        return result
     try:
-        return function()
-    except EnvSetupError:
-        raise
-    except Exception as error:  # whatever it raises is shown
-        raise EnvSetupError(
-            f"{env_id} cannot be used: it raised {type(error).__name__} {when}.\n{environment_traceback(error)}"
-        ) from error
+        os.setsid()  # Ctrl-C is for the parent
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        become_keeper()
+        keeper, (output, printing) = os.getpid(), os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            end_with(keeper)
+            os.close(line)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
+            if captured:
+                _redirect(printing)
+            run()
+            os._exit(0)
+        os.close(printing)
+        log = BoundedLog("", "")
+        status = Keeper(pid, output, line, parent, log).serve()
+        os.write(line, log.tail[-TAIL_BYTES:])
+        end_like(status)
+    finally:
+        os._exit(1)
+
+
+# -- in the copy --------------------------------------------------------------------------------------------
+
+
+def _run(function: Callable[[], object], outcome: int) -> None:
+    """Call the function, and write ("done" | "refused" | "raised" | "exit", what) to `outcome`."""
+    faulthandler.enable(2)  # a crash shows where
+    if "torch" in sys.modules:  # it must not use the threads that the copy lacks
+        torch: Any = sys.modules["torch"]
+        torch.set_num_threads(1)
+    time_limits.told_of_long.append(lambda: os.pwrite(outcome, LONG, 0))
+    answer = pickle.dumps(_outcome(function))
+    os.pwrite(outcome, answer, 0)
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def _outcome(function: Callable[[], object]) -> tuple[str, object]:
+    try:
+        return "done", function()
+    except EnvSetupError as error:
+        return "refused", str(error)
+    except SystemExit as error:
+        return "exit", environment_traceback(error)
+    except BaseException as error:  # noqa: BLE001 - whatever it raises is shown
+        if isinstance(error, NotImplementedError) and _is_of_spaces(error):
+            return "unflattened", f" ({briefly(str(error))})" if str(error) else ""
+        return "raised", (type(error).__name__, environment_traceback(error))
+
+
+def _is_of_spaces(error: BaseException) -> bool:
+    where = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+    return where.parts[-3:-1] == ("gymnasium", "spaces")
+
+
+def _redirect(output: int) -> None:
+    """Have everything printed go to `output`, whatever stands for stdout here (a notebook, a test)."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    for fd, target in ((null, 0), (output, 1), (output, 2)):
+        os.dup2(fd, target)
+    sys.stdout, sys.stderr = (os.fdopen(fd, "w", buffering=1, closefd=False) for fd in (1, 2))
+    sys.breakpointhook = lambda *_args, **_keywords: (
+        None
+    )  # there is no terminal; serial mode stops there later
+
+
+# -- beside it ----------------------------------------------------------------------------------------------
+
+
+def _wait(
+    pid: int, line: socket.socket, limit_seconds: float | None, outcome: int
+) -> tuple[str, bool, int, bool]:
+    """Wait for the keeper, for longer if the copy has asked for that.
+
+    Return (the end of the output, whether the limit was kept, the copy's wait status, whether it was the longer one).
+    """
+    in_time, tail, status, long = True, b"", 0, False
+    try:
+        try:
+            tail = _heard(line, pid, limit_seconds)
+        except TimeoutError:
+            long = os.pread(outcome, len(LONG), 0) == LONG
+            if not long:
+                raise
+            tail = _heard(line, pid, time_limits.LONG_SECONDS + time_limits.GRACE_SECONDS)
+    except TimeoutError:
+        in_time = False
+    finally:
+        line.shutdown(socket.SHUT_WR)
+        line.settimeout(None)
+        while more := line.recv(TAIL_BYTES):
+            tail += more
+        _, status = os.waitpid(pid, 0)
+    return tail.decode(errors="replace"), in_time, status, long
+
+
+def _heard(line: socket.socket, pid: int, limit_seconds: float | None) -> bytes:
+    """Return what the keeper writes at the end of the copy. Raises TimeoutError."""
+    if limit_seconds is None:
+        line.settimeout(None)
+        return line.recv(TAIL_BYTES)
+    patience = time_limits.Patience(limit_seconds, pid)
+    pause = patience.pause
+    while pause:
+        line.settimeout(pause)
+        with contextlib.suppress(TimeoutError):
+            return line.recv(TAIL_BYTES)
+        pause = patience.next_look()
+    raise TimeoutError

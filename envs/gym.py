@@ -17,8 +17,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from . import atari
-from . import first_trial as time_limits
+from . import atari, time_limits
 from .actions import action_spec, actions_decoder
 from .base import (
     ACTION_MASK,
@@ -33,7 +32,6 @@ from .base import (
 )
 from .episodes import ROW, EpisodeBook, beating, differs, pulse_of, recorded_return
 from .family import budget, keywords_backend
-from .first_trial import making, time_limit
 from .packages import registered
 from .remarks import Remarks, notes_of
 from .shaping import (
@@ -54,6 +52,7 @@ from .spaces import (
     looks_like_a_picture,
     read_leaf,
 )
+from .time_limits import making, time_limit
 from .values import briefly, flag_of, metadata_of, number_of
 
 

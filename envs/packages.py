@@ -9,12 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
-
-from pbt_rl.extras import offered
 
 
 def _register_minatar() -> None:
@@ -31,26 +28,24 @@ class Package:
     usual: str = ""
 
 
-OWN: Mapping[str, Package] = {
+def _register_crafter() -> None:
+    registry = import_module("gymnasium")
+    for name, reward in (("CrafterReward-v1", True), ("CrafterNoReward-v1", False)):
+        registry.register(name, "pbt_rl.envs.old_gym:make_crafter", kwargs={"reward": reward})
+
+
+PACKAGES: Mapping[str, Package] = {
     "minigrid": Package("minigrid", ("MiniGrid-", "BabyAI-")),
     "minatar": Package("minatar", ("MinAtar/",), _register_minatar),
     "highway_env": Package("highway_env", ()),
     "dm_control": Package("shimmy", ("dm_control/",)),
     "popgym": Package("popgym", ("popgym-",)),
     "shimmy": Package("shimmy", ()),
+    "crafter": Package("crafter", ("Crafter",), _register_crafter, "CrafterReward-v1"),
 }
 """Name as it is written -> package."""
 EXTRA_GROUPS = {"box2d", "mujoco"}
 """Parts of Gymnasium that are installed as its extras."""
-
-
-@cache
-def packages() -> Mapping[str, Package]:
-    """Return the packages that are known, those of extras too."""
-    return {
-        **OWN,
-        **{name: one for more in offered("pbt_rl.envs", "PACKAGES") for name, one in more.items()},
-    }
 
 
 def _gymnasium() -> Any:
@@ -62,7 +57,7 @@ def named_by(env_id: str) -> str:
     """Return Gymnasium's name, `package:ID`, for `package/ID` or a known package alone; "" if it names none."""
     head, _, name = env_id.partition("/")
     package = head.lower().replace("-", "_")
-    known = packages().get(package)
+    known = PACKAGES.get(package)
     if known is not None and find_spec(known.module) is not None:
         return f"{package}:{name or known.usual}" if name or known.usual else ""
     installed = name and re.fullmatch(r"\w+", package) and find_spec(package) is not None
@@ -78,7 +73,7 @@ def registered(gym_id: str) -> str:
     if gym_id in known_ids:
         return gym_id
     package, colon, name = gym_id.rpartition(":")
-    known = packages().get(package.lower().replace("-", "_")) if colon else _by_beginning(gym_id)
+    known = PACKAGES.get(package.lower().replace("-", "_")) if colon else _by_beginning(gym_id)
     if known is None or find_spec(known.module) is None:
         return _by_import(package, name) if colon else gym_id
     before = set(known_ids)
@@ -115,7 +110,7 @@ def absent() -> str:
 
 
 def _by_beginning(gym_id: str) -> Package | None:
-    return next((one for one in packages().values() if one.ids and gym_id.startswith(one.ids)), None)
+    return next((one for one in PACKAGES.values() if one.ids and gym_id.startswith(one.ids)), None)
 
 
 def _by_import(package: str, name: str) -> str:
@@ -137,7 +132,7 @@ def _found(name: str, package: str, new: set[str]) -> str:
     prefixes = (
         f"{package}/",
         f"{package}-",
-        *(f"{one}" for known in packages().values() for one in known.ids),
+        *(f"{one}" for known in PACKAGES.values() for one in known.ids),
     )
     ends = [one for one in known_ids if one.lower() in {f"{p}{name}".lower() for p in prefixes}]
     ends = ends or [one for one in new if one.rpartition("/")[2] == name]

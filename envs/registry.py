@@ -8,22 +8,21 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pbt_rl.extras import discover, offered
+from pbt_rl.registry import FAMILIES
 
-from .atari import AtariOptions
 from .base import LAST, EnvSetupError, EnvSpec, FamilyOptions, ShapingSource, Unit
 from .family import Backend, EnvOptions, Family, RawEnv, load_backend
-from .packages import named_by, packages, registered_ids
+from .last_seen import LastUnit, with_last
+from .packages import PACKAGES, named_by, registered_ids
 from .shaping import with_critic
 from .values import typed
 
-__all__ = ["EnvOptions", "Family", "FamilyOptions"]
+__all__ = ["FAMILIES", "EnvOptions", "Family", "FamilyOptions"]
 """Of other modules, to be had from here."""
 DEFAULTS = EnvOptions()
 _VERSION = re.compile(r"(-ram)?(NoFrameskip|Deterministic)?-v\d+$")
@@ -49,7 +48,7 @@ def probe(env_id: str, options: EnvOptions) -> EnvSpec:
     backend, name = backend_of(env_id, options)
     spec = backend.probe(name, options)
     if options.last_action_reward and LAST not in spec.obs:
-        spec = _adds_last().with_last(spec)
+        spec = with_last(spec)
     return with_critic(spec, options.critic_only)
 
 
@@ -104,17 +103,7 @@ def begins(env_id: str, options: EnvOptions) -> str:
 
 def seeing(unit: Unit, options: EnvOptions) -> Unit:
     """Let a unit give what the options add to the observations of any environment."""
-    added: Unit = (
-        _adds_last().LastUnit(unit) if options.last_action_reward and LAST not in unit.spec.obs else unit
-    )
-    return added
-
-
-def _adds_last() -> Any:
-    """Return the module that adds LAST to the observations. Raises EnvSetupError if there is none."""
-    for module in offered(__package__ or "", "LAST_SEEN"):
-        return import_module(module)
-    raise EnvSetupError("--model.last-action-reward cannot be used: the extra that adds them is not there")
+    return LastUnit(unit) if options.last_action_reward and LAST not in unit.spec.obs else unit
 
 
 def plugins() -> dict[str, EntryPoint]:
@@ -131,7 +120,7 @@ def family_of(env_id: str) -> Family | None:
         return FAMILIES[key]
     close = sorted(difflib.get_close_matches(key, FAMILIES), key=lambda family: FAMILIES[family].on_device)
     near = f"did you mean {close[0]}/{name or 'NAME'}?" if close else ""
-    package = packages().get(re.split(r"\W|_", env_id.lower())[0])
+    package = PACKAGES.get(re.split(r"\W|_", env_id.lower())[0])
     if package is not None and find_spec(package.module) is None:
         hint = f"{key.lower()} is of the package {package.module}, which is not installed"
     else:
@@ -199,32 +188,5 @@ def _takers() -> str:
     return ", ".join(f"{family.name}/" for family in FAMILIES.values() if family.takes_keywords)
 
 
-FAMILIES: dict[str, Family] = {
-    family.name: family
-    for family in (
-        Family(
-            "atari",
-            "Atari 2600 games",
-            "atari/pong",
-            ("ale_py",),
-            "pip install ale-py",
-            ".ale",
-            options={"atari": AtariOptions},
-        ),
-        Family(
-            "gym",
-            "Gymnasium environments",
-            "gym/CartPole-v1",
-            ("gymnasium",),
-            "pip install gymnasium, with extras such as 'gymnasium[mujoco]' for more",
-            ".gym",
-            takes_keywords=True,
-        ),
-        Family(
-            "toy", "toys with known answers", "toy/memory", ("gymnasium",), "pip install gymnasium", ".toy"
-        ),
-        *(family for extra in discover(__package__) for family in extra.FAMILIES),
-    )
-}
 SHORT_NAMES = {short: env for family in FAMILIES.values() for short, env in family.short_names.items()}
 """Environments that can also be named without their family."""

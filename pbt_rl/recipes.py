@@ -12,8 +12,8 @@ from typing import Any
 from pbt_rl.algos import registry as algorithms
 from pbt_rl.envs.registry import FAMILIES, EnvOptions, keywords, recipe
 from pbt_rl.errors import ConfigError, environment_code, require
-from pbt_rl.extras import Recipe
 from pbt_rl.pbt.registry import controller_entry
+from pbt_rl.registry import Recipe
 
 MOST_HOURS, COMPARISONS = 10_000, 30
 """Of --hours."""

@@ -12,10 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from pbt_rl.algos.hypers import AlgorithmEntry
+    from pbt_rl.envs.family import Family
 
 T = TypeVar("T")
 
@@ -30,6 +34,12 @@ def load_object(path: str, name: str = "name") -> Any:
         return getattr(import_module(module), attribute)
     except Exception as error:  # the module is the user's, and may raise anything
         raise ValueError(f"cannot be loaded: {error!r}. Write module:{name}, as Python imports it") from error
+
+
+@cache
+def _entry_points() -> Any:
+    """Return those of all groups: one search costs some milliseconds."""
+    return entry_points()
 
 
 class EntryPointError(ValueError):
@@ -47,7 +57,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @cached_property
     def _others(self) -> dict[str, EntryPoint]:
-        points = sorted(entry_points(group=self.group), key=lambda point: point.name)
+        points = sorted(_entry_points().select(group=self.group), key=lambda point: point.name)
         return {point.name: point for point in points if point.name not in self._own}
 
     def __getitem__(self, name: str) -> T:
@@ -95,6 +105,33 @@ class Command:
     help: str
 
 
+FAMILIES: Registry[Family] = Registry(
+    "pbt_rl.families",
+    {
+        "atari": "pbt_rl.envs.families:ATARI",
+        "gym": "pbt_rl.envs.families:GYM",
+        "toy": "pbt_rl.envs.families:TOY",
+        "dmlab2d": "pbt_rl.envs.families:DMLAB2D",
+        "pettingzoo": "pbt_rl.envs.families:PETTINGZOO",
+        "dmlab": "pbt_rl.envs.families:DMLAB",
+        "vizdoom": "pbt_rl.envs.families:VIZDOOM",
+        "envpool": "pbt_rl.envs.families:ENVPOOL",
+        "gymnax": "pbt_rl.envs.families:GYMNAX",
+        "mjlab": "pbt_rl.envs.families:MJLAB",
+        "isaaclab": "pbt_rl.envs.families:ISAACLAB",
+        "tensors": "pbt_rl.envs.families:TENSORS",
+    },
+)
+ALGORITHMS: Registry[AlgorithmEntry] = Registry(
+    "pbt_rl.algorithms",
+    {
+        "appo": "pbt_rl.algos.hypers:APPO",
+        "a3c": "pbt_rl.algos.hypers:A3C",
+        "fun": "pbt_rl.algos.fun.entry:ENTRY",
+        "unreal": "pbt_rl.algos.unreal.entry:ENTRY",
+    },
+)
+"""In the order of the hypers that each adds, which controllers draw in."""
 CONTROLLERS: Registry[Any] = Registry(
     "pbt_rl.controllers",
     {

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from gpu_stand import Job
 
-from pbt_rl.algos.more_actions.tanh import TanhGaussian
+from pbt_rl.algos.distributions import TanhGaussian
 from pbt_rl.graphs import recording as product
 from pbt_rl.graphs.memory import PageLocks, host_buffer
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from pbt_rl.algos.algorithm import Hypers, UpdateSettings
 from pbt_rl.algos.appo import APPO, gae_of_batch
 from pbt_rl.algos.batch import Samples
-from pbt_rl.envs.toys.counting import counting_errors
+from pbt_rl.envs.toy import counting_errors
 
 INEXACT = "steps of toy/counting are not exact"
 

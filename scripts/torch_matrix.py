@@ -32,7 +32,7 @@ TESTS = ("tests/algos", "tests/learner", "tests/graphs")
 SHORT = (
     "tests/algos/test_torch_names.py",
     "tests/graphs/test_recording.py",
-    "tests/algos/fused/test_fused.py",
+    "tests/algos/test_fused.py",
     "tests/learner/test_gpu.py",
     "tests/graphs/test_streams.py",
     "tests/graphs/test_recorded_steps.py",

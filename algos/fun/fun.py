@@ -36,7 +36,7 @@ from ..losses import COMMON_STATISTICS, Stats, explained_variance, masked, mean
 from ..models import NetInputs, PolicyNet, TwinBody
 from ..returns import gae_torch
 from .core import FunBody
-from .extra import FunHypers
+from .entry import FunHypers
 
 EMBEDDING = 16
 """k, the width of a goal's embedding."""

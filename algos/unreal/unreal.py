@@ -31,7 +31,7 @@ from ..encoders import LAST, RELU_GAIN, is_image, orthogonal
 from ..losses import COMMON_STATISTICS, Stats, masked, mean
 from ..models import Body, NetInputs, PolicyNet
 from ..returns import gae_torch
-from .extra import UnrealHypers
+from .entry import UnrealHypers
 from .pixel_control import Cells, PixelQ, pixel_change, q_returns
 from .replay import Draw, ReplaySpec
 

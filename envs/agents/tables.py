@@ -12,15 +12,16 @@ Axes: S seats (the agents, in the order of `possible_agents`), A action componen
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import EnvSpec
+from ..base import EnvSpec, ShapingSource, Unit
+from ..family import Kind
 from ..values import attribute, flag_of
-from .multi_agent import Scene
+from .multi_agent import MultiAgentUnit, Scene
 from .players import Agents, one_of
 
 
@@ -191,3 +192,18 @@ class TurnTable:
         """See Table."""
         if callable(closing := attribute(self._env, "close")):
             closing()
+
+
+def _fits(env: object) -> bool:
+    return all(attribute(env, name) is not None for name in ("possible_agents", "step", "observation_space"))
+
+
+def _describe(env_id: str, env: Any) -> EnvSpec:
+    return table_of(env_id, env).describe()
+
+
+def _make_unit(env_id: str, make: Callable[[], Any], rows: int, seed: int, shaping: ShapingSource) -> Unit:
+    return MultiAgentUnit(lambda: table_of(env_id, make()), rows, seed, shaping)
+
+
+KIND = Kind("a PettingZoo ParallelEnv or AECEnv (possible_agents)", _fits, _describe, _make_unit)

@@ -33,9 +33,10 @@ from ..atari import AtariOptions, AtariScoring, raw_scores
 from ..base import LARGEST_REWARD, EnvSetupError, EnvSpec, ShapingSource, StepArrays
 from ..episodes import EpisodeBook, all_at_once, pulse_of, write_reset
 from ..family import Backend
-from ..first_trial import GRACE_SECONDS, PROBE_SECONDS, tried
+from ..first_trial import tried
 from ..gym import recipe as gym_recipe
 from ..spaces import read_rows
+from ..time_limits import GRACE_SECONDS, PROBE_SECONDS
 from .tasks import describe, names
 
 

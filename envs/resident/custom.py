@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .. import first_trial as time_limits
+from .. import time_limits
 from ..base import EnvSpec, ShapingSource, Unit
 from ..custom import check_keywords, find_factory, takes
 from ..family import Backend, EnvOptions
-from ..first_trial import making, time_limit
+from ..time_limits import making, time_limit
 from .kinds import ADAPTED, adapted_resident, filmed, unit_of_resident
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from inspect import signature
 from typing import Any
 
-from ...extras import offered
 from ..base import EnvSetupError, ShapingSource, Unit
 from ..family import EnvOptions
 
@@ -16,14 +14,11 @@ ADAPTED = ("objective",)
 
 
 def adapted_resident(env_id: str, env: object, keywords: Mapping[str, Any]) -> Any:
-    """Return what a factory gave as a `ResidentEnv`, if an extra knows its interface; else as it is.
+    """Return what a factory gave as a `ResidentEnv`, if its interface is a known one; else as it is.
 
-    Its `RESIDENT_KINDS`: module -> whether an object is one of those that its `adapted(env_id, object, **keywords)` is
-    for. keywords: some of ADAPTED. Raises EnvSetupError for one that nothing takes.
+    keywords: some of ADAPTED. Raises EnvSetupError for one that nothing takes.
     """
-    kinds = (kind for declared in offered("pbt_rl.envs", "RESIDENT_KINDS") for kind in declared.items())
-    module = None if hasattr(env, "attach") else next((name for name, fits in kinds if fits(env)), None)
-    adapted = None if module is None else import_module(module).adapted
+    adapted = _adapter(env)
     unknown = [name for name in keywords if adapted is None or name not in signature(adapted).parameters]
     if unknown:
         raise EnvSetupError(
@@ -31,6 +26,23 @@ def adapted_resident(env_id: str, env: object, keywords: Mapping[str, Any]) -> A
             f"{type(env).__name__}, which it returned"
         )
     return env if adapted is None else adapted(env_id, env, **keywords)
+
+
+def _adapter(env: object) -> Callable[..., Any] | None:
+    """Return what makes a `ResidentEnv` of (id, object, keywords); None if it is one, or of no known interface."""
+    from gymnasium.vector import VectorEnv  # noqa: PLC0415 - lists of environments do without it
+
+    if hasattr(env, "attach"):
+        return None
+    if isinstance(env, VectorEnv):
+        from .batched import BatchedRows  # noqa: PLC0415 - it imports torch
+
+        return BatchedRows
+    if all(hasattr(env, name) for name in ("get_observations", "num_actions", "num_envs")):
+        from ..rsl.vec_env import VecEnvRows  # noqa: PLC0415 - it imports torch
+
+        return VecEnvRows
+    return None
 
 
 RESIDENT_RECIPE: dict[str, object] = {"mode": "sync"}

@@ -9,7 +9,7 @@ gradients of policy and value are limited together, not each.
 
 from __future__ import annotations
 
-from pbt_rl.extras import Recipe
+from pbt_rl.registry import Recipe
 
 from ..family import budget
 from ..resident.kinds import RESIDENT_RECIPE

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .. import first_trial as time_limits
+from .. import time_limits
 from ..base import EnvSetupError, EnvSpec
 from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe
@@ -44,7 +44,7 @@ def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make:
     def make_resident(
         name: str, rows: int, seed: int, device: str, options: EnvOptions, render_mode: str | None = None
     ) -> Any:
-        from .vec_env import adapted  # noqa: PLC0415 - it imports torch
+        from .vec_env import VecEnvRows  # noqa: PLC0415 - it imports torch
 
         env_id, keywords = f"{family}/{name}", dict(options.keywords)
         objective = keywords.pop("objective", "")
@@ -52,7 +52,7 @@ def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make:
             raise EnvSetupError(
                 f"{env_id} has no option {', '.join(keywords)}: it has objective (--env-option)"
             )
-        return adapted(env_id, make(name, rows, seed % 2**31, device, render_mode), objective)
+        return VecEnvRows(env_id, make(name, rows, seed % 2**31, device, render_mode), objective)
 
     def describe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
         env_id = f"{family}/{name}"

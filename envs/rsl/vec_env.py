@@ -219,8 +219,3 @@ class VecEnvRows:
         if isinstance(obs, tuple):
             obs = obs[0]
         return {"obs": obs} if isinstance(obs, Tensor) else {str(name): obs[name] for name in obs.keys()}  # noqa: SIM118
-
-
-def adapted(env_id: str, env: Any, objective: str = "") -> VecEnvRows:
-    """Return a `VecEnv` as a resident environment. Raises EnvSetupError."""
-    return VecEnvRows(env_id, env, objective)

@@ -13,9 +13,9 @@ import numpy as np
 from pbt_rl.check.dry_run import DryRun, Played
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import ACTION_MASK, EnvSpec
-from pbt_rl.envs.first_trial import time_limit
 from pbt_rl.envs.remarks import INFORMS
 from pbt_rl.envs.shaping import find_interface, flatten, unflatten
+from pbt_rl.envs.time_limits import time_limit
 
 SHORT_STEPS = 500
 """Steps of each row, at most, in the runs that are compared with the main one."""

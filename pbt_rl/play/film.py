@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec, StepArrays, Unit, default_shaping_source
-from pbt_rl.envs.films.camera import Camera, Picture
-from pbt_rl.envs.films.filming import film, has_pictures
+from pbt_rl.envs.films import Camera, Picture, film, has_pictures
 from pbt_rl.envs.registry import EnvOptions
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.play.member import Filmed

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from pbt_rl.envs.first_trial import LEAST_COUNTED, waited_seconds
+from pbt_rl.envs.time_limits import LEAST_COUNTED, waited_seconds
 
 GAP_SECONDS = 1.0
 """A longer time between two ticks is one in which this process was stopped, or busy with something long."""

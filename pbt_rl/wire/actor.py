@@ -15,7 +15,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
@@ -33,10 +33,9 @@ from pbt_rl.envs.base import (
     random_actions,
 )
 from pbt_rl.envs.first_trial import environment_traceback
+from pbt_rl.envs.growing import Growth
 from pbt_rl.envs.registry import EnvOptions, make_unit
-from pbt_rl.extras import offered
 from pbt_rl.procs.child import begin_child, send_failure
-from pbt_rl.registry import load_object
 from pbt_rl.wire.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
 from pbt_rl.wire.matchups import MatchupTable
 from pbt_rl.wire.messages import Remarked
@@ -78,7 +77,7 @@ class ActorSetup:
     cores: tuple[int, ...] = ()
     """Cores that the process stays on; empty: any."""
     grows: bool = False
-    """Units may begin without all their rows, which are then made while the run goes on (see `BesideSteps`)."""
+    """Units may begin without all their rows, which are then made while the run goes on (see `Growth`)."""
 
     @property
     def rows(self) -> int:
@@ -205,29 +204,6 @@ def _print_warning(text: str) -> None:
     print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
-class BesideSteps:
-    """What an actor does besides stepping its units: nothing. An extra's `BESIDE_STEPS` makes missing rows."""
-
-    def __init__(self, units: Sequence[Unit]) -> None:
-        """units: of the actor, in order."""
-
-    @property
-    def waits_seconds(self) -> float | None:
-        """How long it can wait; None for ever."""
-        return None
-
-    def steps(self, number: int) -> bool:  # noqa: ARG002 - others read it
-        """Whether a unit is to be stepped now."""
-        return True
-
-    def note_answer(self) -> None:
-        """Note that the learner has answered for the first time."""
-
-    def turn(self) -> bool:
-        """Do what is due; return whether anything was."""
-        return False
-
-
 class Actor:
     """The units of one actor process. In serial mode it lives in the supervisor's process instead."""
 
@@ -276,8 +252,7 @@ class Actor:
         ]
         for runner, state in zip(self._runners, setup.saved, strict=bool(setup.saved)):
             runner.restore(state)
-        beside = next(map(load_object, offered("pbt_rl.envs", "BESIDE_STEPS")), BesideSteps)
-        self._beside: BesideSteps = beside(units)
+        self._growth = Growth(units)
 
     def save(self) -> list[dict[str, Any] | None]:
         """Return the states of the units; None for one that cannot be saved."""
@@ -285,7 +260,7 @@ class Actor:
 
     def turn(self) -> bool:
         """Advance every unit whose turn it is; return whether there was one."""
-        begun = [runner for number, runner in enumerate(self._runners) if self._beside.steps(number)]
+        begun = [runner for number, runner in enumerate(self._runners) if self._growth.steps(number)]
         return any([runner.advance() for runner in begun])  # noqa: C419 - each must have its turn
 
     def run(self, parent: Connection[Any, Any]) -> None:
@@ -294,10 +269,10 @@ class Actor:
         answered = False
         while True:
             busy = self.turn()
-            made = self._beside.turn()
+            made = self._growth.turn()
             if busy and not made:
                 continue
-            seconds = 0.0 if made else self._beside.waits_seconds
+            seconds = 0.0 if made else self._growth.waits_seconds
             ready = answers.wait(None if seconds is None else 1000 * seconds)
             if parent.fileno() in ready:
                 return
@@ -305,7 +280,7 @@ class Actor:
                 os.eventfd_read(self._setup.wake_fd)
                 if not answered:
                     answered = True
-                    self._beside.note_answer()
+                    self._growth.note_answer()
 
     def close(self) -> None:
         """Release the environments. What they raise is printed."""

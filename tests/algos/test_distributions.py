@@ -7,26 +7,21 @@ from pbt_rl.algos.distributions import (
     Categorical,
     DiagonalGaussian,
     Distribution,
+    Hybrid,
+    TanhGaussian,
     constant,
     make_distribution,
 )
 
-CASES = [Categorical((5,)), Categorical((3, 2, 4)), DiagonalGaussian(3)]
-PLAIN = list(CASES)
-try:
-    from pbt_rl.algos.more_actions.hybrid import Hybrid
-    from pbt_rl.algos.more_actions.tanh import TanhGaussian
-except ModuleNotFoundError:  # an extra
-    TANH, HYBRIDS, DELIVERED = None, [], []
-else:
-    TANH = TanhGaussian((-1.0, 0.0), (1.0, 5.0))
-    CASES.append(TANH)
-    HYBRIDS = [Hybrid(Categorical((3, 2)), DiagonalGaussian(2)), Hybrid(Categorical((4,)), TANH)]
-    DELIVERED = [
-        TANH,
-        Hybrid(Categorical((3,)), DiagonalGaussian(2, (-1.0, 0.0), (1.0, 5.0), (0.0, 2.5), (1.0, 2.5))),
-        Hybrid(Categorical((3,)), TANH),
-    ]
+PLAIN = [Categorical((5,)), Categorical((3, 2, 4)), DiagonalGaussian(3)]
+TANH = TanhGaussian((-1.0, 0.0), (1.0, 5.0))
+CASES = [*PLAIN, TANH]
+HYBRIDS = [Hybrid(Categorical((3, 2)), DiagonalGaussian(2)), Hybrid(Categorical((4,)), TANH)]
+DELIVERED = [
+    TANH,
+    Hybrid(Categorical((3,)), DiagonalGaussian(2, (-1.0, 0.0), (1.0, 5.0), (0.0, 2.5), (1.0, 2.5))),
+    Hybrid(Categorical((3,)), TANH),
+]
 N = 7
 
 

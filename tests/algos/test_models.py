@@ -67,7 +67,6 @@ CASES = {
     "separate recurrent critic": (VECTOR, {"core": "lstm", "core_layers": 2, "critic": "separate"}),
     "user": (SMALL, {"encoder": f"{__name__}:UserNet"}),
 }
-EACH = tuple(CASES)
 
 
 class UserNet(nn.Module):
@@ -83,7 +82,7 @@ class UserNet(nn.Module):
         return self.net(obs["obs"] - self.mean)
 
 
-@pytest.mark.parametrize("case", EACH)
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_shapes_and_dtypes(case, dtype):
     shapes, options = CASES[case]
@@ -102,7 +101,7 @@ def test_shapes_and_dtypes(case, dtype):
     assert not idle
 
 
-@pytest.mark.parametrize("case", EACH)
+@pytest.mark.parametrize("case", CASES)
 def test_bf16_body_is_close_to_float32(case):
     shapes, options = CASES[case]
     net = make(shapes, **options)
@@ -114,7 +113,7 @@ def test_bf16_body_is_close_to_float32(case):
     torch.testing.assert_close(half_state, state, rtol=0.05, atol=0.02)
 
 
-@pytest.mark.parametrize("case", EACH)
+@pytest.mark.parametrize("case", CASES)
 def test_vmap_over_stacked_parameters_equals_each_alone(case):
     shapes, options = CASES[case]
     nets = [make(shapes, seed=seed, **options) for seed in range(3)]

@@ -341,7 +341,7 @@ def test_vectors_and_engines_are_checked_through_their_units():
 
 def test_the_command_and_its_exit_codes(tmp_path):
     (tmp_path / "mine.py").write_text(
-        "from pbt_rl.envs.toy import Identity\nfrom pbt_rl.envs.toys.faults import NotANumber\n"
+        "from pbt_rl.envs.toy import Identity\nfrom pbt_rl.envs.toy import NotANumber\n"
         "import gymnasium\n"
         "def good(size):\n    return Identity(size)\n"
         "def bad():\n    return NotANumber()\n"

@@ -20,7 +20,7 @@ from pbt_rl.envs.base import (
 )
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.spaces import obs_leaves, read_leaf, with_mask
-from tests.helpers.vectors import vector_unit
+from pbt_rl.envs.vectors import VectorUnit
 
 NESTED = spaces.Dict(
     {
@@ -209,7 +209,7 @@ def test_the_toy_of_both_kinds_pays_the_right_answer():
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_a_vector_of_nested_spaces_equals_single_environments(mode):
     make = toy.maker("hybrid?length=4")
-    vector = vector_unit("m:f", SyncVectorEnv([make] * 2, autoreset_mode=mode), 0, lambda _row: (0, {}))
+    vector = VectorUnit("m:f", SyncVectorEnv([make] * 2, autoreset_mode=mode), 0, lambda _row: (0, {}))
     single = GymUnit("m:f", make, 2, 0, lambda _row: (0, {}))
     assert vector.spec == single.spec
     for unit in (vector, single):

@@ -210,7 +210,7 @@ def test_a_vector_has_as_many_rows_as_are_needed():
 
 @pytest.mark.parametrize("frames", [0, 1.5, True, "4"])
 def test_frames_per_step_must_be_a_whole_number(frames):
-    from pbt_rl.envs.toys.counting import Counting
+    from pbt_rl.envs.toy import Counting
 
     env = Counting()
     env.frames_per_step = frames
@@ -220,7 +220,7 @@ def test_frames_per_step_must_be_a_whole_number(frames):
 
 @pytest.mark.parametrize(("factory", "per_second"), [("Drawn", 12), ("AlwaysDrawn", 30), ("drawn_vec", 12)])
 def test_what_renders_can_be_filmed(factory, per_second):
-    from pbt_rl.envs.films.filming import film
+    from pbt_rl.envs.films import film
 
     unit, camera = film(f"custom_of_a_test:{factory}", 3, 0, options(), lambda _row: (0, {}))
     try:
@@ -237,7 +237,7 @@ def test_what_renders_can_be_filmed(factory, per_second):
     ("factory", "message"), [("told_nothing", "returned NoneType"), ("make_env", "cannot be drawn")]
 )
 def test_what_does_not_render_is_one_clear_error(factory, message):
-    from pbt_rl.envs.films.filming import film
+    from pbt_rl.envs.films import film
 
     unit, camera = film(f"custom_of_a_test:{factory}", 1, 0, options(), lambda _row: (0, {}))
     with pytest.raises(EnvSetupError, match=f"^--video: .*{message}.*a parameter render_mode"):

@@ -9,8 +9,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from pbt_rl.envs.base import MOST_STATS, private_step_arrays, read_stats
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.toy import Identity
+from pbt_rl.envs.vectors import VectorUnit
 from pbt_rl.wire.mailbox import Mailbox
-from tests.helpers.vectors import vector_unit
 
 
 class Counted(Identity):
@@ -47,7 +47,7 @@ def unit_of(make, mode=None, told=None, rows=2):
     source = Source([] if told is None else told)
     if mode is None:
         return GymUnit("own:env", make, rows, 0, source)
-    return vector_unit("own:env", SyncVectorEnv([make] * rows, autoreset_mode=mode), 0, source)
+    return VectorUnit("own:env", SyncVectorEnv([make] * rows, autoreset_mode=mode), 0, source)
 
 
 def said(unit, out, steps):

@@ -423,10 +423,10 @@ def test_the_time_limit_of_a_registered_environment_truncates():
 
 def test_an_environment_is_filmed_whatever_render_mode_it_trains_with():
     pytest.importorskip("pygame")
-    from pbt_rl.envs.films.gym import film
+    from pbt_rl.envs.films import film
 
     unit, camera = film(
-        "CartPole-v1",
+        "gym/CartPole-v1",
         2,
         0,
         EnvOptions(keywords={"render_mode": "rgb_array_list"}),

@@ -127,7 +127,7 @@ def test_the_list_of_environments_imports_neither_torch_nor_jax():
 def test_the_list_of_names_is_that_of_the_package():
     import gymnax
 
-    from pbt_rl.envs.gymnax.backend import NAMES
+    from pbt_rl.envs.resident.gymnax import NAMES
 
     assert set(NAMES) == set(gymnax.registered_envs) - {"MNISTBandit-bsuite"}
 

@@ -15,7 +15,7 @@ from pbt_rl.envs.gym import GymUnit, describe
 from pbt_rl.envs.registry import EnvOptions, keywords, probe
 from pbt_rl.envs.shaping import default_shaping, find_interface, frames_per_step
 from pbt_rl.envs.values import metadata_of, wrapped
-from tests.helpers.vectors import vector_unit
+from pbt_rl.envs.vectors import VectorUnit
 
 BOX = spaces.Box(0, 1, (2,), np.float32)
 
@@ -105,7 +105,7 @@ def test_attributes_that_are_none_cyclic_or_made_up_are_as_if_they_were_not_ther
 
 @pytest.mark.parametrize("fps", [None, "fast", 0, float("nan")])
 def test_a_film_has_the_usual_pace_if_the_environment_names_none(fps):
-    from pbt_rl.envs.films.camera import RenderCamera
+    from pbt_rl.envs.films import RenderCamera
 
     assert RenderCamera(env_of(metadata={"render_fps": fps})()).frames_per_second == 30
 
@@ -125,7 +125,7 @@ def test_a_vector_without_metadata_says_what_it_lacks():
     vector = SyncVectorEnv([Plain] * 2)
     vector.metadata = None
     with pytest.raises(EnvSetupError, match="autoreset_mode"):
-        vector_unit("m:f", vector, 0, Source())
+        VectorUnit("m:f", vector, 0, Source())
 
 
 @pytest.mark.parametrize("reward", ["1", b"1", None, [1.0, 2.0]])
@@ -235,7 +235,7 @@ def test_the_same_holds_for_a_vector(mode):
     vector = SyncVectorEnv([Plain] * 2, autoreset_mode=mode)
     wrappers = gymnasium.wrappers.vector
     vector = wrappers.TransformReward(wrappers.RecordEpisodeStatistics(vector), lambda r: r / 10)
-    unit = vector_unit("m:f", vector, 0, Source())
+    unit = VectorUnit("m:f", vector, 0, Source())
     out, ends = private_step_arrays(unit.spec, 2), []
     unit.reset(out)
     for _ in range(8):
@@ -248,7 +248,7 @@ def test_the_same_holds_for_a_vector(mode):
 def test_what_informs_may_be_nested_or_no_number_in_a_vector_too():
     stats = {"ok": 2, "text": np.str_("x"), "thing": object(), "inner": {"a": 1.0, "b": {"c": "x"}}}
     source = Source()
-    unit = vector_unit("m:f", SyncVectorEnv([env_of(info={"episode_extra_stats": stats})] * 2), 0, source)
+    unit = VectorUnit("m:f", SyncVectorEnv([env_of(info={"episode_extra_stats": stats})] * 2), 0, source)
     out = private_step_arrays(unit.spec, 2)
     unit.reset(out)
     for _ in range(3):

@@ -1,5 +1,6 @@
 """The registry: look-up, errors, recipes that fit the config, and lazy imports."""
 
+import os
 import re
 import subprocess
 import sys
@@ -17,9 +18,9 @@ from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step
 from pbt_rl.envs.family import Family, budget
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe, recipe
 from pbt_rl.pbt.options import PbtConfig
+from tests.helpers.runs import ROOT
 
 OPTIONS = EnvOptions()
-OF_FAMILIES = [f"envs/{name}" for name in ("agents", "dmlab", "doom", "envpool", "gymnax", "rsl", "tensors")]
 IDS = [
     "atari/pong",
     "gym/CartPole-v1",
@@ -84,7 +85,7 @@ def test_a_gymnasium_environment_may_come_from_a_package(tmp_path, monkeypatch):
 
 def test_a_missing_package_is_reported_with_its_install_hint(monkeypatch):
     absent = replace(registry.FAMILIES["atari"], requires=("not_installed_at_all",))
-    monkeypatch.setitem(registry.FAMILIES, "atari", absent)
+    monkeypatch.setattr(registry, "FAMILIES", {**registry.FAMILIES, "atari": absent})
     with pytest.raises(EnvSetupError, match="not_installed_at_all: pip install ale-py"):
         probe("atari/pong", OPTIONS)
     assert (absent.missing, absent.names()) == (("not_installed_at_all",), ())
@@ -177,7 +178,7 @@ def test_recipes_have_their_periods_from_their_budgets():
     """Of every family, whether its engine is there or not. What remains are published command lines."""
     envs = Path(registry.__file__).parent
     own = [p for p in envs.rglob("*.py") if re.search(r"(period|start)_frames", p.read_text())]
-    assert {str(p.relative_to(envs)) for p in own} <= {"family.py", "dmlab/extra.py"}
+    assert {str(p.relative_to(envs)) for p in own} <= {"family.py", "dmlab/recipe.py"}
     budgets = {str(p.relative_to(envs)) for p in envs.rglob("*.py") if "**budget(" in p.read_text()}
     assert {"gym.py", "toy.py"} <= budgets
 
@@ -230,7 +231,7 @@ def mine(tmp_path, monkeypatch):
     (tmp_path / "mine_for_a_test.py").write_text(FAMILY)
     monkeypatch.syspath_prepend(tmp_path)
     line = Family("mine", "mine", "mine/4", (), "nothing to install", "mine_for_a_test")
-    monkeypatch.setitem(registry.FAMILIES, "mine", line)
+    monkeypatch.setattr(registry, "FAMILIES", {**registry.FAMILIES, "mine": line})
     yield line
     sys.modules.pop("mine_for_a_test", None)
 
@@ -250,7 +251,7 @@ def test_evaluations_use_the_familys_hook(mine):
 
 
 def test_films_use_the_familys_hook(mine):
-    from pbt_rl.envs.films.filming import film
+    from pbt_rl.envs.films import film
 
     filmed = film("mine/4", 1, 0, OPTIONS, lambda _row: (0, {}))
     assert filmed[1].frames_per_second == 30.0
@@ -284,3 +285,33 @@ def test_a_family_names_its_option_groups_without_being_imported():
 @pytest.mark.parametrize("family", registry.FAMILIES.values(), ids=lambda family: family.name)
 def test_option_groups_are_fields_of_the_config(family):
     assert all(is_dataclass(getattr(Config(env=family.example), group)) for group in family.option_groups)
+
+
+def test_another_package_adds_a_family_and_an_algorithm(tmp_path):
+    (tmp_path / "mine_for_a_test.py").write_text(
+        FAMILY
+        + "from pbt_rl.algos.hypers import AlgorithmEntry\n"
+        + "from pbt_rl.envs.family import Family\n"
+        + "MINE = Family('mine', 'mine', 'mine/4', (), 'nothing to install', 'mine_for_a_test')\n"
+        + "ENTRY = AlgorithmEntry('pbt_rl.algos.a3c:A3C', 'as a3c.')\n"
+    )
+    info = tmp_path / "mine_for_a_test-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine-for-a-test\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[pbt_rl.families]\nmine = mine_for_a_test:MINE\n\n[pbt_rl.algorithms]\nmine = mine_for_a_test:ENTRY\n"
+    )
+    command = (
+        "train --env mine/5 --algo mine --mode serial --num-policies 2 --train-for-frames 500 --out runs"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pbt_rl", *command.split()],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "mine/5: 2 policies, mine, serial" in done.stdout + done.stderr

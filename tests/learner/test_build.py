@@ -45,8 +45,7 @@ class OneDtype(nn.Module):
 
 
 def test_the_distribution_is_that_of_the_actions_and_options():
-    from pbt_rl.algos.more_actions.hybrid import Hybrid
-    from pbt_rl.algos.more_actions.tanh import TanhGaussian
+    from pbt_rl.algos.distributions import Hybrid, TanhGaussian
 
     clipped = DiagonalGaussian(1, (-1.0,), (2.0,), (0.5,), (1.5,))
     assert build_distribution(BOTH, ModelConfig()) == Hybrid(Categorical((3,)), clipped)

@@ -399,11 +399,11 @@ def test_continuous_actions_stay_within_their_bounds():
 @pytest.mark.parametrize(("size", "sticky"), [((84, 84), 0.0), ((84, 84), 0.25), ((210, 160), 0.0)])
 def test_the_colour_twin_shows_the_game_that_is_played(size, sticky, monkeypatch):
     """At 84x84 its brightness is the grey frame that the policy sees, pixel by pixel."""
-    monkeypatch.setattr("pbt_rl.envs.films.atari.SCREEN", size)
+    monkeypatch.setattr("pbt_rl.envs.films.SCREEN", size)
     options = AtariOptions(episodic_life=False, repeat_action_probability=sticky)
     spec = probe("atari/breakout", EnvOptions((options,)))
     unit = make_unit("atari/breakout", 1, 4, EnvOptions((options,)), default_shaping_source(spec))
-    from pbt_rl.envs.films.atari import ColourTwin
+    from pbt_rl.envs.films import ColourTwin
 
     twin = ColourTwin("breakout", options, unit)
     step = private_step_arrays(spec, 1)

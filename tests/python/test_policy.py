@@ -132,7 +132,7 @@ def test_tuples_and_dicts_are_read_and_answered_in_the_form_of_the_spaces(tmp_pa
     run = saved_run(tmp_path / "run", Config(env="toy/hybrid", num_policies=1, model=MLP))
     evaluate(Source(run), 1, None, 3, greedy=False)
     expected = episode(capsys.readouterr().out)
-    from pbt_rl.envs.toys.actions import Hybrid
+    from pbt_rl.envs.toy import Hybrid
 
     policy, game = load_policy(run, seed=3), Hybrid()
     obs, _ = game.reset(seed=seed_of_row_0(3))

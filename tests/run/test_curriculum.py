@@ -9,11 +9,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import TrainingInfoInterface, private_step_arrays
 from pbt_rl.envs.toy import Identity
+from pbt_rl.envs.vectors import VectorUnit
 from pbt_rl.run.train import train
 from pbt_rl.wire.actor import EpisodeSource
 from pbt_rl.wire.store import anonymous_memory
 from pbt_rl.wire.tables import ShapingTable
-from tests.helpers.vectors import vector_unit
 
 BUDGET = 3000
 LEVELS = 3
@@ -89,7 +89,7 @@ class Native(SyncVectorEnv):
 @pytest.mark.parametrize("kind", [SyncVectorEnv, Native])
 def test_rows_of_a_vector_are_told_of_their_own_member(kind, mode):
     env = kind([Growing] * 2, autoreset_mode=mode)
-    unit = vector_unit("own:env", env, 0, source_of([100, 2900]))
+    unit = VectorUnit("own:env", env, 0, source_of([100, 2900]))
     unit.reset(private_step_arrays(unit.spec, 2))
     heard = env.heard if kind is Native else [info for one in env.envs for info in one.heard]
     assert [info["frames"] for info in heard] == [100, 2900]
@@ -99,8 +99,6 @@ def test_rows_of_a_vector_are_told_of_their_own_member(kind, mode):
 
 def test_outside_of_training_nobody_is_told():
     Growing.told.clear()
-    unit = vector_unit(
-        "own:env", SyncVectorEnv([Growing], autoreset_mode="NextStep"), 0, lambda _row: (0, {})
-    )
+    unit = VectorUnit("own:env", SyncVectorEnv([Growing], autoreset_mode="NextStep"), 0, lambda _row: (0, {}))
     unit.reset(private_step_arrays(unit.spec, 1))
     assert Growing.told == [[]]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.cli import main
-from pbt_rl.envs import first_trial
+from pbt_rl.envs import time_limits
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe
 from tests.helpers.runs import ENDLESS, ENVIRONMENT, ROOT, start, train
@@ -235,7 +235,7 @@ def test_what_breaks_the_contract_is_named(folder, monkeypatch, fault, said):
 def test_an_environment_that_hangs_when_it_is_made_is_named(folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "my_walk", raising=False)
-    monkeypatch.setattr(first_trial, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(time_limits, "PROBE_SECONDS", 0.2)
     with pytest.raises(EnvSetupError, match=r"my_walk:make_env hangs: making it took more than 0.2 s"):
         probe("my_walk:make_env", EnvOptions(keywords={"fault": "init-hangs"}))
 

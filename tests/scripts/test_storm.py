@@ -16,7 +16,7 @@ import storm_checks  # noqa: E402
 from storm_counting import CheckedAdvantage  # noqa: E402
 
 from pbt_rl.display.tensorboard import EventFile  # noqa: E402
-from pbt_rl.envs.toys.counting import Counting  # noqa: E402
+from pbt_rl.envs.toy import Counting  # noqa: E402
 
 
 @pytest.mark.timeout(300)  # seconds on a machine of its own

@@ -273,7 +273,7 @@ class Drawn(Right):
 
 def test_a_users_simulator_is_filmed_if_it_has_pictures_and_has_no_single_environment():
     """A policy is loaded by the spec alone."""
-    from pbt_rl.envs.films.filming import film
+    from pbt_rl.envs.films import film
 
     assert registry.make_raw(f"{HERE}:Right", DEFAULTS) is None
     source = default_shaping_source(registry.probe(f"{HERE}:Right", DEFAULTS))

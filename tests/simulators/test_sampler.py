@@ -15,7 +15,7 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import ActionSpec, EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.resident import Checks, ResidentStep, ResidentUnit
-from pbt_rl.envs.tensors.toys import Pendulum
+from pbt_rl.envs.resident.tensor_toys import Pendulum
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import Machine, make_plan

@@ -9,7 +9,7 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 from pbt_rl.envs.registry import EnvOptions, make_resident
-from pbt_rl.envs.tensors.backend import SPECS
+from pbt_rl.envs.resident.tensors import SPECS
 from tests.helpers.pretend import DEVICE, pretend_device
 
 ROWS, STEPS = 4, 3
@@ -65,15 +65,15 @@ class Batch:
 
 
 def robots(objective=""):
-    from pbt_rl.envs.rsl.vec_env import adapted
+    from pbt_rl.envs.rsl.vec_env import VecEnvRows
 
-    return adapted("a:b", Robots(), objective)
+    return VecEnvRows("a:b", Robots(), objective)
 
 
 def batch():
-    from pbt_rl.envs.batched.vector import adapted
+    from pbt_rl.envs.resident.batched import BatchedRows
 
-    return adapted("a:b", Batch())
+    return BatchedRows("a:b", Batch())
 
 
 MAKERS = [

@@ -84,7 +84,7 @@ def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
         "--learner.rollout=8",
         "--hypers.unroll=8",
     )
-    from pbt_rl.envs.toys.counting import counting_errors
+    from pbt_rl.envs.toy import counting_errors
 
     with actors("--env=toy/counting", *options) as group:
         ours, theirs = Pipe()

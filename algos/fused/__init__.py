@@ -1,1 +1,0 @@
-"""Adam as one kernel for a GPU, written in Triton."""

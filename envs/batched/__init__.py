@@ -1,1 +1,0 @@
-"""Gymnasium's `VectorEnv` whose arrays are tensors: ManiSkill, and simulators of one's own."""

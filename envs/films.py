@@ -1,0 +1,226 @@
+"""Units with a camera on row 0, of any family that has pictures. Films do not change how an environment is played.
+
+A unit has no pictures of its own, because learners need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from .ale import AtariUnit, engine
+from .atari import AtariOptions
+from .base import EnvSetupError, ShapingSource, StepArrays, Unit
+from .custom import find_factory, kind_of, make, resident_backend, takes, unit_of
+from .episodes import all_at_once, pulse_of
+from .family import Backend, EnvOptions
+from .gym import GymUnit, maker
+from .registry import backend_of, family_of, seeing
+from .values import metadata_of
+
+Picture = NDArray[np.uint8]
+"""[H, W, 3]"""
+
+
+class Camera(Protocol):
+    """Takes pictures of row 0 of a unit."""
+
+    @property
+    def frames_per_second(self) -> float:
+        """Pictures per second of the environment's own time."""
+
+    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:
+        """Show row 0 after the step that this action caused; None after the first reset."""
+
+    def close(self) -> None:
+        """Release what belongs to the camera alone."""
+
+
+class SeenPictures:
+    """The RGB picture [3, H, W] that the policy itself sees."""
+
+    def __init__(self, frames_per_second: float) -> None:
+        self.frames_per_second = frames_per_second
+
+    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
+        """See Camera."""
+        return np.moveaxis(step.obs["obs"][0], 0, -1)
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+USUAL_FPS, MOST_FPS = 30.0, 1000
+
+
+class RenderCamera:
+    """Shows what an environment renders, made with `render_mode="rgb_array"`. row: of a vector, which renders all.
+
+    remedy: what to do if it gives no picture.
+    """
+
+    def __init__(self, env: Any, row: int | None = None, remedy: str = "") -> None:
+        self._env, self._row, self._remedy = env, row, remedy
+        fps = metadata_of(env).get("render_fps")
+        self.frames_per_second = (
+            float(fps) if isinstance(fps, int | float | np.number) and 0 < fps < MOST_FPS else USUAL_FPS
+        )
+
+    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
+        """See Camera. Raises EnvSetupError if the environment cannot be drawn."""
+        try:
+            picture: Any = self._env.render()
+            if self._row is not None and picture is not None:
+                picture = picture[self._row]
+        except Exception as error:  # the environment's own code
+            why = str(error).rstrip(".") or type(error).__name__
+            raise EnvSetupError(f"--video: the environment cannot be drawn: {why}{self._remedy}") from error
+        if not isinstance(picture, np.ndarray) or picture.ndim != 3:
+            raise EnvSetupError(
+                f"--video: render() returned {type(picture).__name__}, not a picture [H, W, 3]{self._remedy}"
+            )
+        return picture[..., :3].astype(np.uint8, copy=False)
+
+    def close(self) -> None:
+        """The unit closes its environments."""
+
+
+FRAMES_PER_SECOND = 60
+SCREEN = (210, 160)
+"""Height and width of a game's own picture."""
+
+
+class ColourTwin:
+    """The same Atari game as a unit's first a second time, in colour: whatever is pressed there is pressed here.
+
+    Both draw alike, as they have the same seed.
+    """
+
+    def __init__(self, game: str, options: AtariOptions, unit: AtariUnit) -> None:
+        self._unit = unit
+        self._seed: NDArray[np.int64] | None = unit.seed_R[:1]
+        height, width = SCREEN
+        self.frames_per_second = FRAMES_PER_SECOND / options.frame_skip
+        self._engine: Any = engine(game, 1, options, img_height=height, img_width=width, grayscale=False)
+
+    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
+        """See Camera."""
+        if action_A is None:
+            frames, _ = self._engine.reset(seed=self._seed)
+            self._seed = None
+        else:
+            frames = self._engine.step(self._unit.pressed_R[:1])[0]
+        picture: Picture = frames[0, 0].copy()
+        return picture
+
+    def close(self) -> None:
+        """Release the engine."""
+        self._engine = None
+
+
+def _film_atari(
+    game: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
+) -> tuple[AtariUnit, Camera]:
+    """Make a unit with a camera on its row 0."""
+    own = options.of(AtariOptions)
+    unit = AtariUnit(game, rows, seed, own, shaping)
+    return unit, ColourTwin(game, own, unit)
+
+
+def _film_gym(
+    gym_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
+) -> tuple[GymUnit, RenderCamera]:
+    """Make a unit with a camera on its row 0. Raises EnvSetupError if the environment renders no `rgb_array`."""
+    made: list[gymnasium.Env[Any, Any]] = []
+    others = maker(gym_id, options.keywords)
+    first = maker(gym_id, {**options.keywords, "render_mode": "rgb_array"})
+
+    def make() -> gymnasium.Env[Any, Any]:
+        made.append(others() if made else first())
+        return made[-1]
+
+    plain = others()
+    modes = [mode for mode in metadata_of(plain).get("render_modes") or [] if isinstance(mode, str)]
+    plain.close()
+    if "rgb_array" not in modes:
+        raise EnvSetupError(
+            f"--video: gym/{gym_id} cannot render rgb_array, only {', '.join(modes) or 'nothing'}"
+        )
+    unit = GymUnit(f"gym/{gym_id}", make, rows, seed, shaping)
+    return unit, RenderCamera(made[0])
+
+
+OWN_REMEDY = (
+    ": its factory must return an environment whose render() gives a picture; with a parameter render_mode it is asked "
+    'for "rgb_array"'
+)
+
+
+def _film_own(
+    env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
+) -> tuple[Unit, Camera] | None:
+    """Make a unit with a camera on its row 0, whose factory is told to draw if it can be told.
+
+    Whether `render()` gives pictures shows when the first one is taken. None for rows of tensors without any.
+    """
+    other = resident_backend(env_id)
+    if other is not None:
+        return film_by(other, env_id, rows, seed, options, shaping)
+    keywords = dict(options.keywords)
+    if takes(find_factory(env_id), "render_mode"):
+        keywords.setdefault("render_mode", "rgb_array")
+    with all_at_once(pulse_of(shaping), rows):
+        env = make(env_id, rows, keywords)
+    unit = unit_of(env, env_id, rows, seed, shaping, options.keywords)
+    kind = kind_of(env)
+    return unit, RenderCamera(env, row=0 if kind is not None and kind.all_rows else None, remedy=OWN_REMEDY)
+
+
+FILMED: Mapping[str, Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera] | None]] = {
+    "atari": _film_atari,
+    "gym": _film_gym,
+    "": _film_own,
+}
+"""Family -> what films it, where that is not in its `BACKEND`; "": environments of the user's own."""
+REMEDY = ": render() of its rows must show row 0 as uint8 [H, W, 3]"
+
+
+def film(
+    env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
+) -> tuple[Unit, Camera] | None:
+    """Make a unit with a camera on its row 0; None for a family without pictures."""
+    backend, name = backend_of(env_id, options)
+    if backend.film is not None:
+        filmed = film_by(backend, name, rows, seed, options, shaping)
+    elif _family(env_id) in FILMED:
+        filmed = FILMED[_family(env_id)](name, rows, seed, options, shaping)
+    else:
+        return None
+    return None if filmed is None else (seeing(filmed[0], options), filmed[1])
+
+
+def film_by(
+    backend: Backend, name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
+) -> tuple[Unit, Camera] | None:
+    """Make a unit of a family that says itself what shows its row 0: see `Backend.film`."""
+    made = None if backend.film is None else backend.film(name, rows, seed, options, shaping)
+    if made is None:
+        return None
+    unit, shows = made
+    if isinstance(shows, int | float):
+        return unit, SeenPictures(shows / unit.spec.frame_skip)
+    return unit, RenderCamera(shows, remedy=REMEDY)
+
+
+def has_pictures(env_id: str, options: EnvOptions) -> bool:
+    """Return whether environments of its family can be filmed at all."""
+    return backend_of(env_id, options)[0].film is not None or _family(env_id) in FILMED
+
+
+def _family(env_id: str) -> str:
+    family = family_of(env_id)
+    return "" if family is None else family.name

@@ -1,0 +1,256 @@
+"""Atari games whose emulators are made while the unit runs.
+
+An emulator takes about 0.1 s to make, nearly all of it for a table of colours that nothing here uses, and as long
+again to be seeded, which loads its ROM once more. Such units play in runs whose processes do not wait for each other,
+so that no seed makes them reproducible. Without sticky actions they are not seeded: the engine draws no-ops, all that
+tells games apart, from the machine's entropy. With sticky actions they are: unseeded, the engine draws those by the
+time in seconds, alike in all emulators that are made within one.
+
+The library holds the interpreter while it makes emulators: the two units of an actor take 6 s if they have 32 rows, and
+one of 40 policies has hundreds. So rows are dealt to several engines: a small one is there from the beginning, and an
+actor that may begin without all its rows has the others made while it runs (`Engines`, `grow`).
+
+Axes: R rows of the unit, E rows of one engine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .ale import SEEN, AtariUnit
+from .atari import AtariOptions
+from .base import ShapingSource, Unit
+from .episodes import all_at_once
+
+AT_ONCE_SECONDS = 8.0
+"""From an actor's start: missing rows are made without a pause, and as long as the learner has not answered, which
+loads torch. Steps of a unit that lacks rows cost the learner as much as those of a whole one."""
+STEPS_AT_FIRST_SECONDS = 2.5
+"""Time for steps after that: enough for the first batch of a small population."""
+STEPS_OF_A_PART, STEPS_OF_A_WHOLE = 0.25, 1.0
+"""Time for steps as a share of that for making missing rows: of a unit that lacks rows itself, most of whose steps
+count for nothing but cost the learner as much; of a whole one, while rows of the next are made."""
+ENGINE_ROWS = 16
+"""Most rows of an engine of a large unit. Fewer cost speed: a call takes about 0.1 ms, the step of a row 0.3 ms."""
+FIRST_ROWS = 8
+"""Rows of the first engine of a unit that is not large; the others have up to LATER_ROWS, as each costs a call."""
+LATER_ROWS = 32
+LARGE_ROWS = 64
+"""A unit with more rows is large."""
+WHOLE_ROWS = 16
+"""A unit with no more rows is not divided."""
+
+
+def dealt(rows: int, together: int) -> list[NDArray[np.intp]]:
+    """Deal rows to engines, in the order in which they are made; [E] each.
+
+    together: neighbouring rows that belong to one policy. Each policy gets a row in turn, forth and back, so that all
+    have as much of the time in which the unit grows.
+    """
+    row_EP = np.arange(rows).reshape(-1, together).T.copy()
+    row_EP[1::2] = row_EP[1::2, ::-1]
+    if rows > LARGE_ROWS:
+        parts = np.array_split(row_EP.ravel(), -(-rows // ENGINE_ROWS))
+    else:
+        first, later = np.split(row_EP.ravel(), [FIRST_ROWS])
+        parts = [first, *np.array_split(later, -(-later.size // LATER_ROWS))]
+    return [np.sort(part) for part in parts]
+
+
+class Engines:
+    """Answers `step` and `reset` as one engine of all rows. A row without an emulator is black, and silent.
+
+    make: makes an engine of so many rows. together: neighbouring rows that belong to one policy. empty: the first
+    engine is made later, too.
+    """
+
+    def __init__(
+        self, make: Callable[[int], Any], rows: int, together: int = 1, *, empty: bool = False
+    ) -> None:
+        self._make, self._rows = make, rows
+        self._parts = dealt(rows, together)
+        self._seeds: NDArray[np.int64] | None = None
+        self._engines: list[Any] = [] if empty else [make(self._size(0))]
+        self._arrived: list[tuple[NDArray[np.intp], Any]] = []
+        """First answers of engines, which the next step delivers."""
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Rows without an emulator, [R]."""
+        missing_R = np.zeros(self._rows, np.bool_)
+        for part in self._parts[len(self._engines) :]:
+            missing_R[part] = True
+        return missing_R
+
+    @property
+    def next_size(self) -> int:
+        """Rows of the engine that is made next; 0 if all are there."""
+        return self._size(len(self._engines)) if len(self._engines) < len(self._parts) else 0
+
+    def grow(self) -> NDArray[np.intp]:
+        """Make the next engine; return its rows, whose games begin with the next step."""
+        number = len(self._engines)
+        self._engines.append(self._make(self._size(number)))
+        self._arrived.append((self._parts[number], self._begun(number, self._seeds)))
+        return self._parts[number]
+
+    def reset(self, *, seed: NDArray[np.int64] | None = None) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        """Begin a game on every row that is there. seed: one per row; engines made later take theirs from it."""
+        self._seeds = self._seeds if seed is None else seed
+        self._arrived = [(self._parts[e], self._begun(e, seed)) for e in range(len(self._engines))]
+        frames_R, *_, info = self._arrivals()
+        return frames_R, info
+
+    def step(self, action_R: NDArray[np.integer[Any]]) -> tuple[Any, ...]:
+        """Step every row that is there, but for those whose games begin."""
+        there = len(self._engines) - len(self._arrived)
+        answers = self._arrivals()
+        *arrays_R, info_R = answers
+        for part, engine in zip(self._parts[:there], self._engines, strict=False):
+            *arrays_E, info = engine.step(action_R[part])
+            for array_R, array_E in zip(
+                (*arrays_R, info_R["lives"]), (*arrays_E, info["lives"]), strict=True
+            ):
+                array_R[part] = array_E
+        return answers
+
+    def _size(self, number: int) -> int:
+        return len(self._parts[number])
+
+    def _begun(
+        self, number: int, seed: NDArray[np.int64] | None
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        frames_E, info = self._engines[number].reset(seed=None if seed is None else seed[self._parts[number]])
+        return frames_E.copy(), info["lives"].copy()
+
+    def _arrivals(self) -> tuple[Any, ...]:
+        """Return (frames, scores, over, cut, info) with nothing but the rows whose games begin."""
+        rows = self._rows
+        frames_R, lives_R = np.zeros((rows, 1, *SEEN), np.uint8), np.zeros(rows, np.int64)
+        for part, (frames_E, lives_E) in self._arrived:
+            frames_R[part], lives_R[part] = frames_E, lives_E
+        self._arrived = []
+        over_R, cut_R = np.zeros(rows, np.bool_), np.zeros(rows, np.bool_)
+        return frames_R, np.zeros(rows), over_R, cut_R, {"lives": lives_R}
+
+
+def may_grow(source: ShapingSource) -> bool:
+    """Whether whoever made a unit with this source of shaping will let it grow; else it has all rows at once."""
+    return bool(getattr(source, "lets_grow", False))
+
+
+def begins_empty(source: ShapingSource) -> bool:
+    """Whether a unit that grows begins without any row, since no step is taken before it is whole."""
+    return bool(getattr(source, "begins_empty", False))
+
+
+def rows_of_a_policy(source: ShapingSource) -> int:
+    """How many neighbouring rows of the unit belong to one policy; 1 if that is not known."""
+    return int(getattr(source, "envs_per_policy", 1))
+
+
+class GrowingAtariUnit(AtariUnit):
+    """R games of one kind, which begin with some emulators, or none."""
+
+    def __init__(
+        self, game: str, rows: int, seed: int, options: AtariOptions, shaping: ShapingSource
+    ) -> None:
+        self._source = shaping
+        super().__init__(game, rows, seed, options, shaping)
+        self._missing_R = self._engine.missing
+        if not options.repeat_action_probability:
+            self._seeded = True  # the first reset leaves the engines' own seeds
+
+    def _make_all(self, game: str, options: AtariOptions) -> Any:
+        """See `AtariUnit`."""
+        empty, together = begins_empty(self._source), rows_of_a_policy(self._source)
+        return Engines(lambda part: self._make(game, part, options), self.rows, together, empty=empty)
+
+    @property
+    def grows(self) -> bool:
+        """See `Grows`."""
+        return bool(self._missing_R.any())
+
+    def grow(self) -> None:
+        """See `Grows`."""
+        with all_at_once(self._pulse, self._engine.next_size):
+            rows = self._engine.grow()
+        self._missing_R[rows] = False
+        self._ended_R[rows] = True
+
+
+def unit_that_grows(
+    game: str, rows: int, seed: int, options: AtariOptions, shaping: ShapingSource
+) -> GrowingAtariUnit | None:
+    """Make a unit that grows, if whoever makes it lets it and it is worth it."""
+    if rows <= WHOLE_ROWS or not may_grow(shaping):
+        return None
+    return GrowingAtariUnit(game, rows, seed, options, shaping)
+
+
+@runtime_checkable
+class Grows(Protocol):
+    """A unit whose rows take long to make: it begins with some and gets the others while it runs.
+
+    A row that is not there delivers `first` in every step, so nothing of it counts.
+    """
+
+    @property
+    def grows(self) -> bool:
+        """Whether rows are missing."""
+
+    def grow(self) -> None:
+        """Between two steps: make some of them."""
+
+
+class Growth:
+    """When an actor makes the missing rows of its units: at first one after the other, later between their steps."""
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        self._units: list[object] = list(units)
+        self._from = time.monotonic()
+        """The next missing rows are made then."""
+        self._at_once_until = self._from + AT_ONCE_SECONDS
+        self._answered = False
+
+    @property
+    def waits_seconds(self) -> float | None:
+        """How long the actor can wait for actions; None for ever, if no rows are missing."""
+        if self._next_one() is None:
+            return None
+        return max(0.0, self._from - time.monotonic())
+
+    def steps(self, number: int) -> bool:
+        """Whether a unit is to be stepped now: the first one begins with some of its rows, others when whole."""
+        unit = self._units[number]
+        return number == 0 or not (isinstance(unit, Grows) and unit.grows)
+
+    def note_answer(self) -> None:
+        """Note that the learner has answered for the first time."""
+        self._answered = True
+        if not self._at_once(now := time.monotonic()):
+            self._from = now + STEPS_AT_FIRST_SECONDS
+
+    def turn(self) -> bool:
+        """Make some missing rows of a unit, if they are due."""
+        began = time.monotonic()
+        unit = self._next_one() if began >= self._from else None
+        if unit is None:
+            return False
+        share = STEPS_OF_A_PART if unit is self._units[0] else STEPS_OF_A_WHOLE
+        unit.grow()
+        now = time.monotonic()
+        if not self._at_once(now):
+            self._from = now + (STEPS_AT_FIRST_SECONDS if self._at_once(began) else share * (now - began))
+        return True
+
+    def _at_once(self, now: float) -> bool:
+        return not self._answered or now < self._at_once_until
+
+    def _next_one(self) -> Grows | None:
+        return next((unit for unit in self._units if isinstance(unit, Grows) and unit.grows), None)

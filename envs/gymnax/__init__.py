@@ -1,1 +1,0 @@
-"""gymnax: games and control in JAX, as rows of tensors."""

@@ -1,1 +1,0 @@
-"""The last action and reward as an observation of any environment."""

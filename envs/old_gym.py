@@ -1,0 +1,145 @@
+"""Environments of the interface before Gymnasium (OpenAI's gym, and what only looks like it) as Gymnasium's."""
+
+from __future__ import annotations
+
+import collections
+import inspect
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from .base import EnvSetupError
+from .values import attribute, flag_of, metadata_of
+
+
+class OldGym(gymnasium.Env[Any, Any]):
+    """Wraps an environment whose `reset` takes no seed, whose `step` returns four values, or whose spaces are old.
+
+    Values of `reset` and `step` that are Gymnasium's already pass as they are.
+    """
+
+    def __init__(self, env: Any, render_mode: str | None = None) -> None:
+        self.old = env
+        self.observation_space = converted(env.observation_space)
+        self.action_space = converted(env.action_space)
+        self.metadata = {"render_modes": ["rgb_array"], **metadata_of(env)}
+        self.render_mode = render_mode
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset it, with the seed in whatever way it takes one."""
+        super().reset(seed=seed)
+        taken = inspect.signature(self.old.reset).parameters
+        answer: Any
+        if "seed" in taken:
+            given = {"seed": seed, "options": options}
+            answer = self.old.reset(**{name: value for name, value in given.items() if name in taken})
+        else:
+            if seed is not None:
+                self.seed_old(seed)
+            answer = self.old.reset()
+        with_info = isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)
+        return answer if with_info else (answer, {})
+
+    def seed_old(self, seed: int) -> None:
+        """Seed it before a reset."""
+        if callable(seeding := attribute(self.old, "seed")):
+            seeding(seed)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step it: an episode that ended by its time limit is truncated."""
+        answer = self.old.step(action)
+        if len(answer) != 4:
+            five: tuple[Any, Any, bool, bool, dict[str, Any]] = answer
+            return five
+        obs, reward, done, info = answer
+        cut = flag_of(done) and self.was_cut(info)
+        return obs, reward, flag_of(done) and not cut, cut, info
+
+    def was_cut(self, info: Any) -> bool:
+        """Whether an episode that is over was ended by a limit."""
+        return isinstance(info, dict) and flag_of(info.get("TimeLimit.truncated"))
+
+    def render(self) -> Any:
+        """Return a picture."""
+        takes = "mode" in inspect.signature(self.old.render).parameters
+        return self.old.render(mode="rgb_array") if takes else self.old.render()
+
+    def close(self) -> None:
+        """Close it, if it can be closed."""
+        if callable(closing := attribute(self.old, "close")):
+            closing()
+
+
+def converted(space: Any) -> spaces.Space[Any]:
+    """Return a space of Gymnasium for one of another package, by what it is called and has."""
+    if isinstance(space, spaces.Space):
+        return space
+    kind = type(space).__name__
+    if kind.startswith("Dict"):
+        return spaces.Dict({key: converted(part) for key, part in space.spaces.items()})
+    if kind.startswith("Tuple"):
+        return spaces.Tuple([converted(part) for part in space.spaces])
+    if kind.startswith("Discrete"):
+        return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
+    if kind.startswith("MultiDiscrete"):
+        return spaces.MultiDiscrete(np.array(space.nvec))
+    if kind.startswith("MultiBinary"):
+        return spaces.MultiBinary(space.n)
+    if kind.startswith("Box"):
+        return spaces.Box(space.low, space.high, tuple(map(int, space.shape)), np.dtype(space.dtype).type)
+    raise EnvSetupError(
+        f"the space {space} is of no kind that Gymnasium has: give it one of gymnasium.spaces"
+    )
+
+
+class _InOrder(dict[Any, None]):
+    """A set that is walked through in the order of its additions; Python's own orders objects by their addresses."""
+
+    def add(self, item: Any) -> None:
+        self[item] = None
+
+    def remove(self, item: Any) -> None:
+        del self[item]
+
+
+class _Crafter(OldGym):
+    """Crafter chooses among the objects of a set: so that equal seeds give equal episodes, its sets are ordered."""
+
+    def __init__(self, old: Any, render_mode: str | None = None) -> None:
+        super().__init__(old, render_mode)
+        world, reset = old._world, old._world.reset  # noqa: SLF001 - it has no other seam
+
+        def ordered(seed: int | None = None) -> None:
+            reset(seed)
+            world._chunks = collections.defaultdict(_InOrder)  # noqa: SLF001
+
+        world.reset = ordered
+
+    def seed_old(self, seed: int) -> None:
+        self.old._seed, self.old._episode = seed, 0  # noqa: SLF001 - it is only given with the constructor
+
+    def was_cut(self, info: Any) -> bool:
+        return bool(info["discount"] > 0)  # 0: the player has died
+
+
+def make_crafter(render_mode: str | None = None, **options: Any) -> gymnasium.Env[Any, Any]:
+    """Make Crafter (Hafner 2021). options: of `crafter.Env`."""
+    import crafter  # noqa: PLC0415 - an optional package
+
+    return _Crafter(crafter.Env(**options), render_mode)
+
+
+def remedy(env: object) -> str:
+    """Say what to return instead of an environment of before Gymnasium; "" if an object is none."""
+    needed = ("reset", "step", "observation_space", "action_space")
+    if any(attribute(env, name) is None for name in needed):
+        return ""
+    return (
+        "an environment of the interface before Gymnasium: return pbt_rl.envs.old_gym.OldGym(env) of it, or one of "
+        "Shimmy's wrappers: GymV21CompatibilityV0(env=env) if its step returns four values, "
+        "GymV26CompatibilityV0(env=env) if five"
+    )

@@ -1,0 +1,98 @@
+"""A Gymnasium `VectorEnv` of tensors as a resident environment: an episode ends and the next begins in the same step.
+
+Axes: R rows, A action components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import torch
+from gymnasium.vector import AutoresetMode
+from torch import Tensor
+
+from ..actions import action_spec
+from ..base import ArraySpec, EnvSetupError, EnvSpec
+from .rows import ResidentStep
+
+FINAL = ("final_observation", "final_obs")
+"""Keys under which the last observation of an episode is given, for all rows; the first that there is."""
+
+
+class BatchedRows:
+    """See `ResidentEnv`."""
+
+    def __init__(self, env_id: str, env: Any) -> None:
+        mode = env.metadata.get("autoreset_mode", AutoresetMode.SAME_STEP)
+        if mode != AutoresetMode.SAME_STEP:
+            raise EnvSetupError(
+                f"{env_id} resets by {mode}: rows on a device must begin anew in the step that ends their episode; set "
+                'metadata["autoreset_mode"] to AutoresetMode.SAME_STEP and do so'
+            )
+        self._env, self.rows = env, int(env.num_envs)
+        obs = _named(env.reset()[0])
+        wrong = [name for name, array in obs.items() if not isinstance(array, Tensor)]
+        if wrong:
+            raise EnvSetupError(
+                f"{env_id} gives {', '.join(wrong)} as {type(obs[wrong[0]]).__name__}, not as tensors: without the "
+                "parameters rows and device its factory's environments are played by actors"
+            )
+        self._first: Mapping[str, Tensor] = _as_numbers(obs)
+        self.device = next(iter(obs.values())).device
+        self._shape = tuple(env.single_action_space.shape or ())
+        self.spec = EnvSpec(
+            env_id=env_id,
+            obs={
+                name: ArraySpec(tuple(array.shape[1:]), "uint8" if array.dtype is torch.uint8 else "float32")
+                for name, array in self._first.items()
+            },
+            action=action_spec(env.single_action_space, env_id),
+            resident=True,
+        )
+        self._discrete = isinstance(env.single_action_space, gymnasium.spaces.Discrete)
+
+    def attach(self, weights_PK: Tensor) -> None:
+        """See `ResidentEnv`. There is no shaping."""
+
+    def reset(self) -> Mapping[str, Tensor]:
+        """See `ResidentEnv`. It was reset when it was made."""
+        return self._first
+
+    @torch.no_grad()
+    def step(self, action: Tensor) -> ResidentStep:
+        """See `ResidentEnv`."""
+        given = action[:, 0] if self._discrete else action.reshape(self.rows, *self._shape)
+        obs, reward, over, cut, info = self._env.step(given)
+        final = next((info[key] for key in FINAL if key in info), None)
+        over = over.bool()
+        return ResidentStep(
+            _as_numbers(_named(obs)),
+            reward.float(),
+            over,
+            cut.bool() & ~over,
+            None if final is None else _as_numbers(_named(final)),
+        )
+
+    def close(self) -> None:
+        """See `ResidentEnv`."""
+        self._env.close()
+
+
+def _named(obs: Any, prefix: str = "") -> dict[str, Any]:
+    """Return name -> array; names of nested dictionaries are joined by dots."""
+    if not isinstance(obs, Mapping):
+        return {prefix or "obs": obs}
+    parts = (_named(part, f"{prefix}.{name}" if prefix else str(name)) for name, part in obs.items())
+    return {name: array for part in parts for name, array in part.items()}
+
+
+def _as_numbers(obs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return pictures as they are, and all else as float32, flat."""
+    return {
+        name: array
+        if array.dtype is torch.uint8 and array.dim() == 4
+        else array.reshape(len(array), -1).float()
+        for name, array in obs.items()
+    }

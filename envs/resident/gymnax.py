@@ -1,0 +1,86 @@
+"""The family gymnax/: names and defaults of runs. Neither torch nor JAX is imported before one is made."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from ..base import EnvSpec, ShapingSource, Unit
+from ..family import Backend, EnvOptions
+from ..first_trial import FirstProbe
+from ..gym import PLANES, recipe
+from ..time_limits import told_of_long
+from .kinds import RESIDENT_RECIPE, unit_of_resident
+
+NAMES = (
+    "Acrobot-v1",
+    "Asterix-MinAtar",
+    "BernoulliBandit-misc",
+    "Breakout-MinAtar",
+    "CartPole-v1",
+    "Catch-bsuite",
+    "DeepSea-bsuite",
+    "DiscountingChain-bsuite",
+    "FourRooms-misc",
+    "Freeway-MinAtar",
+    "FrozenLake-misc",
+    "GaussianBandit-misc",
+    "MemoryChain-bsuite",
+    "MetaMaze-misc",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+    "Pendulum-v1",
+    "PointRobot-misc",
+    "Pong-misc",
+    "Reacher-misc",
+    "Seaquest-MinAtar",
+    "SimpleBandit-bsuite",
+    "SpaceInvaders-MinAtar",
+    "Swimmer-misc",
+    "UmbrellaChain-bsuite",
+)
+"""As gymnax 1.0.1 registers them, without MNISTBandit-bsuite, which downloads."""
+
+
+def probe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
+    """Describe an environment. Raises EnvSetupError."""
+    for tell in told_of_long:
+        tell()  # on a busy machine JAX alone may take minutes
+    from .gymnax_rows import describe  # noqa: PLC0415 - it imports JAX
+
+    return describe(name, keywords)
+
+
+def make_resident(name: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
+    """Make R rows. Raises EnvSetupError."""
+    from .gymnax_rows import GymnaxRows  # noqa: PLC0415 - it imports JAX and torch
+
+    return GymnaxRows(name, rows, seed, device, options.keywords)
+
+
+def make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
+    """Make rows as a unit, for evaluations."""
+    return unit_of_resident(name, rows, seed, shaping, options, make_resident)
+
+
+FIRST = FirstProbe("gymnax/", probe)
+
+
+def _probe(name: str, options: EnvOptions) -> EnvSpec:
+    """Describe it in a copy of this process, which then has no threads of JAX; where it has them, a copy would hang."""
+    return (probe if "jax" in sys.modules else FIRST)(name, options.keywords)
+
+
+def _recipe(name: str, options: EnvOptions) -> dict[str, object]:
+    spec = (probe if "jax" in sys.modules else FIRST.for_recipe)(name, options.keywords)
+    return recipe(spec) | RESIDENT_RECIPE | (PLANES if name.endswith("-MinAtar") else {})
+
+
+BACKEND = Backend(
+    names=lambda: NAMES,
+    probe=_probe,
+    make_unit=make_unit,
+    recipe=_recipe,
+    make_resident=make_resident,
+)

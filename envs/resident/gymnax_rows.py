@@ -1,0 +1,158 @@
+"""Rows of a gymnax environment as tensors: one jitted step, whose arrays are shared with torch by DLPack.
+
+What has to hold between the two (measured with JAX 0.10 and torch 2.13):
+
+- JAX reads an action after the call that it was given to. So a step takes its outputs before it returns: whoever writes
+  into the action's memory later changes nothing.
+- torch can write into an array that JAX holds to be immutable. No output shares memory with the state, so what is
+  written into an observation changes nothing that follows.
+- An action whose memory is not aligned to 64 bytes is copied by JAX; one that is not contiguous is refused, so it is
+  made contiguous here.
+
+Axes: R rows, A action components.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes three quarters of a GPU
+
+import gymnax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+import torch.utils.dlpack
+from torch import Tensor
+from torch.utils.dlpack import from_dlpack
+
+from ..actions import action_spec
+from ..base import ArraySpec, EnvSetupError, EnvSpec
+from .rows import ResidentStep
+
+
+def describe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
+    """Describe an environment; only shapes are computed. Raises EnvSetupError."""
+    return _made(name, keywords)[2]
+
+
+def _made(name: str, keywords: Mapping[str, Any]) -> tuple[Any, Any, EnvSpec]:
+    env_id = f"gymnax/{name}"
+    try:
+        env, params = gymnax.make(name)
+    except ValueError as error:
+        raise EnvSetupError(f"{env_id} does not exist: `pbt-rl envs` lists the names") from error
+    fields = {field.name for field in dataclasses.fields(params)}
+    unknown = sorted(set(keywords) - fields)
+    if unknown:
+        raise EnvSetupError(
+            f"{env_id} has no option {', '.join(unknown)}: it has {', '.join(sorted(fields))} (--env-option key=value)"
+        )
+    params = params.replace(**keywords)
+    seen, _ = jax.eval_shape(env.reset, jax.random.PRNGKey(0), params)
+    if not hasattr(seen, "shape"):
+        raise EnvSetupError(
+            f"{env_id} cannot be used: its observation is {type(seen).__name__}, not one array"
+        )
+    image = seen.dtype == jnp.uint8 and len(seen.shape) == 3
+    shape = seen.shape if image else (math.prod(seen.shape),)
+    spec = EnvSpec(
+        env_id=env_id,
+        obs={"obs": ArraySpec(shape, "uint8" if image else "float32")},
+        action=action_spec(
+            gymnax.environments.spaces.gymnax_space_to_gym_space(env.action_space(params)), env_id
+        ),
+        resident=True,
+    )
+    return env, params, spec
+
+
+@cache
+def _functions(name: str, rows: int, keywords: tuple[tuple[str, Any], ...]) -> tuple[EnvSpec, Any, Any, int]:
+    """Return spec, reset and step of R rows, compiled once a process, and the limit of steps, 0 if it has none.
+
+    Raises EnvSetupError.
+    """
+    env, params, spec = _made(name, dict(keywords))
+    array, discrete = spec.obs["obs"], bool(spec.action.nvec)
+
+    def seen(obs: Any) -> Any:
+        return obs.reshape(rows, *array.shape).astype(array.dtype)
+
+    def reset(key: Any) -> Any:
+        key, now = jax.random.split(key)
+        obs, state = jax.vmap(env.reset, (0, None))(jax.random.split(now, rows), params)
+        return key, state, seen(obs)
+
+    def step(key: Any, state: Any, action: Any) -> Any:
+        key, now = jax.random.split(key)
+        chosen = action[:, 0] if discrete else action
+        obs, state, reward, over, cut, info = jax.vmap(env.step, (0, 0, 0, None))(
+            jax.random.split(now, rows), state, chosen, params
+        )
+        over, cut = over.reshape(rows).astype(bool), cut.reshape(rows).astype(bool)
+        reward = reward.reshape(rows).astype(jnp.float32)
+        return key, state, (seen(obs), reward, over, cut & ~over, seen(info["final_observation"]))
+
+    return spec, jax.jit(reset), jax.jit(step), int(getattr(params, "max_steps_in_episode", 0))
+
+
+class GymnaxRows:
+    """R rows of one environment. See `ResidentEnv`."""
+
+    def __init__(self, name: str, rows: int, seed: int, device: str, keywords: Mapping[str, Any]) -> None:
+        of_rows = _functions(name, rows, tuple(sorted(keywords.items())))
+        self.spec, self._reset, self._step, self._limit = of_rows
+        self.rows, self.device = rows, torch.device(device)
+        place = _jax_device(self.spec.env_id, self.device)
+        self._key = jax.device_put(jax.random.PRNGKey(seed % 2**31), place)
+        self._state: Any = None
+
+    def attach(self, weights_PK: Tensor) -> None:
+        """See `ResidentEnv`. There is no shaping."""
+
+    def reset(self) -> Mapping[str, Tensor]:
+        """See `ResidentEnv`."""
+        self._key, self._state, obs = self._reset(self._key)
+        return {"obs": _tensor(obs)}
+
+    def spread_phases(self, seed: int) -> bool:
+        """See `ResidentEnv`. For environments that count `time` up to `max_steps_in_episode`, as gymnax's own do."""
+        time = getattr(self._state, "time", None)
+        if time is None or not self._limit:
+            return False
+        drawn = np.random.default_rng(seed).integers(self._limit, size=self.rows)
+        self._state = self._state.replace(time=jax.device_put(drawn.astype(time.dtype), time.device))
+        return True
+
+    def step(self, action: Tensor) -> ResidentStep:
+        """See `ResidentEnv`. The action is read when this returns."""
+        given = jax.dlpack.from_dlpack(action.detach().contiguous())
+        self._key, self._state, out = self._step(self._key, self._state, given)
+        obs, reward, over, cut, final = map(_tensor, out)
+        return ResidentStep({"obs": obs}, reward, over, cut, {"obs": final})
+
+    def close(self) -> None:
+        """See `ResidentEnv`."""
+        self._state = None
+
+
+def _tensor(array: Any) -> Tensor:
+    tensor: Tensor = from_dlpack(array)
+    return tensor
+
+
+def _jax_device(env_id: str, device: torch.device) -> Any:
+    try:
+        return jax.devices("cpu" if device.type == "cpu" else "gpu")[device.index or 0]
+    except (RuntimeError, IndexError) as error:
+        raise EnvSetupError(
+            f"{env_id} cannot be made on {device}: JAX has no such device here; install jax[cuda13], or train with "
+            "--devices cpu"
+        ) from error

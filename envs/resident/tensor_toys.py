@@ -1,0 +1,117 @@
+"""Pendulum and CartPole as rows of tensors (Gymnasium's Pendulum-v1 and CartPole-v1), with reward terms to tune.
+
+Axes: P slots, R rows, K shaping terms, S parts of a state.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ..base import EnvSpec
+from .rows import ResidentStep
+
+
+class _Rows(ABC):
+    """What both share: rows that begin anew where an episode has ended, and a row's weights.
+
+    widths: a first state is drawn evenly from minus to plus these, one of each of its parts.
+    """
+
+    def __init__(
+        self, spec: EnvSpec, rows: int, device: str, seed: int, limit: int, widths: tuple[float, ...]
+    ) -> None:
+        self.spec, self.rows, self.device, self.limit = spec, rows, torch.device(device), limit
+        self._random = torch.Generator(device).manual_seed(seed)
+        self._steps = torch.zeros(rows, dtype=torch.int32, device=device)
+        self._widths_S = torch.tensor(widths, device=device)
+
+    def attach(self, weights_PK: Tensor) -> None:
+        self._weights = weights_PK
+
+    def _weights_RK(self) -> Tensor:
+        return self._weights.repeat_interleave(self.rows // len(self._weights), 0)
+
+    def reset(self) -> Mapping[str, Tensor]:
+        self._state = self._first_states()
+        return {"obs": self._see()}
+
+    def spread_phases(self, seed: int) -> bool:
+        """See `ResidentEnv`."""
+        drawn = torch.randint(self.limit, (self.rows,), generator=torch.Generator().manual_seed(seed))
+        self._steps.copy_(drawn)
+        return True
+
+    def _first_states(self) -> Tensor:
+        """Draw a first state for each row, [R, S]."""
+        size = (self.rows, len(self._widths_S))
+        return (torch.rand(size, generator=self._random, device=self.device) * 2 - 1) * self._widths_S
+
+    @abstractmethod
+    def _see(self) -> Tensor:
+        """Return what a policy sees of the state, [R, O]."""
+
+    def _end(self, terminated: Tensor, reward: Tensor, objective: Tensor) -> ResidentStep:
+        self._steps += 1
+        truncated = (self._steps >= self.limit) & ~terminated
+        ended, final = terminated | truncated, {"obs": self._see()}
+        self._state = torch.where(ended[:, None], self._first_states(), self._state)
+        self._steps.masked_fill_(ended, 0)
+        return ResidentStep({"obs": self._see()}, reward, terminated, truncated, final, objective)
+
+    def close(self) -> None:  # noqa: B027 - nothing is held
+        pass
+
+
+class Pendulum(_Rows):
+    """Terms: angle, speed and effort, of which the objective has the usual shares whatever the weights are."""
+
+    def __init__(self, spec: EnvSpec, rows: int, device: str, seed: int, limit: int = 200) -> None:
+        super().__init__(spec, rows, device, seed, limit, (math.pi, 1.0))
+        self._usual = torch.tensor([*spec.shaping.values()], device=self.device)
+
+    def _see(self) -> Tensor:
+        angle, speed = self._state.unbind(1)
+        return torch.stack((angle.cos(), angle.sin(), speed), 1)
+
+    def step(self, action: Tensor) -> ResidentStep:
+        """Swing by a torque."""
+        angle, speed = self._state.unbind(1)
+        torque = action[:, 0]
+        from_top = torch.remainder(angle + math.pi, 2 * math.pi) - math.pi
+        terms_RK = -torch.stack((from_top.square(), speed.square(), torque.square()), 1)
+        speed = (speed + (15 * angle.sin() + 3 * torque) * 0.05).clamp(-8, 8)
+        self._state = torch.stack((angle + speed * 0.05, speed), 1)
+        none = torch.zeros(self.rows, dtype=torch.bool, device=self.device)
+        return self._end(none, (terms_RK * self._weights_RK()).sum(1), terms_RK @ self._usual)
+
+
+class CartPole(_Rows):
+    """Terms: alive, 1 per step, and centre, minus the cart's distance. The objective is the number of steps."""
+
+    def __init__(self, spec: EnvSpec, rows: int, device: str, seed: int, limit: int = 500) -> None:
+        super().__init__(spec, rows, device, seed, limit, (0.05,) * 4)
+
+    def _see(self) -> Tensor:
+        return self._state
+
+    def step(self, action: Tensor) -> ResidentStep:
+        """Push to the left or to the right."""
+        x, speed, angle, turn = self._state.unbind(1)
+        force = action[:, 0].float() * 20 - 10
+        push = (force + 0.05 * turn.square() * angle.sin()) / 1.1
+        turning = (9.8 * angle.sin() - angle.cos() * push) / (
+            0.5 * (4 / 3 - 0.1 * angle.cos().square() / 1.1)
+        )
+        moving = push - 0.05 * turning * angle.cos() / 1.1
+        self._state = torch.stack((x, speed, angle, turn), 1) + 0.02 * torch.stack(
+            (speed, moving, turn, turning), 1
+        )
+        out = (self._state[:, 0].abs() > 2.4) | (self._state[:, 2].abs() > 12 * math.pi / 180)
+        alive = torch.ones_like(x)
+        terms_RK = torch.stack((alive, -self._state[:, 0].abs()), 1)
+        return self._end(out, (terms_RK * self._weights_RK()).sum(1), alive)

@@ -1,0 +1,84 @@
+"""The toys' specs and defaults, which need no torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, Unit
+from ..family import Backend, EnvOptions, budget
+from .kinds import RESIDENT_RECIPE, unit_of_resident
+
+SPECS = {
+    "pendulum": EnvSpec(
+        "tensors/pendulum",
+        {"obs": ArraySpec((3,), "float32")},
+        ActionSpec(low=(-2.0,), high=(2.0,)),
+        shaping={"angle": 1.0, "speed": 0.1, "effort": 0.001},
+        resident=True,
+    ),
+    "cartpole": EnvSpec(
+        "tensors/cartpole",
+        {"obs": ArraySpec((4,), "float32")},
+        ActionSpec(nvec=(2,)),
+        shaping={"alive": 1.0, "centre": 0.0},
+        resident=True,
+    ),
+}
+RECIPE: dict[str, object] = RESIDENT_RECIPE | {
+    "model.encoder": "mlp",
+    "model.hidden": 64,
+    "model.layers": 2,
+    "model.critic": "separate",
+    "learner.rollout": 24,
+    "learner.batch": 24 * 256,
+    "learner.minibatches": 4,
+    "learner.epochs": 5,
+    "hypers.unroll": 24,
+    "hypers.learning_rate": 1e-3,
+    "hypers.clip_ratio": 0.2,
+    "hypers.gae_lambda": 0.95,
+}
+OWN: dict[str, dict[str, object]] = {
+    "pendulum": {
+        "hypers.gamma": 0.95,
+        "hypers.entropy_coef": 0.0,
+        "learner.normalize_returns": True,
+        **budget(2_500_000),  # 256 rows of a member play two episodes of a pendulum in a period
+    },
+    "cartpole": {
+        "hypers.gamma": 0.99,
+        "hypers.entropy_coef": 0.005,
+        **budget(2_500_000),  # 256 rows of a member play two episodes of a pendulum in a period
+    },
+}
+
+
+def probe(name: str, _options: EnvOptions) -> EnvSpec:
+    """Return the spec. Raises EnvSetupError for a name that is not there."""
+    if name not in SPECS:
+        raise EnvSetupError(f"tensors/{name} does not exist: there are {', '.join(SPECS)}")
+    return SPECS[name]
+
+
+def make_resident(name: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
+    """Make R rows on a device."""
+    from .tensor_toys import CartPole, Pendulum  # noqa: PLC0415 - it imports torch
+
+    made = {"pendulum": Pendulum, "cartpole": CartPole}[name]
+    try:
+        return made(probe(name, options), rows, device, seed, **options.keywords)
+    except TypeError as error:
+        raise EnvSetupError(f"tensors/{name}: {error}; its option is limit=STEPS (--env-option)") from None
+
+
+def _make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
+    return unit_of_resident(name, rows, seed, shaping, options, make_resident)
+
+
+BACKEND = Backend(
+    names=lambda: tuple(SPECS),
+    probe=probe,
+    make_unit=_make_unit,
+    recipe=lambda name, _options: RECIPE | OWN.get(name, {}),
+    make_resident=make_resident,
+)

@@ -1,1 +1,0 @@
-"""Toys whose rows are tensors, for simulators on the learner's device."""

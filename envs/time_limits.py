@@ -1,0 +1,110 @@
+"""Limits of the time in which an environment is made. On a starved machine it has longer than on an idle one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from .base import EnvSetupError
+
+PROBE_SECONDS = 120.0
+"""Limit for making one environment and reading its spaces."""
+LONG_SECONDS = 1800.0
+"""The same for a simulator on a device, which may compile or load for minutes."""
+GRACE_SECONDS = 5.0
+"""By how much the limit outside a copy (first_trial.py) is later than that in it, whose message is the better one."""
+told_of_long: list[Callable[[], object]] = []
+"""Called before the longer limit begins: for who waits for this process."""
+
+
+LOOKS = 4
+"""How often a limit is looked at."""
+LEAST_COUNTED = 0.25
+"""Share of the time that counts whatever it was waited for: what hangs while others compute is found in the end."""
+
+
+class Patience:
+    """Seconds that processes may take, without those for which they were stopped or waited for a processor.
+
+    The first of LOOKS parts is wall time, so that a short step costs nothing here.
+    pid: of the process; with it count those that it has started.
+    """
+
+    def __init__(self, seconds: float, pid: int) -> None:
+        self.left, self.pause = seconds, seconds / LOOKS
+        self._pid, self._then = pid, time.monotonic()
+        self._waited: float | None = None
+
+    def next_look(self) -> float:
+        """Count the time since the last look; return the seconds until the next one, 0 if none are left."""
+        now, waited = time.monotonic(), waited_seconds(self._pid)
+        passed = min(now - self._then, self.pause)  # more passes only while it is stopped
+        starved = 0.0 if self._waited is None else waited - self._waited
+        self.left -= min(passed, max(passed - starved, passed * LEAST_COUNTED))
+        self._then, self._waited = now, waited
+        return min(self.left, self.pause) if self.left > self.pause / 100 else 0.0
+
+
+def waited_seconds(pid: int) -> float:
+    """Return for how long the threads of a process and of its children have waited for a processor."""
+    total = 0.0
+    with suppress(OSError):  # a process that has just ended
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                total += int((task / "schedstat").read_text().split()[1]) / 1e9
+                total += sum(map(waited_seconds, map(int, (task / "children").read_text().split())))
+    return total
+
+
+class _Ring:
+    """The handler of the alarm: raises when the patience is at an end."""
+
+    def __init__(self, seconds: float) -> None:
+        self.patience = Patience(seconds, os.getpid())
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+        pause = self.patience.next_look()
+        if not pause:
+            raise _Hangs
+        signal.setitimer(signal.ITIMER_REAL, pause)
+
+
+class _Hangs(BaseException):  # not an Exception: the environment's own handlers must not catch it
+    pass
+
+
+@contextmanager
+def time_limit(seconds: float, message: str) -> Iterator[None]:
+    """Raise EnvSetupError if the body takes too long (unless it hangs in C, or runs outside the main thread).
+
+    An enclosing limit that ends sooner takes precedence.
+    """
+    outer, (left, _) = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+    if left and isinstance(outer, _Ring):  # without a timer it is that of the process of which this is a copy
+        left = outer.patience.left
+    if threading.current_thread() is not threading.main_thread() or 0 < left <= seconds:
+        yield
+        return
+    ring = _Ring(seconds)
+    before = signal.signal(signal.SIGALRM, ring)
+    others = signal.setitimer(signal.ITIMER_REAL, ring.patience.pause)
+    try:
+        yield
+    except _Hangs:
+        raise EnvSetupError(message) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *others)
+
+
+def making(env_id: str, *, long: bool = False) -> str:
+    """Return the message about an environment that hangs while it is made. long: with the longer limit."""
+    seconds = LONG_SECONDS if long else PROBE_SECONDS
+    return f"{env_id} hangs: making it took more than {seconds:g} s. Load what takes long beforehand"

@@ -1,1 +1,0 @@
-"""The first trial of an environment's code, in a process that it may end."""

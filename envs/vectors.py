@@ -1,0 +1,377 @@
+"""A Gymnasium vector environment as a unit: one call steps all rows, no loop in Python.
+
+`metadata["autoreset_mode"]` determines what happens at an episode's end:
+
+    NEXT_STEP   the environment does as a unit does: every transition is learned from.
+    SAME_STEP   the row is reset inside the step that ends its episode; `info["final_obs"]` holds the final
+    DISABLED    observation. (DISABLED: we reset it then, by `reset(options={"reset_mask": ...})`.)
+
+In the last two all rows must step while a unit delivers a row's first observation, so the first step of every
+episode but the first is taken with whatever action came for the final observation, and is delivered as the
+reset: its reward counts for the episode's return, but it is not learned from. (So the final observation comes with
+the action mask of the first one, which that action must obey.)
+
+Axes: R rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+from numpy.typing import NDArray
+
+from .actions import action_decoder, action_spec
+from .base import (
+    ACTION_MASK,
+    LARGEST_REWARD,
+    EnvSetupError,
+    EnvSpec,
+    RewardShapingInterface,
+    ShapingSource,
+    StepArrays,
+    Unit,
+    seeds_of,
+    training_info,
+)
+from .episodes import EpisodeBook, all_at_once, differs, pulse_of, recorded_return, write_reset
+from .family import Kind
+from .remarks import Remarks, notes_of
+from .shaping import (
+    declared,
+    default_shaping,
+    find_interface,
+    find_training_info,
+    frames_per_step,
+    unflatten,
+    with_critic,
+)
+from .spaces import Leaf, leaves_of, read_leaf, read_rows
+from .values import attribute, briefly, metadata_of, number_of, wrapped
+
+AnyVectorEnv = VectorEnv[Any, Any, Any]
+
+
+def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
+    """Return the spec of one row. Raises EnvSetupError for spaces, shaping or a way to reset that cannot be used."""
+    _autoreset_mode(env_id, env)
+    _check_reach(env_id, env)
+    shapers = _shapers(env_id, env)
+    shaping = default_shaping(env_id, shapers[0][0]) if shapers else {}
+    spec = EnvSpec(
+        env_id=env_id,
+        obs={leaf.name: leaf.spec for leaf in _leaves_of(env_id, env)},
+        action=action_spec(env.single_action_space, env_id),
+        frame_skip=frames_per_step(env_id, _declares_frames(env)),
+        shaping=shaping,
+        notes=tuple(dict.fromkeys((*notes_of(env_id, env), *notes_of(env_id, _one_row(env))))),
+    )
+    return with_critic(spec, declared(env_id, metadata_of(env)))
+
+
+class VectorUnit:
+    """R rows of a vector environment. The first reset seeds it; its generators go on from there."""
+
+    def __init__(self, env_id: str, env: AnyVectorEnv, seed: int, shaping: ShapingSource) -> None:
+        self.spec = describe_vector(env_id, env)
+        self.rows = rows = env.num_envs
+        self._env: AnyVectorEnv | None = env
+        self._mode = _autoreset_mode(env_id, env)
+        self._shaping = shaping
+        self._shapers = _shapers(env_id, env)
+        self._informed = find_training_info(env)
+        self._informed_R = [find_training_info(one) for one in _rows_of(env)]
+        self._leaves = _leaves_of(env_id, env)
+        self._decode = action_decoder(env.single_action_space)
+        self._seed: int | None = seeds_of(seed, 1)[0]
+        self._ended_R = np.zeros(rows, np.bool_)
+        self._book = EpisodeBook(rows, shaping)
+        self._remark = Remarks(shaping)
+        self._masked = ACTION_MASK in self.spec.obs
+
+    def reset(self, out: StepArrays) -> None:
+        """See `Unit.reset`."""
+        assert self._env is not None, "the unit is closed"
+        self._begin_episodes(range(self.rows))
+        with all_at_once(pulse_of(self._shaping), self.rows):
+            answer: Any = self._env.reset(seed=self._seed)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise self._breach("reset() must return (observations, infos)", answer)
+        self._seed = None
+        if not self._masked and isinstance(answer[1], Mapping) and ACTION_MASK in answer[1]:
+            self._remark.unread_mask()
+        self._ended_R[:] = False
+        self._write_obs(answer[0], answer[1], out)
+        write_reset(out)
+        self._book.write(out)
+
+    def step(self, action: NDArray[Any], out: StepArrays) -> None:
+        """See `Unit.step`. action: [R, A] of `spec.action.dtype`."""
+        assert self._env is not None, "the unit is closed"
+        starts_R = self._ended_R
+        in_step = self._mode is AutoresetMode.NEXT_STEP
+        if in_step and starts_R.any():
+            self._begin_episodes(np.flatnonzero(starts_R).tolist())
+        answer: Any = self._env.step(self._decode(action))
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            raise self._breach(
+                "step() must return (observations, rewards, terminations, truncations, infos)", answer
+            )
+        obs, reward, terminated, truncated, info = answer
+        reward_R = self._rewards(reward)
+        terminated_R, truncated_R = self._flags(terminated), self._flags(truncated)
+        if in_step:  # the values of a reset belong to no episode
+            reward_R = reward_R * ~starts_R
+            terminated_R, truncated_R = terminated_R & ~starts_R, truncated_R & ~starts_R
+        over_R = terminated_R | truncated_R
+        done_R = over_R & ~starts_R  # an episode that ends in its undelivered first step is not counted
+
+        self._write_obs(obs, info, out, nobody_acts=bool(over_R.all()))
+        self._book.add(reward_R, reward_R, ~starts_R if in_step else True)
+        out.first[:] = starts_R
+        out.reward[:] = reward_R * ~starts_R
+        out.terminated[:] = terminated_R & done_R
+        out.truncated[:] = truncated_R & done_R & ~terminated_R
+        out.episode_done[:] = done_R
+        self._book.write(out, self._objectives(np.flatnonzero(done_R).tolist(), info, out))
+        self._ended_R = done_R
+        if not in_step and over_R.any():
+            self._leave(over_R, done_R, info, out)
+
+    def close(self) -> None:
+        """Close the environment once."""
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
+    def _leave(
+        self, over_R: NDArray[np.bool_], done_R: NDArray[np.bool_], info: Any, out: StepArrays
+    ) -> None:
+        """Begin the next episode of rows that are over, and deliver the final observation of those done."""
+        assert self._env is not None
+        self._begin_episodes(np.flatnonzero(over_R).tolist())
+        if self._mode is AutoresetMode.SAME_STEP:
+            for row in np.flatnonzero(done_R).tolist():
+                final = None if "final_obs" not in info else _of_row(info["final_obs"], row)
+                if final is None:
+                    raise self._breach(
+                        'with AutoresetMode.SAME_STEP, info["final_obs"] must hold the final observation '
+                        f"of every row that ended (row {row})",
+                        sorted(info),
+                    )
+                for leaf in self._leaves:
+                    if leaf.kind != "mask":
+                        out.obs[leaf.name][row] = read_leaf(leaf, final, self.spec.env_id)
+            return
+        obs, info = self._env.reset(options={"reset_mask": over_R.copy()})
+        unseen_R = over_R & ~done_R
+        for leaf in self._leaves:
+            shown_R = over_R if leaf.kind == "mask" else unseen_R
+            if shown_R.any():
+                fresh = read_rows(leaf, info if leaf.in_info else obs, self.rows, self.spec.env_id)
+                out.obs[leaf.name][shown_R] = fresh[shown_R]
+
+    def _begin_episodes(self, rows: Iterable[int]) -> None:
+        """Begin episodes on these rows: open their accounts and pass their shaping on."""
+        for row in rows:
+            values = self._book.open_episode(row)
+            if self._shapers:
+                shaper, index = self._shapers[row]
+                shaper.set_reward_shaping(unflatten(values), index)
+            info = training_info(self._shaping, row)
+            if info is None:
+                continue
+            if self._informed is not None:
+                self._informed.set_training_info({**info, "row": row})
+            elif self._informed_R and (informed := self._informed_R[row]) is not None:
+                informed.set_training_info(info)
+
+    def _write_obs(self, obs: Any, info: Any, out: StepArrays, *, nobody_acts: bool = False) -> None:
+        for leaf in self._leaves:
+            source = info if leaf.in_info else obs
+            if leaf.in_info and nobody_acts and leaf.name not in info:
+                out.obs[leaf.name][:] = 1  # all episodes ended: no row need give a mask
+                continue
+            out.obs[leaf.name][:] = read_rows(leaf, source, self.rows, self.spec.env_id)
+
+    def _objectives(self, ended: list[int], info: Any, out: StepArrays) -> NDArray[np.float64]:
+        """Return objectives [R], true ones for rows whose episode ended; write their extra statistics."""
+        objective_R = self._book.raw_R
+        if not ended:
+            return objective_R
+        if not isinstance(info, Mapping):
+            raise self._breach("infos must be a dict", info)
+        outer = info  # a wrapper of the vector writes what it recorded here
+        if self._mode is AutoresetMode.SAME_STEP and "final_info" in info:
+            info = info["final_info"]
+        objective_R = objective_R.copy()
+        for row in ended:
+            of_row = info[row] if isinstance(info, np.ndarray) else _filled(info, row)
+            if of_row is not None and "true_objective" in of_row:
+                value = of_row["true_objective"]
+                try:
+                    objective_R[row] = number_of(value)
+                except (TypeError, ValueError):
+                    raise self._breach('info["true_objective"] must be a number', value) from None
+                if np.isnan(objective_R[row]):
+                    raise self._breach('info["true_objective"] must not be NaN', value)
+            else:
+                recorded = recorded_return(of_row or {})
+                if recorded is None and outer is not info:
+                    recorded = recorded_return(_filled(outer, row))
+                if recorded is not None and differs(recorded, objective_R[row]):
+                    objective_R[row] = recorded
+            given = of_row is not None and "true_objective" in of_row
+            self._remark.of_objective(given=given, shaping=bool(self.spec.shaping))
+            self._remark.of_stats(out, row, (of_row or {}).get("episode_extra_stats"))
+        return objective_R
+
+    def _rewards(self, reward: Any) -> NDArray[np.float64]:
+        try:
+            reward_R = np.asarray(reward, np.float64)
+        except (TypeError, ValueError):
+            raise self._breach("rewards must be numbers", reward) from None
+        if reward_R.shape != (self.rows,):
+            raise self._breach(f"rewards must have shape ({self.rows},)", reward)
+        if not (np.abs(reward_R) < LARGEST_REWARD).all():
+            raise self._breach("rewards must be finite", reward)
+        return reward_R
+
+    def _flags(self, flags: Any) -> NDArray[np.bool_]:
+        flags_R = np.asarray(flags)
+        if flags_R.shape != (self.rows,):
+            raise self._breach(f"terminations and truncations must have shape ({self.rows},)", flags)
+        return flags_R.astype(np.bool_, copy=False)
+
+    def _breach(self, rule: str, got: object) -> EnvSetupError:
+        return EnvSetupError(
+            f"{self.spec.env_id} breaks its contract: {rule}, got {briefly(got)}. Correct the environment"
+        )
+
+
+def _leaves_of(env_id: str, env: AnyVectorEnv) -> tuple[Leaf, ...]:
+    return leaves_of(env_id, env.single_observation_space, env.single_action_space, metadata_of(env))
+
+
+def _autoreset_mode(env_id: str, env: AnyVectorEnv) -> AutoresetMode:
+    mode = metadata_of(env).get("autoreset_mode")
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        raise EnvSetupError(
+            f'{env_id}: metadata["autoreset_mode"] of the vector environment is {mode!r}: set it to '
+            "gymnasium.vector.AutoresetMode.NEXT_STEP, SAME_STEP or DISABLED, as the environment does"
+        ) from None
+
+
+def _shapers(env_id: str, env: AnyVectorEnv) -> list[tuple[RewardShapingInterface, int]]:
+    """Return per row the object that takes its shaping, and the index to pass: the vector itself or its rows.
+
+    Raises EnvSetupError for rows that differ in theirs.
+    """
+    default_shaping(env_id, env)
+    shared = find_interface(env)
+    if shared is not None:
+        return [(shared, row) for row in range(env.num_envs)]
+    single = [find_interface(one) for one in _rows_of(env)]
+    defaults = [default_shaping(env_id, one) for one in _rows_of(env)]
+    if any(one != defaults[0] for one in defaults):
+        raise EnvSetupError(f"{env_id}: two rows differ in their reward shaping; make them all alike")
+    return [(one, 0) for one in single if one is not None]
+
+
+def _check_reach(env_id: str, env: AnyVectorEnv) -> None:
+    """Raise EnvSetupError if rows implement an interface where nobody can call it: in processes of their own."""
+    for what, find, names in (
+        ("reward shaping", find_interface, ("get_default_reward_shaping", "set_reward_shaping")),
+        ("training info", find_training_info, ("set_training_info",)),
+    ):
+        if find(env) is None and _hides(env, names):
+            raise EnvSetupError(
+                f"{env_id}: the rows of its AsyncVectorEnv have {what} ({', '.join(names)}), which cannot be reached, "
+                "as each lies in a process of its own. Use SyncVectorEnv, or return single environments (they run in "
+                "parallel in any case), or give the vector environment itself these methods"
+            )
+
+
+def _hides(env: Any, names: Sequence[str]) -> bool:
+    """Whether rows in processes of their own have all of these attributes."""
+    inner = _in_processes(env)
+    if inner is None:
+        return False
+    return any(map(all, zip(*(inner.call("has_wrapper_attr", name) for name in names), strict=True)))
+
+
+def _in_processes(env: Any) -> AsyncVectorEnv | None:
+    return next((one for one in wrapped(env) if isinstance(one, AsyncVectorEnv)), None)
+
+
+def _declares_frames(env: AnyVectorEnv) -> Any:
+    """Return what has `frames_per_step`: a row, or what the rows in processes of their own say."""
+    inner = _in_processes(env)
+    if inner is None or not all(inner.call("has_wrapper_attr", "frames_per_step")):
+        return _one_row(env)
+    return SimpleNamespace(frames_per_step=inner.get_attr("frames_per_step")[0])
+
+
+def _one_row(env: AnyVectorEnv) -> Any:
+    """Return the object that has the attributes of a row: the first of a list of rows, else the environment."""
+    rows = _rows_of(env)
+    return rows[0] if rows else env
+
+
+def _rows_of(env: Any) -> list[Any]:
+    found = (attribute(one, "envs") for one in wrapped(env))
+    return next((rows for rows in found if isinstance(rows, list)), [])
+
+
+def _of_row(tree: Any, row: int) -> Any:
+    """Return one row of a batched observation: an array, an array of objects, or a dict or tuple of these."""
+    if isinstance(tree, tuple):
+        return tuple(_of_row(value, row) for value in tree)
+    if isinstance(tree, Mapping):
+        return {key: _of_row(value, row) for key, value in tree.items() if not str(key).startswith("_")}
+    return tree[row]
+
+
+def _filled(info: Mapping[str, Any], row: int) -> dict[str, Any]:
+    """Return the entries of one row in Gymnasium's batched info: those whose mask `_NAME` is set."""
+    found = {}
+    for key in ("true_objective", "episode", "episode_extra_stats"):
+        mask = info.get(f"_{key}")
+        if key in info and (mask is None or mask[row]):
+            found[key] = _entry(info[key], row)
+    return found
+
+
+def _entry(value: Any, row: int) -> Any:
+    """Return what one row has of a batched value; what is not batched is every row's."""
+    if isinstance(value, Mapping):
+        return _filled_dict(value, row)
+    array = np.asarray(value)
+    return array[row] if array.ndim and len(array) > row else value
+
+
+def _filled_dict(values: Mapping[str, Any], row: int) -> dict[str, Any]:
+    """Do the same for a nested dict: `_NAME` marks the rows for which NAME is given."""
+    given = {}
+    for name, array in values.items():
+        mask = values.get(f"_{name}")
+        masks_another = name.startswith("_") and name[1:] in values
+        if not masks_another and (mask is None or mask[row]):
+            given[name] = _entry(array, row)
+    return given
+
+
+def _fits(env: object) -> bool:
+    return isinstance(env, VectorEnv)
+
+
+def _make_unit(env_id: str, make: Callable[[], Any], _rows: int, seed: int, shaping: ShapingSource) -> Unit:
+    return VectorUnit(env_id, make(), seed, shaping)
+
+
+KIND = Kind("a gymnasium.vector.VectorEnv", _fits, describe_vector, _make_unit, all_rows=True)

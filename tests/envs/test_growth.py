@@ -1,0 +1,74 @@
+"""An actor's units become whole while it steps them."""
+
+import time
+
+import pytest
+
+from pbt_rl.envs.growing import Growth
+
+
+class Growing:
+    """A unit with three rows missing, each of which takes a while to make."""
+
+    def __init__(self):
+        self.missing = 3
+
+    @property
+    def grows(self):
+        return self.missing > 0
+
+    def grow(self):
+        self.missing -= 1
+        time.sleep(0.05)
+
+
+def test_units_become_whole_one_after_the_other_while_steps_go_on():
+    first, second = Growing(), Growing()
+    growth = Growth([first, second])
+    growth.note_answer()
+    growth._at_once_until = 0.0
+    steps, seconds = [0, 0], {}
+    for growing in (first, second):
+        began = time.monotonic()
+        while growing.grows:
+            for number in (0, 1):
+                steps[number] += growth.steps(number)
+            time.sleep(0.001)
+            if growth.turn():
+                assert not growth.turn(), "steps come between"
+        assert steps[1] == 0, "it begins when it is whole"
+        seconds[growing] = time.monotonic() - began
+    assert steps[0] > 10
+    assert seconds[second] > seconds[first]
+    assert growth.steps(1)
+    assert not growth.turn()
+    assert growth.waits_seconds is None
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_rows_are_made_at_once_until_the_learner_answers_and_for_some_seconds(late):
+    unit = Growing()
+    growth = Growth([unit])
+    assert growth.turn(), "nothing else is to be done"
+    assert growth.waits_seconds == 0
+    if late:
+        growth._at_once_until = 0.0
+        assert growth.turn(), "the learner has not answered"
+    growth.note_answer()
+    assert growth.turn() != late
+    if not late:
+        assert growth.waits_seconds == 0
+        growth._at_once_until = time.monotonic() + 0.01
+        unit.missing = 2
+        assert growth.turn()
+    assert growth.waits_seconds > 1, "the first batch comes before"
+    assert not growth.turn()
+
+
+def test_units_that_are_whole_are_stepped_and_waited_for():
+    growth = Growth([object(), object()])
+    assert growth.steps(0)
+    assert growth.steps(1)
+    assert growth.waits_seconds is None
+    growth._from = 0.0
+    assert not growth.turn()

@@ -1,0 +1,91 @@
+"""The last action and reward as an observation: what was answered and paid, zeros where an episode begins."""
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from pbt_rl.envs.base import LAST, cpu_clock, default_shaping_source, private_step_arrays, random_actions
+from pbt_rl.envs.last_seen import LastUnit
+from pbt_rl.envs.registry import EnvOptions, make_unit, probe
+
+SEEING = EnvOptions(last_action_reward=True)
+
+
+def played(env, steps=60, rows=3):
+    """Actions, rewards, first and LAST of every step after the reset."""
+    spec = probe(env, SEEING)
+    out, rng, history = private_step_arrays(spec, rows), np.random.default_rng(0), []
+    with closing(make_unit(env, rows, 0, SEEING, default_shaping_source(spec))) as unit:
+        assert unit.spec == spec
+        if spec.seats > 1:
+            unit.follow(lambda: (1, np.arange(rows)[None]))
+        unit.reset(out)
+        assert not out.obs[LAST].any()
+        for _ in range(steps):
+            action = random_actions(spec, out, rng)
+            unit.step(action, out)
+            history.append((action.copy(), out.reward.copy(), out.first.copy(), out.obs[LAST].copy()))
+    return spec, [np.stack(column) for column in zip(*history, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        pytest.param("toy/masked?size=3"),
+        "toy/treasure?length=5",
+        pytest.param("toy/counting"),
+    ],
+)
+def test_it_is_the_last_choice_and_the_clipped_reward(env):
+    spec, (action, reward, first, last) = played(env)
+    (choices,) = spec.action.nvec
+    expected = np.concatenate([np.eye(choices)[action[..., 0]], np.clip(reward, -1, 1)[..., None]], -1)
+    np.testing.assert_array_equal(last, np.where(first[..., None], 0, expected))
+    assert first.any()
+    assert (reward[~first] != 0).any()
+
+
+def test_of_continuous_actions_it_is_the_action():
+    _, (action, reward, first, last) = played("gym/Pendulum-v1", 30)
+    assert not first.any()
+    np.testing.assert_allclose(last, np.concatenate([action, np.clip(reward, -1, 1)[..., None]], -1))
+
+
+def test_of_hybrid_actions_it_is_the_choices_and_then_the_numbers():
+    spec, (action, _, first, last) = played("toy/hybrid")
+    (choices,), numbers = spec.action.nvec, len(spec.action.low)
+    assert last.shape[-1] == choices + numbers + 1
+    np.testing.assert_array_equal(last[~first][:, :choices].argmax(-1), action[~first][:, 0])
+    np.testing.assert_array_equal(last[~first][:, choices:-1], action[~first][:, 1:])
+
+
+def test_agents_of_a_game_have_their_own():
+    pytest.importorskip("pettingzoo")
+    spec, (action, _, first, last) = played("pettingzoo/rps_v2", 20, rows=2)
+    chosen = last[..., :-1].argmax(-1)
+    assert (chosen == action[..., 0])[~first].all()
+    assert spec.seats == 2
+
+
+def test_an_environment_is_as_before_without_the_option():
+    spec = probe("toy/identity", EnvOptions())
+    with closing(make_unit("toy/identity", 1, 0, EnvOptions(), default_shaping_source(spec))) as unit:
+        assert LAST not in unit.spec.obs
+        assert not isinstance(unit, LastUnit)
+
+
+def test_a_unit_is_saved_and_clocked_through_it():
+    spec = probe("toy/treasure", SEEING)
+    unit, again = (
+        make_unit("toy/treasure", 2, seed, SEEING, default_shaping_source(spec)) for seed in (0, 1)
+    )
+    out, other = (private_step_arrays(spec, 2) for _ in range(2))
+    for each, arrays in ((unit, out), (again, other)):
+        each.reset(arrays)
+    again.restore_state(unit.save_state())
+    action = np.array([[1], [2]], np.int32)
+    unit.step(action, out)
+    again.step(action, other)
+    assert all(np.array_equal(out.obs[name], other.obs[name]) for name in out.obs)
+    assert cpu_clock(unit)() > 0

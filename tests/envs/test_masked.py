@@ -1,0 +1,184 @@
+"""Action masks, as environments give them: in the observation or the info dict, alone or as a vector."""
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from pbt_rl.envs import toy
+from pbt_rl.envs.base import ACTION_MASK, ArraySpec, EnvSetupError, private_step_arrays, random_allowed
+from pbt_rl.envs.gym import GymUnit
+from pbt_rl.envs.toy import Masked
+from pbt_rl.envs.vectors import VectorUnit
+
+
+class InInfo(Masked):
+    """The toy with its mask in the info dict; none at an episode's end, when it is not needed."""
+
+    metadata = {"action_mask": True}  # noqa: RUF012 - as Gymnasium has it
+
+    def __init__(self):
+        super().__init__()
+        self.observation_space = self.observation_space["obs"]
+
+    def reset(self, **options):
+        obs, info = super().reset(**options)
+        return obs["obs"], info | {"action_mask": obs["action_mask"]}
+
+    def step(self, action):
+        obs, *rest, truncated, info = super().step(action)
+        info |= {} if truncated else {"action_mask": obs["action_mask"]}
+        return obs["obs"], *rest, truncated, info
+
+
+class InInfoAlways(InInfo):
+    def step(self, action):
+        *rest, info = super().step(action)
+        return *rest, info | {"action_mask": self._mask.copy()}
+
+
+def unit_of(make, rows=3, seed=0):
+    return GymUnit("toy/masked", make, rows, seed, lambda _row: (0, {}))
+
+
+def vector_unit(make, mode, rows=3, seed=0):
+    return VectorUnit(
+        "toy/masked", SyncVectorEnv([make] * rows, autoreset_mode=mode), seed, lambda _row: (0, {})
+    )
+
+
+def play(unit, steps=200):
+    """Act by the mask; [T, ...] of what was seen and earned."""
+    out, rng, history = private_step_arrays(unit.spec, unit.rows), np.random.default_rng(0), []
+    unit.reset(out)
+    for _ in range(steps):
+        mask = out.obs[ACTION_MASK].copy()
+        action = random_allowed((4,), mask, rng)
+        unit.step(action, out)
+        history.append((mask, out.reward.copy(), out.first.copy(), out.raw_return[out.episode_done].copy()))
+    return history
+
+
+UNITS = {
+    "observation": lambda: unit_of(Masked),
+    "info": lambda: unit_of(InInfo),
+    **{f"vector {mode.name}": lambda mode=mode: vector_unit(Masked, mode) for mode in AutoresetMode},
+    **{
+        f"vector info {mode.name}": lambda mode=mode: vector_unit(InInfoAlways, mode)
+        for mode in AutoresetMode
+    },
+}
+
+
+@pytest.mark.parametrize("kind", UNITS)
+def test_actions_that_obey_the_mask_are_all_allowed(kind):
+    unit = UNITS[kind]()
+    assert unit.spec.obs[ACTION_MASK] == ArraySpec((4,), "uint8")
+    history = play(unit)  # an action against the mask would raise
+    masks = np.stack([mask for mask, *_ in history])
+    assert masks.dtype == np.uint8
+    assert 0.2 < (~masks.any(2)).mean() < 0.3, "the pauses"
+    returns = np.concatenate([ended for *_, ended in history])
+    assert len(returns) > 20
+    assert 4 < returns.mean() < 7
+
+
+def test_the_toy_refuses_forbidden_actions():
+    unit = unit_of(Masked, rows=1)
+    out = private_step_arrays(unit.spec, 1)
+    unit.reset(out)
+    forbidden = np.flatnonzero(out.obs[ACTION_MASK][0] == 0)
+    assert len(forbidden)
+    with pytest.raises(ValueError, match="not allowed by the mask"):
+        unit.step(np.array([[forbidden[0]]], np.int32), out)
+
+
+def test_the_toys_best_score_is_the_documented_one():
+    unit = unit_of(Masked, rows=2)
+    out, ended = private_step_arrays(unit.spec, 2), []
+    unit.reset(out)
+    for _ in range(100):
+        unit.step(out.obs["obs"].argmax(1)[:, None].astype(np.int32), out)
+        ended += out.raw_return[out.episode_done].tolist()
+    assert ended == [12.0] * 10
+    assert "masked" in toy.names()
+
+
+# -- refused ------------------------------------------------------------------------------------------------
+
+SEEN, MASK = spaces.Box(0, 1, (4,)), spaces.Box(0, 1, (4,), np.uint8)
+
+
+class Given(InInfo):
+    """The toy with other spaces, and with another mask."""
+
+    metadata = {}  # noqa: RUF012
+
+    def __init__(self, observation=SEEN, action=None, mask=None, **metadata):
+        super().__init__()
+        self.metadata = metadata
+        self.observation_space = observation
+        self.action_space = action or self.action_space
+        self.mask = mask
+
+    def reset(self, **options):
+        obs, _ = Masked.reset(self, **options)
+        if self.mask is not None:
+            obs["action_mask"] = self.mask
+        return (obs if isinstance(self.observation_space, spaces.Dict) else obs["obs"]), {}
+
+
+def both(mask):
+    return spaces.Dict({"obs": SEEN, "action_mask": mask})
+
+
+WRONG_SPACES = {
+    "continuous": ({"observation": both(MASK), "action": spaces.Box(-1, 1, (4,))}, "actions are continuous"),
+    "continuous, info": ({"action": spaces.Box(-1, 1, (4,)), "action_mask": True}, "actions are continuous"),
+    "size": ({"observation": both(spaces.Box(0, 1, (3,), np.uint8))}, r"shape \(3,\): give .* \(4,\)"),
+    "multi-discrete size": (
+        {"observation": both(MASK), "action": spaces.MultiDiscrete([4, 2])},
+        r"each of the 6 choices",
+    ),
+    "float": ({"observation": both(spaces.Box(0, 1, (4,)))}, r"Box\(0, 1, \(number of choices,\), np.uint8"),
+    "discrete": ({"observation": both(spaces.Discrete(4))}, "make it Box"),
+    "twice": ({"observation": both(MASK), "action_mask": True}, "twice"),
+    "alone": ({"observation": spaces.Dict({"action_mask": MASK})}, "nothing but an action mask"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_SPACES)
+def test_a_mask_that_does_not_fit_is_refused(case):
+    options, message = WRONG_SPACES[case]
+    with pytest.raises(EnvSetupError, match=message):
+        unit_of(lambda: Given(**options))
+
+
+WRONG_MASKS = {
+    "shape": (np.ones(3, np.uint8), r"expected shape \(4,\), got shape \(3,\)"),
+    "dtype": (np.ones(4), "expected dtype bool or uint8, got dtype float64"),
+    "values": (np.array([0, 1, 2, 1]), "expected 0 and 1 only, got 2"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_MASKS)
+def test_a_wrong_mask_is_one_clear_error(case):
+    mask, message = WRONG_MASKS[case]
+    unit = unit_of(lambda: Given(both(MASK), mask=mask), rows=1)
+    with pytest.raises(EnvSetupError, match=f"the observation's action_mask is wrong: {message}"):
+        unit.reset(private_step_arrays(unit.spec, 1))
+
+
+def test_a_mask_that_is_missing_in_info_is_one_clear_error():
+    unit = unit_of(lambda: Given(action_mask=True), rows=1)
+    with pytest.raises(EnvSetupError, match=r'info\["action_mask"\] is wrong: expected the key'):
+        unit.reset(private_step_arrays(unit.spec, 1))
+
+
+@pytest.mark.parametrize("mask", [np.array([True, False, True, True]), np.array([1, 0, 1, 1], np.int8)])
+def test_bool_and_small_integers_are_masks_too(mask):
+    space = spaces.MultiBinary(4)
+    unit = unit_of(lambda: Given(both(space), mask=mask), rows=1)
+    out = private_step_arrays(unit.spec, 1)
+    unit.reset(out)
+    assert out.obs[ACTION_MASK][0].tolist() == [1, 0, 1, 1]

@@ -1,0 +1,366 @@
+"""Native vectors of all three kinds: what they deliver, and what is refused."""
+
+from contextlib import closing
+from typing import ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
+
+from pbt_rl.envs.base import EnvSetupError, private_step_arrays
+from pbt_rl.envs.gym import GymUnit
+from pbt_rl.envs.toy import Counting, counting_errors
+from pbt_rl.envs.vectors import VectorUnit, describe_vector
+
+
+class Recorder(SyncVectorEnv):
+    """Remembers what it was given; made of environments with known answers."""
+
+    def __init__(self, make, rows, mode):
+        super().__init__([make] * rows, autoreset_mode=mode)
+        self.actions, self.calls = [], 0
+
+    def step(self, actions):
+        self.calls += 1
+        self.actions.append(np.array(actions))
+        return super().step(actions)
+
+
+def vector_unit(make, rows, mode, shaping=lambda _row: (0, {}), seed=0):
+    env = Recorder(make, rows, mode)
+    unit = VectorUnit("m:f", env, seed, shaping)
+    out = private_step_arrays(unit.spec, rows)
+    for array in (*out.obs.values(), out.reward, out.objective, out.length):
+        array[:] = 77  # poison
+    unit.reset(out)
+    return unit, env, out
+
+
+def play(unit, out, steps, seed=1):
+    rng = np.random.default_rng(seed)
+    history = []
+
+    def snap(action=None):
+        fields = {k: v.copy() for k, v in vars(out).items() if isinstance(v, np.ndarray)}
+        history.append({**fields, "obs": out.obs["obs"].copy(), "action": action})
+
+    snap()
+    for _ in range(steps):
+        action = rng.integers(unit.spec.action.nvec, size=(unit.rows, 1)).astype(np.int32)
+        history[-1]["action"] = action
+        unit.step(action, out)
+        snap(np.zeros((unit.rows, 1), np.int32))
+    return {name: np.stack([step[name] for step in history]) for name in history[0]}
+
+
+def test_a_next_step_vector_equals_single_environments():
+    unit, env, out = vector_unit(Counting, 3, AutoresetMode.NEXT_STEP)
+    single = GymUnit("m:f", Counting, 3, 0, lambda _row: (0, {}))
+    single_out = private_step_arrays(single.spec, 3)
+    single.reset(single_out)
+    many, one = play(unit, out, 120), play(single, single_out, 120)
+    assert env.calls == 120
+    for row in range(3):
+        trace = many["obs"][:, row], many["action"][:, row, 0], many["first"][:, row]
+        assert counting_errors(*trace) == []
+    done = one["episode_done"]
+    assert done.any()
+    for name in ("objective", "raw_return", "shaped_return", "length", "shaping_version"):  # valid there only
+        assert np.array_equal(many.pop(name)[done], one[name][done]), name
+    for name in set(many) - {"obs"}:
+        equal_nan = {"equal_nan": True} if many[name].dtype.kind == "f" else {}
+        assert np.array_equal(many[name], one[name], **equal_nan), name
+    assert (many["obs"][..., 1:] == one["obs"][..., 1:]).all()  # all but the ids, which are made of seeds
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
+def test_a_vector_that_resets_at_once_loses_the_first_step_of_an_episode_and_nothing_else(mode):
+    unit, _, out = vector_unit(Counting, 3, mode)
+    got = play(unit, out, 200)
+    assert got["episode_done"].sum() > 30
+    assert (got["episode_done"] == (got["terminated"] | got["truncated"])).all()
+    for row in range(3):
+        ids, episode, step, _ = got["obs"][:, row].T
+        done, first = got["episode_done"][:, row], got["first"][:, row]
+        assert len(set(ids)) == 1
+        assert (first[1:] == done[:-1]).all()
+        assert (step[first][1:] == 1).all()  # the very first episode is seen from its step 0
+        assert step[0] == 0
+        assert (episode[1:][first[1:]] == episode[:-1][done[:-1]] + 1).all()
+        lengths = 5 + episode * 7 % 13
+        assert (step[done] == lengths[done]).all()  # the final observation, not the next episode's
+        assert (got["length"][:, row][done] == lengths[done]).all()
+        returns = lengths * (lengths + 1) / 2
+        assert (got["objective"][:, row][done] == returns[done]).all()
+        assert (got["reward"][:, row] == np.where(first, 0, step)).all()
+        assert (got["truncated"][:, row][done] == (episode[done] % 3 == 2)).all()
+
+
+class OneStep(Counting):
+    """An episode is one step long."""
+
+    def step(self, action):
+        obs, reward, _, _, info = super().step(action)
+        return obs, reward, False, True, {**info, "true_objective": 9.0}
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_episodes_of_one_step(mode):
+    unit, _, out = vector_unit(OneStep, 2, mode)
+    got = play(unit, out, 6)
+    assert got["first"][:, 0].tolist() == [True, False] * 3 + [True]
+    assert got["episode_done"][:, 0].tolist() == [False, True] * 3 + [False]
+    assert (got["objective"][1::2] == 9).all()
+    assert (got["obs"][1::2, :, 2] == 1).all()  # final
+    assert (got["obs"][::2, :, 2] == 0).all()  # first
+
+
+class Rich(gymnasium.Env):
+    """Dict observations, an image among them, a start of 5, actions with a shape; shaping for one agent."""
+
+    observation_space = Dict(
+        {
+            "eye": Box(0, 255, (4, 5, 3), np.uint8),
+            "body": Dict({"speed": Box(-1, 1, (2,), np.float64)}),
+            "kind": Discrete(3, start=5),
+        }
+    )
+    action_space = MultiDiscrete([3, 4], start=[1, 0])
+
+    def __init__(self):
+        self.gain = 1.0
+
+    def get_default_reward_shaping(self):
+        return {"gain": 1.0}
+
+    def set_reward_shaping(self, reward_shaping, agent_idx):
+        self.gain = reward_shaping["gain"]
+
+    def _see(self):
+        eye = np.full((4, 5, 3), self.t, np.uint8)
+        eye[..., 2] = 200
+        return {"eye": eye, "body": {"speed": np.array([0.25, self.t / 10])}, "kind": 5 + self.t % 3}
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return self._see(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.t += 1
+        return self._see(), self.gain, False, self.t == 4, {"true_objective": -1.0} if self.t == 4 else {}
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_dict_observations_shaping_and_objectives_of_vectors(mode):
+    now = {"gain": 2.0}
+    unit, env, out = vector_unit(Rich, 2, mode, lambda row: (3, {"gain": now["gain"] + row}))
+    assert unit.spec.shaping == {"gain": 1.0}
+    for _ in range(4):
+        unit.step(np.array([[0, 3], [2, 1]], np.int32), out)
+    assert env.actions[0].tolist() == [[1, 3], [3, 1]]
+    assert out.truncated.all()
+    assert out.objective.tolist() == [-1, -1]
+    assert out.raw_return.tolist() == [8, 12]
+    assert out.obs["eye"].shape == (2, 3, 4, 5)
+    assert (out.obs["eye"][:, 0] == 4).all()  # final
+    assert (out.obs["eye"][:, 2] == 200).all()
+    assert out.obs["body.speed"].tolist() == pytest.approx(np.array([[0.25, 0.4]] * 2))
+    assert out.obs["kind"].tolist() == [[0, 1, 0]] * 2
+    now["gain"] = 5.0
+    unit.step(np.zeros((2, 2), np.int32), out)
+    assert out.first.all()
+    unit.step(np.zeros((2, 2), np.int32), out)
+    # NEXT_STEP asks when the row is reset; the others reset in the last step, before the change.
+    assert out.reward.tolist() == ([5, 6] if mode is AutoresetMode.NEXT_STEP else [2, 3])
+
+
+class Shaped(Counting):
+    """A single environment with shaping; `gain` is its default."""
+
+    def __init__(self, gain=1.0):
+        super().__init__()
+        self.gain = gain
+
+    def get_default_reward_shaping(self):
+        return {"gain": self.gain}
+
+    def set_reward_shaping(self, reward_shaping, agent_idx):
+        self.gain = reward_shaping["gain"]
+
+
+class Plain(VectorWrapper):
+    """A wrapper of the user's own, without shaping."""
+
+
+class Informed(Counting):
+    def set_training_info(self, info):
+        raise AssertionError
+
+
+def test_what_cannot_reach_rows_in_other_processes_is_refused():
+    with (
+        closing(AsyncVectorEnv([Informed])) as env,
+        pytest.raises(EnvSetupError, match=r"AsyncVectorEnv have training info \(set_training_info\), which"),
+    ):
+        describe_vector("m:f", env)
+    with closing(AsyncVectorEnv([Shaped] * 2)) as env:
+        with pytest.raises(EnvSetupError, match="m:f: the rows of its AsyncVectorEnv have reward shaping"):
+            describe_vector("m:f", env)
+        with pytest.raises(EnvSetupError, match="Use SyncVectorEnv"):
+            VectorUnit("m:f", Plain(env), 0, lambda _row: (0, {}))
+        assert len(env.reset(seed=0)[0]) == 2, "it was asked, and not broken"
+    with closing(AsyncVectorEnv([Counting])) as env:
+        assert describe_vector("m:f", env).shaping == {}
+
+
+def test_rows_that_differ_in_their_shaping_are_refused():
+    assert describe_vector("m:f", SyncVectorEnv([Shaped, Shaped])).shaping == {"gain": 1.0}
+    for other in (Counting, lambda: Shaped(2.0)):
+        with pytest.raises(EnvSetupError, match="m:f: two rows differ in their reward shaping"):
+            describe_vector("m:f", SyncVectorEnv([Shaped, other]))
+
+
+class Broken(SyncVectorEnv):
+    def __init__(self, mode=AutoresetMode.SAME_STEP, change=None):
+        super().__init__([Counting] * 2, autoreset_mode=mode)
+        self.change = change
+
+    def step(self, actions):
+        answer = list(super().step(actions))
+        self.change(answer)
+        return tuple(answer)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a: a[4].pop("final_obs", None), r'info\["final_obs"\] must hold the final observation'),
+        (lambda a: a.__setitem__(0, a[0][:, :3]), r"expected shape \(2, 4\), got shape \(2, 3\)"),
+        (lambda a: a.__setitem__(0, a[0] * np.nan), "finite"),
+        (lambda a: a.__setitem__(0, a[0].astype(str)), "expected numbers, got dtype"),
+        (lambda a: a.__setitem__(1, a[1] * np.inf), "rewards must be finite"),
+        (lambda a: a.__setitem__(1, a[1] + 1e300), "rewards must be finite"),
+        (lambda a: a.__setitem__(1, a[1][:1]), r"rewards must have shape \(2,\)"),
+        (lambda a: a.__setitem__(2, a[2][:1]), r"terminations and truncations must have shape \(2,\)"),
+        (lambda a: a.pop(), r"step\(\) must return"),
+    ],
+)
+def test_a_vector_that_breaks_its_contract_is_named(change, message):
+    unit = VectorUnit("m:f", Broken(change=change), 0, lambda _row: (0, {}))
+    out = private_step_arrays(unit.spec, 2)
+    unit.reset(out)
+    with pytest.raises(EnvSetupError, match=f"m:f.*{message}"):
+        play(unit, out, 30)
+
+
+def test_the_values_of_a_reset_belong_to_no_episode():
+    def pay(answer):
+        starts = answer[0][:, 2] == 0
+        answer[1], answer[2] = answer[1] + 5.0 * starts, answer[2] | starts
+
+    unit = VectorUnit("m:f", Broken(AutoresetMode.NEXT_STEP, pay), 0, lambda _row: (0, {}))
+    out = private_step_arrays(unit.spec, 2)
+    unit.reset(out)
+    got = play(unit, out, 60)
+    assert (got["first"].sum(0) > 3).all()
+    assert not got["reward"][got["first"]].any()
+    assert not got["terminated"][got["first"]].any()
+    lengths = got["length"][got["episode_done"]]
+    assert (got["raw_return"][got["episode_done"]] == lengths * (lengths + 1) / 2).all()
+
+
+def test_an_objective_counts_where_its_mask_is_set():
+    def give(answer):
+        answer[4].update(true_objective=np.array([0.25, 0.75]), _true_objective=np.array([True, False]))
+
+    unit = VectorUnit("m:f", Broken(AutoresetMode.NEXT_STEP, give), 0, lambda _row: (0, {}))
+    out = private_step_arrays(unit.spec, 2)
+    unit.reset(out)
+    for _ in range(5):
+        unit.step(np.zeros((2, 1), np.int32), out)
+    assert out.episode_done.all()
+    assert out.objective.tolist() == [0.25, 15]
+
+
+class Masked(gymnasium.Env):
+    """Three steps of four frames; says which actions are allowed, but at its end, where nobody acts."""
+
+    metadata: ClassVar = {"action_mask": True}
+    frames_per_step = 4
+    observation_space, action_space = Box(0, 9, (1,), np.float32), Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(1, np.float32), {"action_mask": np.array([1, 0], np.uint8)}
+
+    def step(self, action):
+        self.t += 1
+        info = {"action_mask": np.array([1, 0], np.uint8)} if self.t < 3 else {}
+        return np.full(1, self.t, np.float32), 1.0, False, self.t == 3, info
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_vector_whose_rows_all_end_need_not_give_a_mask(mode, rows):
+    unit, _, out = vector_unit(Masked, rows, mode)
+    ended = 0
+    for _ in range(12):
+        unit.step(np.zeros((rows, 1), np.int32), out)
+        ended += out.episode_done.sum()
+        assert out.episode_done.any() or (out.obs["action_mask"] == [1, 0]).all()
+        assert (out.obs["obs"][out.truncated] == 3).all()
+    assert ended >= 3 * rows
+    unit.close()
+
+
+def test_rows_in_processes_of_their_own_say_how_many_frames_a_step_has():
+    with closing(AsyncVectorEnv([Masked] * 2)) as env:
+        assert describe_vector("m:f", env).frame_skip == 4
+
+
+class NoNumber(gymnasium.Env):
+    """Its objective is NaN."""
+
+    observation_space, action_space = Box(0, 9, (1,), np.float32), Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 1.0, True, False, {"true_objective": np.float32("nan")}
+
+
+@pytest.mark.parametrize("mode", [None, *AutoresetMode])
+def test_an_objective_that_is_nan_is_refused(mode):
+    if mode is None:
+        unit = GymUnit("m:f", NoNumber, 1, 0, lambda _: (0, {}))
+    else:
+        unit = VectorUnit("m:f", SyncVectorEnv([NoNumber], autoreset_mode=mode), 0, lambda _: (0, {}))
+    out = private_step_arrays(unit.spec, 1)
+    unit.reset(out)
+    with pytest.raises(EnvSetupError, match="must not be NaN"):
+        unit.step(np.zeros((1, 1), np.int32), out)
+    unit.close()
+
+
+def test_a_vector_must_declare_its_autoreset_mode():
+    env = SyncVectorEnv([Counting])
+    del env.metadata["autoreset_mode"]
+    with pytest.raises(EnvSetupError, match=r"autoreset_mode.*NEXT_STEP, SAME_STEP or DISABLED"):
+        describe_vector("m:f", env)
+
+
+def test_vectors_are_seeded_and_closed_once():
+    def start(seed):
+        unit, _, out = vector_unit(Counting, 2, AutoresetMode.NEXT_STEP, seed=seed)
+        unit.close()
+        unit.close()
+        return out.obs["obs"].copy()
+
+    assert (start(1) == start(1)).all()
+    assert (start(1) != start(2)).any()
+    assert start(1)[0, 0] != start(1)[1, 0]
