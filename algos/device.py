@@ -5,7 +5,7 @@ Kernels are compiled by numba without the interpreter lock, and cached on disk i
 A GPU works through streams: what one stream was given runs in order, and beside what other streams were given. So a
 call that returned has been asked for, not done. Whoever hands memory from one stream to another hands a mark along:
 the other stream goes on after it. Marks are waited for on the device; no thread stops. Acting and learning may have a
-stream each (pbt_rl/graphs).
+stream each (pbt_rl/learner/cuda).
 
     rollouts   acting -> learning    the mark that the last value is written; back, that the batch was read
     weights    learning -> acting    the mark that the published copy is whole; back, that it was taken

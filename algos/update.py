@@ -105,7 +105,7 @@ class PlainSteps:
 
 
 class Stepping:
-    """How optimiser steps are carried out: call by call. On a device it may be done otherwise (pbt_rl/graphs)."""
+    """How optimiser steps are carried out: call by call. On a device it may be done otherwise (pbt_rl/learner/cuda)."""
 
     obs: dict[str, Tensor] | None = None
     """Where the observations of a group's batch lie, if in one place: name -> [G, T, B, ...], made with the first."""

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pbt_rl import tune
+    from pbt_rl.api.policy import Policy, load_policy
+    from pbt_rl.api.stopping import Stop
+    from pbt_rl.api.train import MemberResult, Result, train
     from pbt_rl.config import Config
     from pbt_rl.envs.base import EnvSetupError, EnvSpec, RewardShapingInterface, TrainingInfoInterface
     from pbt_rl.errors import ConfigError, RunFailed
-    from pbt_rl.python.api import MemberResult, Result, train
-    from pbt_rl.python.policy import Policy, load_policy
-    from pbt_rl.python.stopping import Stop
 
 __version__ = "0.2.0"
 

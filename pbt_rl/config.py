@@ -18,15 +18,15 @@ import tyro
 
 from pbt_rl.algos import registry as algorithms
 from pbt_rl.algos.hypers import LearnerHypers
+from pbt_rl.controllers.hypers import shaping_given
+from pbt_rl.controllers.options import PbtConfig, ScheduleConfig
+from pbt_rl.controllers.registry import controller_entry, texts
+from pbt_rl.controllers.search.options import SearchConfig
 from pbt_rl.envs import registry as environments
 from pbt_rl.envs.registry import EnvOptions, FamilyOptions, keywords
 from pbt_rl.envs.shaping import names_of
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.options import names_module, names_object, option, validate, with_fields, with_groups
-from pbt_rl.pbt.hypers import shaping_given
-from pbt_rl.pbt.options import PbtConfig, ScheduleConfig
-from pbt_rl.pbt.registry import controller_entry, texts
-from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.registry import CONTROLLERS
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ ENCODERS = ("auto", "nature", "impala", "a3c", "mlp")
 CORES = ("none", "gru", "lstm")
 HEADS = ("linear",)
 TRACKERS = {
-    "csv": "pbt_rl.trackers.to_csv:CsvTracker",
-    "wandb": "pbt_rl.trackers.to_wandb:WandbTracker",
+    "csv": "pbt_rl.display.trackers.to_csv:CsvTracker",
+    "wandb": "pbt_rl.display.trackers.to_wandb:WandbTracker",
 }
 """Name -> module:Class."""
 
@@ -248,7 +248,7 @@ def number_of_controls(control: float, population: int) -> int:
 
 
 def _groups() -> dict[str, type]:
-    """Return the groups of options that families, algorithms and other extras own, by name."""
+    """Return the groups of options that families and algorithms own, by name."""
     owners = (
         *(family.options for family in environments.FAMILIES.values()),
         *(entry.options for entry in algorithms.ALGORITHMS.values()),

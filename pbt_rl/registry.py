@@ -135,52 +135,52 @@ ALGORITHMS: Registry[AlgorithmEntry] = Registry(
 CONTROLLERS: Registry[Any] = Registry(
     "pbt_rl.controllers",
     {
-        "pbt": "pbt_rl.pbt.controllers:PBT",
-        "mf-pbt": "pbt_rl.pbt.mf_pbt:MF_PBT",
-        "schedule": "pbt_rl.pbt.schedule:SCHEDULE",
-        "hypertrick": "pbt_rl.pbt.search.entries:HYPERTRICK",
-        "successive-halving": "pbt_rl.pbt.search.entries:SUCCESSIVE_HALVING",
-        "hyperband": "pbt_rl.pbt.search.entries:HYPERBAND",
-        "asha": "pbt_rl.pbt.search.entries:ASHA",
-        "random": "pbt_rl.pbt.search.entries:RANDOM",
+        "pbt": "pbt_rl.controllers.controllers:PBT",
+        "mf-pbt": "pbt_rl.controllers.mf_pbt:MF_PBT",
+        "schedule": "pbt_rl.controllers.schedule:SCHEDULE",
+        "hypertrick": "pbt_rl.controllers.search.entries:HYPERTRICK",
+        "successive-halving": "pbt_rl.controllers.search.entries:SUCCESSIVE_HALVING",
+        "hyperband": "pbt_rl.controllers.search.entries:HYPERBAND",
+        "asha": "pbt_rl.controllers.search.entries:ASHA",
+        "random": "pbt_rl.controllers.search.entries:RANDOM",
     },
 )
-"""What `--controller` names: each a `ControllerEntry` (`pbt/entry.py`)."""
+"""What `--controller` names: each a `ControllerEntry` (`controllers/entry.py`)."""
 READY_RULES: Registry[Any] = Registry(
     "pbt_rl.ready",
     {
-        "synchronous": "pbt_rl.pbt.ready:SYNCHRONOUS",
-        "asynchronous": "pbt_rl.pbt.published.clocks:ASYNCHRONOUS",
-        "partially-synchronous": "pbt_rl.pbt.published.clocks:PARTIALLY_SYNCHRONOUS",
-        "timed": "pbt_rl.pbt.timed:TIMED",
+        "synchronous": "pbt_rl.controllers.ready:SYNCHRONOUS",
+        "asynchronous": "pbt_rl.controllers.published.clocks:ASYNCHRONOUS",
+        "partially-synchronous": "pbt_rl.controllers.published.clocks:PARTIALLY_SYNCHRONOUS",
+        "timed": "pbt_rl.controllers.timed:TIMED",
     },
 )
-"""What `--pbt.ready` names: each a `ReadyRule` (`pbt/ready.py`)."""
+"""What `--pbt.ready` names: each a `ReadyRule` (`controllers/ready.py`)."""
 EXPLOIT_RULES: Registry[Any] = Registry(
     "pbt_rl.exploit",
     {
-        "top-middle-bottom": "pbt_rl.pbt.exploit:TOP_MIDDLE_BOTTOM",
-        "truncation": "pbt_rl.pbt.exploit:TRUNCATION",
-        "t-test": "pbt_rl.pbt.published.tournaments:T_TEST",
-        "binary-tournament": "pbt_rl.pbt.published.tournaments:BINARY_TOURNAMENT",
-        "impala": "pbt_rl.pbt.published.tournaments:IMPALA",
-        "quantile": "pbt_rl.pbt.published.orion:QUANTILE",
-        "backtrack": "pbt_rl.pbt.published.orion:BACKTRACK",
-        "sigma-gap": "pbt_rl.pbt.published.sigma_gap:SIGMA_GAP",
+        "top-middle-bottom": "pbt_rl.controllers.exploit:TOP_MIDDLE_BOTTOM",
+        "truncation": "pbt_rl.controllers.exploit:TRUNCATION",
+        "t-test": "pbt_rl.controllers.published.tournaments:T_TEST",
+        "binary-tournament": "pbt_rl.controllers.published.tournaments:BINARY_TOURNAMENT",
+        "impala": "pbt_rl.controllers.published.tournaments:IMPALA",
+        "quantile": "pbt_rl.controllers.published.orion:QUANTILE",
+        "backtrack": "pbt_rl.controllers.published.orion:BACKTRACK",
+        "sigma-gap": "pbt_rl.controllers.published.sigma_gap:SIGMA_GAP",
     },
 )
-"""What `--pbt.exploit` names: each an `ExploitRule` (`pbt/exploit.py`), whose fields `--pbt.exploit-option` sets."""
+"""What `--pbt.exploit` names: each an `ExploitRule`, whose fields `--pbt.exploit-option` sets."""
 EXPLORE_RULES: Registry[Any] = Registry(
     "pbt_rl.explore",
     {
-        "perturb": "pbt_rl.pbt.explore:PERTURB",
-        "factors": "pbt_rl.pbt.explore:FACTORS",
-        "pb2": "pbt_rl.pbt.pb2.pb2:PB2",
-        "pb2-mix": "pbt_rl.pbt.pb2.pb2_mix:PB2_MIX",
-        "multiply-or-divide": "pbt_rl.pbt.published.explore:MULTIPLY_OR_DIVIDE",
-        "resample": "pbt_rl.pbt.published.explore:RESAMPLE",
-        "resample-all": "pbt_rl.pbt.published.explore:RESAMPLE_ALL",
-        "pairwise": "pbt_rl.pbt.published.pairwise:PAIRWISE",
+        "perturb": "pbt_rl.controllers.explore:PERTURB",
+        "factors": "pbt_rl.controllers.explore:FACTORS",
+        "pb2": "pbt_rl.controllers.pb2.pb2:PB2",
+        "pb2-mix": "pbt_rl.controllers.pb2.pb2_mix:PB2_MIX",
+        "multiply-or-divide": "pbt_rl.controllers.published.explore:MULTIPLY_OR_DIVIDE",
+        "resample": "pbt_rl.controllers.published.explore:RESAMPLE",
+        "resample-all": "pbt_rl.controllers.published.explore:RESAMPLE_ALL",
+        "pairwise": "pbt_rl.controllers.published.pairwise:PAIRWISE",
     },
 )
-"""What `--pbt.explore` names: each an `ExploreRule` (`pbt/explore.py`), whose fields `--pbt.explore-option` sets."""
+"""What `--pbt.explore` names: each an `ExploreRule`, whose fields `--pbt.explore-option` sets."""

@@ -36,14 +36,14 @@ import psutil
 from bench_account import START_SECONDS, Watch, lost, table
 from bench_beside import MORE_THAN_CORES, go_sign, shares, timed_cpu, together
 
+from pbt_rl.actors.mailbox import OBSERVATIONS
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.envs.base import cpu_clock, default_shaping_source, private_step_arrays, random_within
 from pbt_rl.envs.registry import make_unit, recipe
 from pbt_rl.options import changed
-from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start
+from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.mailbox import OBSERVATIONS
 
 STAGES = ("environment", "inference", "learning")
 LINES: list[Any] = []

@@ -30,8 +30,8 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from pbt_rl.actors.mailbox import STEPS, Mailbox
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.wire.mailbox import STEPS, Mailbox
 
 STAGES = ("environment", "inference", "learning")
 PARTS = (*STAGES, "supervisor")
@@ -151,7 +151,7 @@ def role_of(command: Sequence[str]) -> str:
     """
     if any(Path(word).name == "keeper.py" for word in command):
         return "other"
-    modules = {"pbt_rl.wire.actor": "actor", "pbt_rl.learner.learner": "learner"}
+    modules = {"pbt_rl.actors.actor": "actor", "pbt_rl.learner.learner": "learner"}
     return next((role for module, role in modules.items() if module in command), "other")
 
 

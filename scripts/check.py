@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 600.0
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - this very folder
 LOAD_AN_ACTOR = """
 import sys
-import pbt_rl.wire.actor
+import pbt_rl.actors.actor
 from pbt_rl.envs.registry import FAMILIES
 names = [name for family in FAMILIES.values() for name in family.names()]
 assert names, "no environment"
@@ -40,7 +40,8 @@ def main() -> int:
         "ruff format": lambda: tool("ruff", "format", "--check", "."),
         "mypy --strict pbt_rl": lambda: tool("mypy", "-p", "pbt_rl"),
         "mypy --strict scripts": lambda: tool("mypy", *scripts),
-        "rooms, imports, sizes": lambda: rooms.complaints(ROOT),
+        "layers (import-linter)": layers,
+        "pure rooms, sizes": lambda: rooms.complaints(ROOT),
         "actors import no torch": actor_imports,
         "a run leaves nothing behind": leftovers,
     }
@@ -75,6 +76,12 @@ def tool(module: str, *arguments: str) -> list[str]:
     """Run a Python tool; return its output if it fails."""
     result = run([sys.executable, "-m", module, *arguments])
     return result.stdout.splitlines() or [f"exit code {result.returncode}"] if result.returncode else []
+
+
+def layers() -> list[str]:
+    """Check the contracts of pyproject.toml; return the output if one is broken."""
+    result = run([str(Path(sys.executable).with_name("lint-imports")), "--no-cache", "--no-logo"])
+    return result.stdout.splitlines() if result.returncode else []
 
 
 # -- imports ------------------------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ def in_process(
     stage: str, results: dict[str, dict[str, Any]], seconds: float = STAGE_SECONDS
 ) -> dict[str, Any]:
     """Run a stage in a process of its own, so that a fault on the device ends nothing else, nor what takes too long."""
-    from pbt_rl.procs.child import CHILD_ENVIRONMENT  # noqa: PLC0415 - stages load their own
+    from pbt_rl.actors.child import CHILD_ENVIRONMENT  # noqa: PLC0415 - stages load their own
 
     limit = results.get("limit", {}).get("steps/s", 0.0)
     environment = os.environ | CHILD_ENVIRONMENT | {"GPU_CHECK_LIMIT": str(limit)}

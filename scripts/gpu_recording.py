@@ -17,8 +17,8 @@ import torch
 from gpu_stand import Job
 
 from pbt_rl.algos.distributions import TanhGaussian
-from pbt_rl.graphs import recording as product
-from pbt_rl.graphs.memory import PageLocks, host_buffer
+from pbt_rl.learner.cuda import recording as product
+from pbt_rl.learner.cuda.memory import PageLocks, host_buffer
 
 THREADS_SECONDS = 5.0
 

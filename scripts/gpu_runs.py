@@ -19,7 +19,7 @@ from bench_account import role_of
 from gpu_stand import Job
 
 from pbt_rl.cli.train import parse_train
-from pbt_rl.plan import Machine
+from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 
 

@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from gpu_stand import CPU, Job, Stand, device_calls, stand, timed, timed_once
 
-from pbt_rl.graphs import recording as product
-from pbt_rl.wire.messages import Load, Save, SetValues
+from pbt_rl.actors.messages import Load, Save, SetValues
+from pbt_rl.learner.cuda import recording as product
 
 RACE_SECONDS, RACE_TURNS = 15.0, 30
 STILL_TURNS = 6

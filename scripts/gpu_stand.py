@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from pbt_rl.actors.mailbox import OBSERVATIONS, Mailbox
 from pbt_rl.algos.rollout import Rollout
 from pbt_rl.cli.train import parse_train
 from pbt_rl.learner.learner import Learner
 from pbt_rl.learner.sampler import Sampler
-from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start
+from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.mailbox import OBSERVATIONS, Mailbox
 
 CPU = torch.device("cpu")
 

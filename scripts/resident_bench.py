@@ -32,6 +32,7 @@ from unittest.mock import patch
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pbt_rl.actors.child import CHILD_ENVIRONMENT
 from pbt_rl.algos import optim
 from pbt_rl.algos.encoders import ACTIVATIONS, tanh
 from pbt_rl.algos.normalizers import Normalizers
@@ -41,13 +42,12 @@ from pbt_rl.envs.base import ArraySpec, default_shaping_source
 from pbt_rl.envs.resident import ResidentUnit
 from pbt_rl.learner.build import obs_layouts
 from pbt_rl.learner.learner import Learner
-from pbt_rl.plan import Machine, make_plan
-from pbt_rl.procs.child import CHILD_ENVIRONMENT
+from pbt_rl.learner.simulators.in_place import InPlaceRollout
+from pbt_rl.learner.simulators.rounds import Rounds
 from pbt_rl.run.inline import Line
 from pbt_rl.run.memory import Memory, Start
+from pbt_rl.run.plan import Machine, make_plan
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.simulators.in_place import InPlaceRollout
-from pbt_rl.simulators.rounds import Rounds
 
 STEPS, ROWS, SLOW_SECONDS = 24, 1024, 0.005
 MACHINE = Machine(2, 0)
@@ -286,8 +286,8 @@ def _as_on_a_device(stack: ExitStack) -> None:
     """Let everything be computed by tensors, as where there are no kernels for a CPU, and without looks at values."""
     places = {
         "pbt_rl.algos.distributions.has_kernels": lambda _: False,
-        "pbt_rl.simulators.rounds.nowhere": lambda _: False,
-        "pbt_rl.simulators.finals.nowhere": lambda _: False,
+        "pbt_rl.learner.simulators.rounds.nowhere": lambda _: False,
+        "pbt_rl.learner.simulators.finals.nowhere": lambda _: False,
         "pbt_rl.algos.optim.adam_on": lambda _: (optim.adam_torch, ""),
     }
     for place, stand_in in places.items():

@@ -14,11 +14,11 @@ from typing import Any
 
 from tensorboardX.proto.event_pb2 import Event
 
-from pbt_rl.audit.recorded import audit
 from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.record.checkpoints import Checkpoint, Checkpoints
 from pbt_rl.record.claim import is_held
 from pbt_rl.record.journal import read_journal
+from pbt_rl.report.audit.recorded import audit
 
 MARK = "PBT_RL_STORM"
 """In the environment of every process of a run."""
@@ -50,7 +50,7 @@ def kind(command: list[str]) -> str:
     """Return which process of a run this is: supervisor, actor, learner, drawing, keeper or other."""
     if any(part.endswith("keeper.py") for part in command):
         return "keeper"
-    modules = {"pbt_rl.wire.actor": "actor", "pbt_rl.learner.learner": "learner"}
+    modules = {"pbt_rl.actors.actor": "actor", "pbt_rl.learner.learner": "learner"}
     modules |= {"pbt_rl.report.images": "drawing", "pbt_rl": "supervisor"}
     return next((modules[part] for part in command if part in modules), "other")
 

@@ -15,8 +15,8 @@ from pbt_rl import __version__
 from pbt_rl.cli import EXIT_USER_ERROR, main
 from pbt_rl.cli.train import TrainCommand, parse_train
 from pbt_rl.config import Config, Hypers, LearnerConfig, ModelConfig
+from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.options import field_docs, table
-from pbt_rl.pbt.options import PbtConfig
 from tests.helpers.runs import ROOT, python, start
 
 OPTIONS = Path(__file__).parent / "cli_options.txt"

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 from pbt_rl.config import Config, LearnerConfig
+from pbt_rl.controllers.hypers import OFF
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import allowed, allows, changed, option, validate, walk
-from pbt_rl.pbt.hypers import OFF
 from pbt_rl.record.folder import config_from_json, to_json
 
 # Name of an option -> values that it accepts, values that it rejects.

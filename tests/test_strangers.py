@@ -10,29 +10,29 @@ import sys
 
 import pytest
 
-from pbt_rl.audit.recorded import audit
+from pbt_rl.api.policy import load_policy
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
+from pbt_rl.controllers.history.decide import audit_decisions
+from pbt_rl.controllers.hypers import hyper_table
+from pbt_rl.controllers.options import PbtConfig, ScheduleConfig
+from pbt_rl.controllers.own.settings import with_settings
+from pbt_rl.controllers.published.tournaments import TTest
 from pbt_rl.display.terminal import next_commands
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import EnvOptions, keywords, probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_pack
-from pbt_rl.matchups.against import evaluate_against, find_opponent
-from pbt_rl.pbt.history.decide import audit_decisions
-from pbt_rl.pbt.hypers import hyper_table
-from pbt_rl.pbt.options import PbtConfig, ScheduleConfig
-from pbt_rl.pbt.own.settings import with_settings
-from pbt_rl.pbt.published.tournaments import TTest
-from pbt_rl.plan import PackPlan
 from pbt_rl.play.member import evaluate
-from pbt_rl.python.policy import load_policy
+from pbt_rl.population.matchups.against import evaluate_against, find_opponent
 from pbt_rl.record.folder import config_from_json, to_json
 from pbt_rl.record.journal import read_journal
 from pbt_rl.record.saved import PLAY, Source, trusting
+from pbt_rl.report.audit.recorded import audit
 from pbt_rl.report.exports import files
 from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES
 from pbt_rl.report.read import read_run
+from pbt_rl.run.plan import PackPlan
 from pbt_rl.run.resolved import build_controller, value_table
 from tests.helpers.journals import read_events, simulated, write
 from tests.helpers.mangle import mangled, replaced_by_no_file

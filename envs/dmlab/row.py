@@ -32,8 +32,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.procs.child import PARENTS_SIGNALS, leave_to_parent
-from pbt_rl.procs.paths import working_directory_last
+from pbt_rl.actors.child import PARENTS_SIGNALS, leave_to_parent
+from pbt_rl.actors.paths import working_directory_last
 
 from ..spaces import hash_words
 from .cache import LevelCache

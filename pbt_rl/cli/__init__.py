@@ -13,7 +13,7 @@ import textwrap
 from importlib import import_module
 
 from pbt_rl import __version__ as version
-from pbt_rl.procs.paths import working_directory_last
+from pbt_rl.actors.paths import working_directory_last
 from pbt_rl.registry import Command, EntryPointError, Registry
 
 COMMANDS = (
@@ -28,46 +28,49 @@ COMMANDS = (
     Command("envs", "pbt_rl.cli.envs", "", "list the environments, what is missing and how to install it"),
     Command(
         "audit",
-        "pbt_rl.audit.command",
+        "pbt_rl.cli.audit",
         "RUN",
         "decide a recorded run again and compare the decisions bit for bit",
     ),
-    Command("envs check", "pbt_rl.check.command", "ENV", "step an environment and report its mistakes"),
+    Command("envs check", "pbt_rl.cli.envs_check", "ENV", "step an environment and report its mistakes"),
     Command("dmlab-cache", "pbt_rl.cli.dmlab_cache", "", "build maps of DeepMind Lab beforehand"),
     Command(
         "export",
-        "pbt_rl.export.command",
+        "pbt_rl.cli.export",
         "RUN --format onnx",
         "write a trained member for others (onnx, safetensors, rsl_rl)",
     ),
     Command(
         "runs",
-        "pbt_rl.listing.command",
+        "pbt_rl.cli.runs",
         "[DIR]",
         "list the runs in a folder (default: runs): env, members, frames, best, state, age",
     ),
     Command(
         "prove",
-        "pbt_rl.prove.command",
+        "pbt_rl.cli.prove",
         "--name NAME ...",
         "train arms (pbt, random draws, defaults...) on the same seeds, score them by fresh "
         "games, and say whether one helped",
     ),
     Command(
         "report",
-        "pbt_rl.report.command",
+        "pbt_rl.cli.report",
         "RUN...",
         "draw ancestry, schedules, curves...: one HTML page, PNG, CSV, DOT, Newick; of "
         "several runs, one page that compares them",
     ),
     Command(
         "sweep",
-        "pbt_rl.sweep.command",
+        "pbt_rl.cli.sweep",
         "--name NAME ...",
         "train the same with several seeds and options, one after the other or side by side",
     ),
     Command(
-        "watch", "pbt_rl.watch.command", "RUN", "show a run in the browser as it goes on (or when it is over)"
+        "watch",
+        "pbt_rl.cli.watch",
+        "RUN",
+        "show a run in the browser as it goes on (or when it is over)",
     ),
 )
 """Those of other packages are entry points in the group `pbt_rl.commands`, each a `Command`."""
@@ -135,7 +138,7 @@ def _of_runs(words: list[str]) -> list[str]:
 
 
 def _command(arguments: list[str]) -> tuple[Command, list[str]]:
-    """Return the command, and its arguments. A command of an extra may have two words."""
+    """Return the command, and its arguments. A command may have two words."""
     from pbt_rl.errors import ConfigError
 
     there, name = commands(), arguments[0]

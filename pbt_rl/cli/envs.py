@@ -38,7 +38,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _others() -> list[str]:
-    """Return a line for each command of an extra about environments."""
+    """Return a line for each other command about environments."""
     return [
         f"{f'pbt-rl {command.name} {command.arguments}':<28} {command.help} ({command.name} --help)"
         for command in commands().values()

@@ -57,7 +57,7 @@ def run(arguments: list[str]) -> int:
     """Play whole episodes, or games against others."""
     command = parse(EvalCommand, "pbt-rl eval", arguments)
     if command.against:
-        from pbt_rl.matchups.against import evaluate_against
+        from pbt_rl.population.matchups.against import evaluate_against
 
         evaluate_against(
             command.source,

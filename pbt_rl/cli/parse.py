@@ -24,7 +24,7 @@ import tyro
 from pbt_rl.cli import other_names
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import MOST, Option, build, changed, table
-from pbt_rl.recipes import PAIRS, merged
+from pbt_rl.run.recipes import PAIRS, merged
 
 
 def spelt(name: str) -> str:

@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from pbt_rl.actors.waiting import spare_learner
 from pbt_rl.cli.parse import holds_pairs, over, spelt, typed
 from pbt_rl.config import NAME, OF_NAMES, Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import as_base, changed, table
-from pbt_rl.procs.waiting import spare_learner
 from pbt_rl.record.saved import check_trust, read_config
 
 PROG = "pbt-rl resume RUN"

@@ -7,17 +7,17 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from pbt_rl.actors.waiting import Waiting, spare_learner
+from pbt_rl.cli.config_file import file_of_options
 from pbt_rl.cli.parse import typed, value_of
+from pbt_rl.cli.tables import with_start_values
 from pbt_rl.config import Config, hypers_of
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import family_of
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.files.config import file_of_options
-from pbt_rl.files.tables import with_start_values
 from pbt_rl.options import as_base, build, option, table
-from pbt_rl.procs.waiting import Waiting, spare_learner
-from pbt_rl.recipes import RECIPES, composed, named
 from pbt_rl.record.folder import RunFolder, to_json
+from pbt_rl.run.recipes import RECIPES, composed, named
 
 PROG = "pbt-rl train"
 FIELDS = [f.name for f in fields(Config)]
@@ -73,7 +73,7 @@ def _run(
     resolved = resolve(config)
     initial = resolved.controller().initial(config.members)
     if command.format != "text":
-        from pbt_rl.files.config import written
+        from pbt_rl.cli.config_file import written
 
         print(written(to_json(config), command.format), end="")
         return 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tensorboardX import summary as _summary
 from tensorboardX.proto.summary_pb2 import Summary as _Summary
 
+from pbt_rl.controllers.hypers import SHAPING
 from pbt_rl.display.drawing import Drawing
 from pbt_rl.display.scalars import CPU_SHARE, evaluation_scalars, value_tag
 from pbt_rl.display.view import (
@@ -22,7 +23,6 @@ from pbt_rl.display.view import (
     RunView,
     run_statistics,
 )
-from pbt_rl.pbt.hypers import SHAPING
 
 if TYPE_CHECKING:
     from pbt_rl.display.tensorboard import EventFile

@@ -17,10 +17,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pbt_rl.controllers.hypers import SHAPING
+from pbt_rl.controllers.objectives import mean, spread
 from pbt_rl.display import replayed
 from pbt_rl.display.view import MemberView, RunView, run_statistics
-from pbt_rl.pbt.hypers import SHAPING
-from pbt_rl.pbt.objectives import mean, spread
 
 WAITING = "waiting"
 """The stage that is idle time."""

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
+from pbt_rl.controllers.hypers import SHAPING
 from pbt_rl.display import replayed
 from pbt_rl.display.ranking import (
     GPU_LEARNING,
@@ -31,7 +32,6 @@ from pbt_rl.display.view import (
     RunView,
     run_statistics,
 )
-from pbt_rl.pbt.hypers import SHAPING
 
 Scalars = dict[str, float]
 CPU_SHARE = "throughput/cpu_"

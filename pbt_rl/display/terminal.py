@@ -23,6 +23,8 @@ from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
+from pbt_rl.actors.messages import Applied
+from pbt_rl.controllers.changes import Change
 from pbt_rl.display.ranking import (
     SEPARATOR,
     footer_lines,
@@ -36,8 +38,6 @@ from pbt_rl.display.ranking import (
     title_lines,
 )
 from pbt_rl.display.view import Evaluation, RunView
-from pbt_rl.pbt.changes import Change
-from pbt_rl.wire.messages import Applied
 
 
 def counted(number: int, thing: str, plural: str = "") -> str:

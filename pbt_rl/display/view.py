@@ -4,7 +4,7 @@ A statistic of a run is one field of `RunView`: TensorBoard, the terminal and su
 describes, so a new one is one field here and its value in the supervisor. A statistic of a loss needs no line at all:
 every name in `MemberView.stats` that is not listed below is shown as a learning statistic.
 
-Displays of a run besides the terminal and TensorBoard: extras add them.
+A display of a run besides the terminal and TensorBoard: `trackers`.
 
 An extra names in `SINKS` a module with two functions, which are called for every run:
 
@@ -20,7 +20,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Protocol
 
 from pbt_rl.config import Config
-from pbt_rl.pbt.hypers import Values
+from pbt_rl.controllers.hypers import Values
 from pbt_rl.record.folder import RunFolder
 
 EXTRA = "stats/"
@@ -245,13 +245,13 @@ class Sink(Protocol):
 
 def check_sinks(config: Config) -> None:
     """Check the options of all sinks. Raises ConfigError."""
-    from pbt_rl.trackers.outlets import check  # noqa: PLC0415 - it shows these views
+    from pbt_rl.display.trackers.outlets import check  # noqa: PLC0415 - it shows these views
 
     check(config)
 
 
 def start_sinks(config: Config, folder: RunFolder, seconds: float, warn: Callable[[str], None]) -> list[Sink]:
     """Start all sinks of a run. Raises ConfigError."""
-    from pbt_rl.trackers.outlets import start  # noqa: PLC0415
+    from pbt_rl.display.trackers.outlets import start  # noqa: PLC0415
 
     return [start(config, folder, seconds, warn)]

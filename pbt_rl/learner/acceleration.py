@@ -13,12 +13,12 @@ import torch
 from pbt_rl.algos.pack import Packing
 from pbt_rl.algos.update import Stepping
 from pbt_rl.algos.weights import Streams
+from pbt_rl.controllers.hypers import Values
 from pbt_rl.learner.setup import LearnerSetup
-from pbt_rl.pbt.hypers import Values
 
 if TYPE_CHECKING:
     from pbt_rl.learner.sampler import Sampler
-    from pbt_rl.learner.simulators import AnySampler
+    from pbt_rl.learner.samplers import AnySampler
     from pbt_rl.learner.trainer import Trainer
 
 
@@ -63,6 +63,6 @@ class Acceleration:
 
 def acceleration() -> Acceleration:
     """Return that of one learner, which accelerates on a GPU only."""
-    from pbt_rl.graphs.device import CudaAcceleration  # noqa: PLC0415 - a subclass
+    from pbt_rl.learner.cuda.device import CudaAcceleration  # noqa: PLC0415 - a subclass
 
     return CudaAcceleration()

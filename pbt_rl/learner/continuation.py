@@ -19,12 +19,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pbt_rl.actors.mailbox import OBSERVATIONS
 from pbt_rl.algos.pack import Pack
 from pbt_rl.learner.sampler import Sampler, ServedUnit
+from pbt_rl.learner.samplers import AnySampler, SlotShaping
 from pbt_rl.learner.shared import SharedState, SlotHolder
-from pbt_rl.learner.simulators import AnySampler, SlotShaping
 from pbt_rl.learner.trainer import Trainer
-from pbt_rl.wire.mailbox import OBSERVATIONS
 
 
 class Continuation:

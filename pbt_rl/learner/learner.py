@@ -24,23 +24,9 @@ from typing import assert_never
 
 import torch
 
-from pbt_rl.algos.distributions import Distribution
-from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import ConfigError
-from pbt_rl.learner.acceleration import acceleration
-from pbt_rl.learner.build import build_pack, build_replay, network_errors, update_settings
-from pbt_rl.learner.contention import Contention
-from pbt_rl.learner.continuation import Continuation
-from pbt_rl.learner.gpu import out_of_memory, prepare, ran_out
-from pbt_rl.learner.members import PackMembers
-from pbt_rl.learner.sampler import Sampler
-from pbt_rl.learner.setup import LearnerSetup
-from pbt_rl.learner.shared import SharedState
-from pbt_rl.learner.simulators import AnySampler, SlotShaping, simulators
-from pbt_rl.learner.trainer import Trainer
-from pbt_rl.procs.child import ChildFailed, begin_child, send_failure
-from pbt_rl.wire.mailbox import Mailbox
-from pbt_rl.wire.messages import (
+from pbt_rl.actors.child import ChildFailed, begin_child, send_failure
+from pbt_rl.actors.mailbox import Mailbox
+from pbt_rl.actors.messages import (
     Applied,
     EvaluateMember,
     FromLearner,
@@ -58,9 +44,23 @@ from pbt_rl.wire.messages import (
     ToLearner,
     TrainUntil,
 )
-from pbt_rl.wire.polling import AdaptivePoller, Heartbeat, mail_check
-from pbt_rl.wire.store import StatePool
-from pbt_rl.wire.tables import ShapingTable
+from pbt_rl.actors.polling import AdaptivePoller, Heartbeat, mail_check
+from pbt_rl.actors.store import StatePool
+from pbt_rl.actors.tables import ShapingTable
+from pbt_rl.algos.distributions import Distribution
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.errors import ConfigError
+from pbt_rl.learner.acceleration import acceleration
+from pbt_rl.learner.build import build_pack, build_replay, network_errors, update_settings
+from pbt_rl.learner.contention import Contention
+from pbt_rl.learner.continuation import Continuation
+from pbt_rl.learner.gpu import out_of_memory, prepare, ran_out
+from pbt_rl.learner.members import PackMembers
+from pbt_rl.learner.sampler import Sampler
+from pbt_rl.learner.samplers import AnySampler, SlotShaping, simulators
+from pbt_rl.learner.setup import LearnerSetup
+from pbt_rl.learner.shared import SharedState
+from pbt_rl.learner.trainer import Trainer
 
 REPORT_SECONDS = 0.5
 SWITCH_SECONDS = 1e-4

@@ -11,15 +11,15 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
+from pbt_rl.actors.messages import Applied, Load, Save, SetValues
+from pbt_rl.actors.store import Counts, StatePool
 from pbt_rl.algos.optim import OF_ALL_OPTIMIZERS
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.update import CurrentSlots
+from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.learner.build import Arrays, fresh_arrays
+from pbt_rl.learner.samplers import SlotShaping
 from pbt_rl.learner.shared import SharedState
-from pbt_rl.learner.simulators import SlotShaping
-from pbt_rl.pbt.hypers import SHAPING, Values
-from pbt_rl.wire.messages import Applied, Load, Save, SetValues
-from pbt_rl.wire.store import Counts, StatePool
 
 
 class PackMembers:

@@ -9,11 +9,11 @@ import torch
 
 from pbt_rl.algos.models import PolicyNet
 from pbt_rl.config import Config
+from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import blank_inputs, build_net, compute_dtype, network_errors, update_settings
 from pbt_rl.learner.own_loss import check_loss
-from pbt_rl.pbt.hypers import hyper_table
 
 
 def check(config: Config, spec: EnvSpec, devices: Sequence[str], net: PolicyNet) -> None:

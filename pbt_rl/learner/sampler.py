@@ -20,6 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pbt_rl.actors.mailbox import OBSERVATIONS, Mailbox
+from pbt_rl.actors.messages import Episode, Game
 from pbt_rl.algos.device import for_upload
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.pack import Pack
@@ -27,8 +29,6 @@ from pbt_rl.algos.rollout import OUTCOMES, Memory, Rollout, native
 from pbt_rl.envs.base import EnvSpec, read_stats
 from pbt_rl.learner.build import obs_layouts
 from pbt_rl.learner.shared import SharedState
-from pbt_rl.wire.mailbox import OBSERVATIONS, Mailbox
-from pbt_rl.wire.messages import Episode, Game
 
 
 @dataclass(eq=False)

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pbt_rl.actors.messages import Load
+from pbt_rl.actors.store import ArrayLayout
 from pbt_rl.algos.pack import Packing
 from pbt_rl.config import Config
+from pbt_rl.controllers.hypers import Values
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.pbt.hypers import Values
-from pbt_rl.plan import PackPlan
-from pbt_rl.wire.messages import Load
-from pbt_rl.wire.store import ArrayLayout
+from pbt_rl.run.plan import PackPlan
 
 
 @dataclass(frozen=True)

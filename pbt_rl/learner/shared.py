@@ -28,11 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pbt_rl.actors.messages import Episode, Game
 from pbt_rl.algos.batch import Batch
 from pbt_rl.algos.device import Mark
 from pbt_rl.algos.rollout import Rollout
 from pbt_rl.algos.update import ACTIVE
-from pbt_rl.wire.messages import Episode, Game
 
 
 class WholeRollout(Protocol):

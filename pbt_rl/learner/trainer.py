@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pbt_rl.actors.messages import Applied, Load, SetValues
 from pbt_rl.algos.algorithm import Replay, UpdateSettings
 from pbt_rl.algos.batch import Batch, make_batch
 from pbt_rl.algos.pack import Pack
@@ -32,7 +33,6 @@ from pbt_rl.algos.update import Stepping, Updater
 from pbt_rl.learner.gpu import Stopwatch
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.shared import AnyRollout, SharedState
-from pbt_rl.wire.messages import Applied, Load, SetValues
 
 
 class Trainer:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+from pbt_rl.actors.messages import Saved
 from pbt_rl.population.population import Population
 from pbt_rl.population.store import Key
 from pbt_rl.record.folder import RunFolder
@@ -19,7 +20,6 @@ from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.fleet import Fleet
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.messages import Saved
 
 ROUND_SECONDS = 1.0
 """What a round of copies may wait for decisions on their way, or take longer than the one before."""

@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.actors.messages import LearnerReady, LearnerReport, Load, Saved, ToLearner
+from pbt_rl.actors.store import StatePool
 from pbt_rl.nodes.engine import Engine, HostDied, HostFailed, HostUnavailable, Node
 from pbt_rl.nodes.messages import Heard, HostSetup, RestartActor, Send, SetMatchup, State
 from pbt_rl.nodes.plan import free_places, packs_per_node, places_of
@@ -38,8 +40,6 @@ from pbt_rl.run.fleet import (
 )
 from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.messages import LearnerReady, LearnerReport, Load, Saved, ToLearner
-from pbt_rl.wire.store import StatePool
 
 UNREACHABLE_SECONDS = 30.0
 DEATH_SECONDS = 30.0

@@ -7,6 +7,8 @@ import os
 from collections import deque
 from dataclasses import replace
 
+from pbt_rl.actors.messages import Applied, LearnerReady, Load, Save, Saved, SetValues, ToLearner
+from pbt_rl.actors.store import StatePool
 from pbt_rl.nodes.messages import (
     Answer,
     Heard,
@@ -22,8 +24,6 @@ from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, ProcessFleet, Rece
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.memory import Start
 from pbt_rl.run.train import check_start
-from pbt_rl.wire.messages import Applied, LearnerReady, Load, Save, Saved, SetValues, ToLearner
-from pbt_rl.wire.store import StatePool
 
 OwnFleet = ProcessFleet | InlineFleet
 

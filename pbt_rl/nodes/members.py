@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pbt_rl.pbt.state import restore_state, save_state
+from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.population.population import Population
+from pbt_rl.population.turns.dispatch import TurnDispatch
+from pbt_rl.population.turns.slots import TurnSlots
 from pbt_rl.run.comparisons import Comparisons
-from pbt_rl.turns.dispatch import TurnDispatch
-from pbt_rl.turns.slots import TurnSlots
 
 
 def travel(slots: TurnSlots) -> list[tuple[int, int]]:

@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.pbt.hypers import Values
+from pbt_rl.actors.messages import Load, ToLearner
+from pbt_rl.actors.store import ArrayLayout, Counts
+from pbt_rl.controllers.hypers import Values
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, Received
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.messages import Load, ToLearner
-from pbt_rl.wire.store import ArrayLayout, Counts
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 

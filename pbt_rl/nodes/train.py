@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pbt_rl.actors.store import StatePool
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.nodes.fleet import NodeFleet
@@ -14,7 +15,6 @@ from pbt_rl.nodes.plan import cluster_run
 from pbt_rl.nodes.supervisor import SpreadSupervisor
 from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.store import StatePool
 
 if TYPE_CHECKING:
     from pbt_rl.nodes.engine import Engine

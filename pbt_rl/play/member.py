@@ -4,7 +4,7 @@ A member acts as it did in training: it is put into a pack of one policy, frames
 own normalisers and recurrent core are used. Evaluation, games against others and Python users share this path. Of what
 a run has saved only numbers are read; no code is run.
 
-Of an evaluation that takes long it is shown how far it is. Its best episode can be filmed, by an extra.
+Of an evaluation that takes long it is shown how far it is. Its best episode can be filmed.
 
 Axes: R rows of the unit (one environment each), A action components; the pack has one policy, P = 1.
 """
@@ -28,6 +28,8 @@ from torch import Tensor
 from pbt_rl.algos.observations import ObsLayout, push_frames
 from pbt_rl.algos.pack import Pack
 from pbt_rl.config import Config, ModelConfig
+from pbt_rl.controllers.hypers import hyper_table
+from pbt_rl.controllers.objectives import mean, spread
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec, StepArrays, Unit, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe, shown_name
@@ -41,9 +43,6 @@ from pbt_rl.learner.build import (
     obs_layouts,
     one_thread,
 )
-from pbt_rl.pbt.hypers import hyper_table
-from pbt_rl.pbt.objectives import mean, spread
-from pbt_rl.plan import PackPlan
 from pbt_rl.record.checkpoints import (
     NORMALISERS,
     WEIGHTS,
@@ -55,6 +54,7 @@ from pbt_rl.record.checkpoints import (
     to_tensors,
 )
 from pbt_rl.record.saved import PLAY, SavedPolicy, Source, check_trust, find_saved, read_config
+from pbt_rl.run.plan import PackPlan
 
 
 def say(text: str) -> None:

@@ -19,14 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pbt_rl.pbt.changes import Change
-from pbt_rl.pbt.decisions import StateKey
-from pbt_rl.pbt.state import SHARED, TRANSIENT
-from pbt_rl.population.origins import Origins
-from pbt_rl.population.population import Member, Population
-from pbt_rl.population.slots import Handover, Slots
-from pbt_rl.population.store import Elsewhere, Key, Origin, Store
-from pbt_rl.wire.messages import (
+from pbt_rl.actors.messages import (
     Applied,
     EvaluateMember,
     Load,
@@ -36,7 +29,14 @@ from pbt_rl.wire.messages import (
     ToLearner,
     TrainUntil,
 )
-from pbt_rl.wire.store import Counts, MemberSnapshot, SnapshotHeader
+from pbt_rl.actors.store import Counts, MemberSnapshot, SnapshotHeader
+from pbt_rl.controllers.changes import Change
+from pbt_rl.controllers.decisions import StateKey
+from pbt_rl.controllers.state import SHARED, TRANSIENT
+from pbt_rl.population.origins import Origins
+from pbt_rl.population.population import Member, Population
+from pbt_rl.population.slots import Handover, Slots
+from pbt_rl.population.store import Elsewhere, Key, Origin, Store
 
 Read = Callable[[], MemberSnapshot]
 

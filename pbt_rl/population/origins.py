@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pbt_rl.pbt.changes import Change
+from pbt_rl.actors.store import SnapshotHeader
+from pbt_rl.controllers.changes import Change
 from pbt_rl.population.population import Member, Population
 from pbt_rl.population.store import Key, Origin, Store
-from pbt_rl.wire.store import SnapshotHeader
 
 
 class Origins:

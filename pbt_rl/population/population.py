@@ -14,15 +14,15 @@ from dataclasses import InitVar, dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from pbt_rl.actors.messages import Episode, Game, LearnerReport, MemberStats
+from pbt_rl.controllers.changes import Change
+from pbt_rl.controllers.decisions import PopulationReport, StateKey
+from pbt_rl.controllers.hypers import Values
+from pbt_rl.controllers.member import MemberRecord
+from pbt_rl.controllers.objectives import Judged, ObjectiveWindow, mean
+from pbt_rl.controllers.state import TRANSIENT
 from pbt_rl.display.view import EXTRA, MemberView, TaskView
-from pbt_rl.pbt.changes import Change
-from pbt_rl.pbt.decisions import PopulationReport, StateKey
-from pbt_rl.pbt.hypers import Values
-from pbt_rl.pbt.member import MemberRecord
-from pbt_rl.pbt.objectives import Judged, ObjectiveWindow, mean
-from pbt_rl.pbt.state import TRANSIENT
 from pbt_rl.population.store import Key, Origin
-from pbt_rl.wire.messages import Episode, Game, LearnerReport, MemberStats
 
 
 @dataclass(eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from pbt_rl.pbt.state import SHARED, TRANSIENT
+from pbt_rl.controllers.state import SHARED, TRANSIENT
 from pbt_rl.population.population import Population
 
 
@@ -34,7 +34,7 @@ class PackSlots(Protocol):
 
 @dataclass(eq=False)
 class Slots:
-    """The slots of all packs: each member holds the same one all the time. With an extra members take turns."""
+    """The slots of all packs: each member holds the same one all the time; see `turns` for members that take turns."""
 
     packs: Sequence[PackSlots] = field(metadata=SHARED)
     population: Population = field(metadata=SHARED)

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from pbt_rl.wire.store import Counts, MemberSnapshot, SnapshotHeader, StatePool
+from pbt_rl.actors.store import Counts, MemberSnapshot, SnapshotHeader, StatePool
 
 Key = int
 Arrays = Mapping[str, NDArray[Any]]

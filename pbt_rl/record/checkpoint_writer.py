@@ -25,6 +25,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from pbt_rl.actors.store import MemberSnapshot, SnapshotHeader
 from pbt_rl.errors import CheckpointBroken, RunFailed
 from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import (
@@ -42,7 +43,6 @@ from pbt_rl.record.checkpoints import (
     to_tensors,
 )
 from pbt_rl.record.journal import as_json_types
-from pbt_rl.wire.store import MemberSnapshot, SnapshotHeader
 
 NICENESS = 5
 

@@ -35,10 +35,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
+from pbt_rl.actors.store import MemberSnapshot, SnapshotHeader
+from pbt_rl.controllers.records import MOST, NOT_JSON, Whole, decoder
 from pbt_rl.errors import CheckpointBroken, ConfigError
-from pbt_rl.pbt.records import MOST, NOT_JSON, Whole, decoder
 from pbt_rl.record.journal import as_json_types
-from pbt_rl.wire.store import MemberSnapshot, SnapshotHeader
 
 METADATA = "__metadata__"
 DTYPES = {

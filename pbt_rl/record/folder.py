@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from pbt_rl.config import Config, Hypers, undeclared_hypers
+from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import Option, as_type, build, table
-from pbt_rl.pbt.hypers import SHAPING, Values
 
 
 @dataclass(frozen=True)

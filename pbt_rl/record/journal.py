@@ -29,10 +29,10 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
+from pbt_rl.controllers.decisions import Decision, PopulationReport, decision_to_dict
+from pbt_rl.controllers.hypers import Values
+from pbt_rl.controllers.records import NOT_JSON
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.decisions import Decision, PopulationReport, decision_to_dict
-from pbt_rl.pbt.hypers import Values
-from pbt_rl.pbt.records import NOT_JSON
 from pbt_rl.record.append import AppendFile, Outage, reason
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.versions import git_version, versions

@@ -7,9 +7,9 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from pbt_rl.pbt.decisions import StateKey
-from pbt_rl.pbt.history.lineage import Node
-from pbt_rl.pbt.records import finite
+from pbt_rl.controllers.decisions import StateKey
+from pbt_rl.controllers.history.lineage import Node
+from pbt_rl.controllers.records import finite
 from pbt_rl.report.read import FRAMES, History
 
 COLUMNS = frozenset(

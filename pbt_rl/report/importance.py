@@ -9,8 +9,8 @@ from random import Random
 import numpy as np
 from matplotlib.figure import Figure
 
+from pbt_rl.controllers.hypers import Values
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.hypers import Values
 from pbt_rl.report.read import History
 from pbt_rl.report.style import FAINT, TOP, Drawn, new_figure, plain
 

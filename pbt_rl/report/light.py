@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from pbt_rl.journals.events import Event, Round
-from pbt_rl.pbt.decisions import MemberReport
-from pbt_rl.pbt.history.lineage import mean
-from pbt_rl.pbt.hypers import Values
+from pbt_rl.controllers.decisions import MemberReport
+from pbt_rl.controllers.history.lineage import mean
+from pbt_rl.controllers.hypers import Values
+from pbt_rl.record.events import Event, Round
 
 _NONE: Values = {}
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from html import escape
 from statistics import fmean
 
+from pbt_rl.controllers.changes import DecisionName
 from pbt_rl.display.terminal import counted, in_words
-from pbt_rl.pbt.changes import DecisionName
 from pbt_rl.report.exports import members, value_column
 from pbt_rl.report.pictures import NOT_MEANT, Picture
 from pbt_rl.report.read import History

@@ -12,9 +12,14 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from pbt_rl.config import number_of_controls
+from pbt_rl.controllers.changes import Change, changes
+from pbt_rl.controllers.decisions import Decision, MemberReport
+from pbt_rl.controllers.history.lineage import Lineage, Node, mean
+from pbt_rl.controllers.history.noise import Noise
+from pbt_rl.controllers.records import Whole, converted, finite
 from pbt_rl.display.ranking import GPU_LEARNING, WAITING
 from pbt_rl.errors import ConfigError
-from pbt_rl.journals.events import (
+from pbt_rl.record.events import (
     ActorRestart,
     End,
     Evaluation,
@@ -27,13 +32,8 @@ from pbt_rl.journals.events import (
     SlotChange,
     Start,
 )
-from pbt_rl.journals.reading import journal_events
-from pbt_rl.pbt.changes import Change, changes
-from pbt_rl.pbt.decisions import Decision, MemberReport
-from pbt_rl.pbt.history.lineage import Lineage, Node, mean
-from pbt_rl.pbt.history.noise import Noise
-from pbt_rl.pbt.records import Whole, converted, finite
 from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.reading import journal_events
 from pbt_rl.report.light import light
 from pbt_rl.report.resumes import uninterrupted
 

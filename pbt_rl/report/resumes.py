@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import structs
 
-from pbt_rl.journals.events import End, Event, Final, Resume, SlotChange, Start
+from pbt_rl.record.events import End, Event, Final, Resume, SlotChange, Start
 
 
 def uninterrupted(events: Iterable[Event]) -> Sequence[Event]:

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from pbt_rl.config import Hypers
-from pbt_rl.pbt.hypers import hyper_table
+from pbt_rl.controllers.hypers import hyper_table
 
 Drawn = Figure | str
 """A figure, or the reason why there is nothing to draw."""

@@ -8,8 +8,8 @@ from collections.abc import Set as AbstractSet
 from html import escape
 from statistics import fmean
 
+from pbt_rl.controllers.history.noise import LEVEL, Noise
 from pbt_rl.display.terminal import counted
-from pbt_rl.pbt.history.noise import LEVEL, Noise
 from pbt_rl.report.best_of import expected_best
 from pbt_rl.report.read import History
 from pbt_rl.report.style import short

@@ -21,8 +21,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from pbt_rl.actors.messages import LearnerSaved, Saved, SaveLearner
+from pbt_rl.actors.store import MemberSnapshot, SnapshotHeader
 from pbt_rl.errors import CheckpointBroken
-from pbt_rl.games.run import Evaluations
+from pbt_rl.play.games.run import Evaluations
 from pbt_rl.population.population import Population
 from pbt_rl.population.store import Elsewhere, Key
 from pbt_rl.record.append import reason
@@ -33,8 +35,6 @@ from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.fleet import Fleet, log_folder
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.messages import LearnerSaved, Saved, SaveLearner
-from pbt_rl.wire.store import MemberSnapshot, SnapshotHeader
 
 CLOSE_SECONDS = 5.0
 POLL_SECONDS = 0.01

@@ -19,20 +19,20 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.actors.messages import Applied, Saved, ToLearner
+from pbt_rl.controllers.changes import Change, changes
+from pbt_rl.controllers.decisions import Controller, Decision
 from pbt_rl.display.terminal import in_words
-from pbt_rl.matchups.run import opponents
-from pbt_rl.pbt.changes import Change, changes
-from pbt_rl.pbt.decisions import Controller, Decision
 from pbt_rl.population.dispatch import Dispatch
+from pbt_rl.population.matchups.run import opponents
 from pbt_rl.population.population import Population
+from pbt_rl.population.turns.dispatch import TurnDispatch
+from pbt_rl.population.turns.slots import TurnSlots
 from pbt_rl.registry import READY_RULES
 from pbt_rl.run.ending import RunEnd
 from pbt_rl.run.fleet import Fleet
 from pbt_rl.run.recorder import Recorder, fields_of
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.turns.dispatch import TurnDispatch
-from pbt_rl.turns.slots import TurnSlots
-from pbt_rl.wire.messages import Applied, Saved, ToLearner
 
 REPLACEMENT_TIMES = 1000
 """So many times are kept: a run of a month makes hundreds of thousands of replacements."""

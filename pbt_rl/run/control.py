@@ -11,13 +11,13 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 from pbt_rl.config import Config
+from pbt_rl.controllers.controllers import Around
+from pbt_rl.controllers.decisions import Continue, Controller, Decision, Evaluate, PopulationReport
+from pbt_rl.controllers.entry import ControllerEntry
+from pbt_rl.controllers.hypers import HyperSpec, Values
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import require
-from pbt_rl.pbt.controllers import Around
-from pbt_rl.pbt.decisions import Continue, Controller, Decision, Evaluate, PopulationReport
-from pbt_rl.pbt.entry import ControllerEntry
-from pbt_rl.pbt.hypers import HyperSpec, Values
-from pbt_rl.plan import Plan
+from pbt_rl.run.plan import Plan
 
 
 @dataclass(eq=False)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pbt_rl.config import Config
+from pbt_rl.controllers.decisions import Decision, PopulationReport
 from pbt_rl.display.view import RunView
-from pbt_rl.pbt.decisions import Decision, PopulationReport
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
 from pbt_rl.record.checkpoint_writer import Written

@@ -17,14 +17,14 @@ from typing import Any, Never, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.procs.child import Child, StackDumps
-from pbt_rl.procs.waiting import LEARNER, Waiting
+from pbt_rl.actors.child import Child, StackDumps
+from pbt_rl.actors.messages import FromLearner, LearnerReady, Remarked, StopLearner, ToLearner
+from pbt_rl.actors.store import StatePool
+from pbt_rl.actors.waiting import LEARNER, Waiting
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.awake import GAP_SECONDS, AwakeClock, Starved
 from pbt_rl.run.memory import Matchups, Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.messages import FromLearner, LearnerReady, Remarked, StopLearner, ToLearner
-from pbt_rl.wire.store import StatePool
 
 GRACE_SECONDS = 3.0
 """At the end learners stop and environments are closed within this time, all at once; then they are killed."""
@@ -214,7 +214,7 @@ class ProcessFleet(LocalFleet):
         for box in record.boxes:
             box.begin_life()
         log = self._log(f"actor_{index}")
-        return Child("pbt_rl.wire.actor", f"actor {index}", record.setup, record.setup.fds, log)
+        return Child("pbt_rl.actors.actor", f"actor {index}", record.setup, record.setup.fds, log)
 
     def _log(self, name: str) -> Path | None:
         return None if self._logs is None else self._logs / f"{name}.log"

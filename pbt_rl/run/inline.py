@@ -22,19 +22,19 @@ from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any, cast
 
+from pbt_rl.actors.actor import Actor
+from pbt_rl.actors.child import ChildFailed, StackDumps
+from pbt_rl.actors.messages import FromLearner, LearnerReport, PauseTraining, ToLearner
+from pbt_rl.actors.signals import in_main_thread
+from pbt_rl.actors.store import StatePool
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.errors import RunFailed, environment_code
 from pbt_rl.learner.learner import Learner
-from pbt_rl.procs.child import ChildFailed, StackDumps
-from pbt_rl.procs.signals import in_main_thread
 from pbt_rl.record.journal import as_json_types
 from pbt_rl.run.fleet import GRACE_SECONDS, Event, LocalFleet, Notice, Received
 from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.actor import Actor
-from pbt_rl.wire.messages import FromLearner, LearnerReport, PauseTraining, ToLearner
-from pbt_rl.wire.store import StatePool
 
 INSIST_SECONDS = 0.2
 

@@ -18,6 +18,7 @@ import time
 from collections import Counter, deque
 from dataclasses import replace
 
+from pbt_rl.actors.messages import LearnerReport
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, RunFailed
@@ -29,7 +30,6 @@ from pbt_rl.run.memory import Start
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.throughput import Throughput
-from pbt_rl.wire.messages import LearnerReport
 
 MOST_REPLACED = 2
 WITHIN_SECONDS = 3600.0

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.actors.actor import ActorSetup
+from pbt_rl.actors.mailbox import ACTIONS, BUSY_NS, Mailbox
+from pbt_rl.actors.matchups import MatchupTable
+from pbt_rl.actors.messages import Load
+from pbt_rl.actors.polling import Heartbeat
+from pbt_rl.actors.store import ArrayLayout, Counts, StatePool, anonymous_memory, layout_of
+from pbt_rl.actors.tables import ShapingTable
+from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.learner.build import Drawing, lone_pack, net_names
 from pbt_rl.learner.continuation import shaping_versions
 from pbt_rl.learner.setup import LearnerSetup
-from pbt_rl.pbt.hypers import SHAPING, Values
-from pbt_rl.plan import Plan
 from pbt_rl.population.store import Store
 from pbt_rl.record.checkpoints import NetNames
+from pbt_rl.run.plan import Plan
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.actor import ActorSetup
-from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS, Mailbox
-from pbt_rl.wire.matchups import MatchupTable
-from pbt_rl.wire.messages import Load
-from pbt_rl.wire.polling import Heartbeat
-from pbt_rl.wire.store import ArrayLayout, Counts, StatePool, anonymous_memory, layout_of
-from pbt_rl.wire.tables import ShapingTable
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import resource
 from pathlib import Path
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.plan import Plan
+from pbt_rl.run.plan import Plan
 
 RESERVE = 64
 """For files that are opened for a moment, and what libraries open; in the learner of a GPU the driver's devices."""

@@ -7,6 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from pbt_rl.actors.messages import Applied
+from pbt_rl.controllers.changes import changes
+from pbt_rl.controllers.decisions import Decision, PopulationReport
+from pbt_rl.controllers.records import converted
 from pbt_rl.display.replayed import Remarks
 from pbt_rl.display.scalars import summary
 from pbt_rl.display.tensorboard import TensorBoard
@@ -18,11 +22,8 @@ from pbt_rl.display.terminal import (
     print_leaderboard,
 )
 from pbt_rl.display.view import Evaluation, RunView, Sink, start_sinks
-from pbt_rl.games.run import recorded_late
 from pbt_rl.options import walk
-from pbt_rl.pbt.changes import changes
-from pbt_rl.pbt.decisions import Decision, PopulationReport
-from pbt_rl.pbt.records import converted
+from pbt_rl.play.games.run import recorded_late
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Handover
 from pbt_rl.record.append import Outage, reason
@@ -36,7 +37,6 @@ from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.resuming import Continued, FirstStates
 from pbt_rl.run.views import describe_plan
 from pbt_rl.run.waiting import WaitingComparison
-from pbt_rl.wire.messages import Applied
 
 MOST_REMARKS = 100
 PROGRESS_FIELDS = ("member", "generation", "frames", "objective", "episodes", "complete")

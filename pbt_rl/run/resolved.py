@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from pbt_rl.config import Config, check_divergence
+from pbt_rl.controllers.decisions import Controller
+from pbt_rl.controllers.entry import Ingredients
+from pbt_rl.controllers.hypers import HyperSpec, Values, hyper_table, shaping_table, with_shaping
+from pbt_rl.controllers.registry import controller_entry
+from pbt_rl.controllers.starts import started
+from pbt_rl.controllers.state import restore_state
+from pbt_rl.controllers.tuning import chosen
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import environment_code, require
-from pbt_rl.games import run as games
 from pbt_rl.learner.build import check_network
-from pbt_rl.learner.simulators import simulators
-from pbt_rl.matchups import run as matchups
-from pbt_rl.matchups.run import opponents
-from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.entry import Ingredients
-from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table, with_shaping
-from pbt_rl.pbt.registry import controller_entry
-from pbt_rl.pbt.starts import started
-from pbt_rl.pbt.state import restore_state
-from pbt_rl.pbt.tuning import chosen
-from pbt_rl.plan import Machine, Plan, make_plan
+from pbt_rl.learner.samplers import simulators
+from pbt_rl.learner.simulators import run as rows_of_simulators
+from pbt_rl.play.games import run as games
+from pbt_rl.population.matchups import run as matchups
+from pbt_rl.population.matchups.run import opponents
 from pbt_rl.population.population import Population
 from pbt_rl.run import control
-from pbt_rl.simulators import run as rows_of_simulators
+from pbt_rl.run.plan import Machine, Plan, make_plan
 
 
 def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:

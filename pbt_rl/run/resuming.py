@@ -1,4 +1,4 @@
-"""What a run begins from: its own last checkpoint, with options that may differ in part, or what an extra finds."""
+"""What a run begins from: its own last checkpoint, with options that may differ in part, or what another run has learned."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from pbt_rl.actors.messages import Load
 from pbt_rl.config import Config
+from pbt_rl.controllers.hypers import Values
+from pbt_rl.controllers.records import Whole, converted
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.continuation import unit_rows
 from pbt_rl.options import walk
-from pbt_rl.pbt.hypers import Values
-from pbt_rl.pbt.records import Whole, converted
-from pbt_rl.plan import Plan
 from pbt_rl.population.dispatch import Read
 from pbt_rl.record.checkpoints import PARTIAL, STATE, Checkpoint, Checkpoints, NetNames
 from pbt_rl.record.folder import RunFolder, config_from_json, to_json
 from pbt_rl.record.journal import was_saved
 from pbt_rl.record.saved import read_config
 from pbt_rl.run.memory import Start
+from pbt_rl.run.plan import Plan
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.messages import Load
 
 Changed = dict[str, tuple[Any, Any]]
 """Option -> (value until now, value from now on)."""
@@ -230,6 +230,6 @@ class FirstStates(Protocol):
 
 def first_states(resolved: ResolvedRun, note: Callable[[str], None]) -> FirstStates | None:
     """Return what members begin with (--init-from), if not with drawn weights. Raises ConfigError."""
-    from pbt_rl.warm_start.saved import WarmStart  # noqa: PLC0415 - it reads runs with this room
+    from pbt_rl.run.warm_start.saved import WarmStart  # noqa: PLC0415 - it reads runs with this room
 
     return WarmStart.find(resolved, note)

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator
 
 from pbt_rl.cli.parse import is_repeated
 from pbt_rl.config import Config
+from pbt_rl.controllers.hypers import OFF, HyperSpec, Values
+from pbt_rl.controllers.registry import controller_entry
+from pbt_rl.controllers.tuning import chosen
 from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES
 from pbt_rl.options import Option, table
-from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
-from pbt_rl.pbt.registry import controller_entry
-from pbt_rl.pbt.tuning import chosen
 from pbt_rl.registry import READY_RULES
 from pbt_rl.run.resolved import ResolvedRun
 
@@ -24,7 +24,7 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
     unread = ENVIRONMENT_GROUPS - read_groups(resolved.config.env, resolved.spec.seats)
     yield from (f"  {line}" for line in _differing(resolved.config, unread, resolved.table))
     if resolved.config.init_from:
-        from pbt_rl.warm_start.saved import WarmStart  # noqa: PLC0415 - it reads other runs
+        from pbt_rl.run.warm_start.saved import WarmStart  # noqa: PLC0415 - it reads other runs
 
         start = WarmStart.find(resolved, print)
         yield from () if start is None else start.described()

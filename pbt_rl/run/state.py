@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.state import decoded, encoded, restore_state, save_state
+from pbt_rl.controllers.decisions import Controller
+from pbt_rl.controllers.state import decoded, encoded, restore_state, save_state
 from pbt_rl.population.population import Population
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.throughput import Spent, Throughput

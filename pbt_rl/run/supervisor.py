@@ -29,12 +29,22 @@ from functools import partial
 from types import FrameType
 from typing import Any, assert_never, cast
 
+from pbt_rl.actors.messages import (
+    Applied,
+    FromLearner,
+    LearnerReady,
+    LearnerReport,
+    LearnerSaved,
+    PauseTraining,
+    Saved,
+)
+from pbt_rl.actors.signals import Presses, handling
+from pbt_rl.actors.store import StatePool
 from pbt_rl.display.ranking import best_member
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.population.dispatch import Read
-from pbt_rl.procs.signals import Presses, handling
 from pbt_rl.record.append import reason
 from pbt_rl.record.claim import ClaimedRun
 from pbt_rl.run.awake import Every, Patience
@@ -61,16 +71,6 @@ from pbt_rl.run.resuming import Continued, FirstStates, fitting_state
 from pbt_rl.run.state import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.run.views import LEAST_PROGRESS_SECONDS, VIEW_SECONDS, progress_gap, run_view, view_gap
-from pbt_rl.wire.messages import (
-    Applied,
-    FromLearner,
-    LearnerReady,
-    LearnerReport,
-    LearnerSaved,
-    PauseTraining,
-    Saved,
-)
-from pbt_rl.wire.store import StatePool
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE_SECONDS = 0.1

@@ -9,22 +9,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from pbt_rl.advice.memory import check_memory
+from pbt_rl.actors.store import StatePool
+from pbt_rl.actors.waiting import Waiting
 from pbt_rl.config import Config
 from pbt_rl.display.view import check_sinks
 from pbt_rl.errors import RunFailed
-from pbt_rl.plan import Machine
-from pbt_rl.procs.waiting import Waiting
 from pbt_rl.record.checkpoint_writer import remove_unfinished
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.run.ending import Callbacks
 from pbt_rl.run.fleet import Fleet, ProcessFleet, StartsFleet
 from pbt_rl.run.memory import Matchups, Start
+from pbt_rl.run.memory_check import check_memory
 from pbt_rl.run.open_files import allow_open_files, descriptors_needed
+from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun, value_table
 from pbt_rl.run.resuming import find_continued, first_states, may_resume
 from pbt_rl.run.supervisor import Supervisor
-from pbt_rl.wire.store import StatePool
 
 COMFORTABLE = 1 << 16
 """So many files may be open: some programs go through all numbers up to the limit."""

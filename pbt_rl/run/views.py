@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pbt_rl.advice.memory import memory_notes
-from pbt_rl.advice.unread import unread
 from pbt_rl.config import Config
+from pbt_rl.controllers.controllers import PbtController, innermost
+from pbt_rl.controllers.decisions import Controller
+from pbt_rl.controllers.registry import controller_entry
 from pbt_rl.display.terminal import counted
 from pbt_rl.display.view import MemberView, RunView
 from pbt_rl.envs.registry import begins
-from pbt_rl.learner.simulators import simulators
-from pbt_rl.matchups import run as matchups
-from pbt_rl.pbt.controllers import PbtController, innermost
-from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.registry import controller_entry
-from pbt_rl.plan import PackPlan
+from pbt_rl.learner.samplers import simulators
 from pbt_rl.population.dispatch import Dispatch
+from pbt_rl.population.matchups import run as matchups
 from pbt_rl.population.population import Population
 from pbt_rl.run import control
+from pbt_rl.run.memory_check import memory_notes
 from pbt_rl.run.network import network_sees
+from pbt_rl.run.plan import PackPlan
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.shown import comparison_note
 from pbt_rl.run.throughput import Throughput
+from pbt_rl.run.unread import unread
 
 
 def discarded_share(resolved: ResolvedRun, discarded: int, steps: int) -> float:

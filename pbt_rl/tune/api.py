@@ -15,24 +15,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from pbt_rl.api.stopping import Stop
+from pbt_rl.controllers.controllers import PbtController
+from pbt_rl.controllers.decisions import Controller
+from pbt_rl.controllers.history.decide import Mismatch, audit_decisions
+from pbt_rl.controllers.hypers import HyperSpec
+from pbt_rl.controllers.member import MemberRecord
+from pbt_rl.controllers.objectives import ObjectiveWindow
+from pbt_rl.controllers.records import Whole, converted
+from pbt_rl.controllers.state import save_state
 from pbt_rl.errors import ConfigError
-from pbt_rl.journals.events import Event, Start
-from pbt_rl.pbt.controllers import PbtController
-from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.history.decide import Mismatch, audit_decisions
-from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.member import MemberRecord
-from pbt_rl.pbt.objectives import ObjectiveWindow
-from pbt_rl.pbt.records import Whole, converted
-from pbt_rl.pbt.state import save_state
-from pbt_rl.python.stopping import Stop
+from pbt_rl.population.turns.slots import SlotAssigner
+from pbt_rl.record.events import Event, Start
 from pbt_rl.tune.progress import Progress, Screen
 from pbt_rl.tune.result import Result
 from pbt_rl.tune.saving import JOURNAL, RunState, alone
 from pbt_rl.tune.space import FRACTION, Rules, Space, choices_of, needs, space_controller, table_of, whole
 from pbt_rl.tune.training import Training
 from pbt_rl.tune.workers import LocalPool, Member, ProcessPool
-from pbt_rl.turns.slots import SlotAssigner
 
 if TYPE_CHECKING:
     from pbt_rl.record.journal import Journal
@@ -142,7 +142,7 @@ def run(
             hasattr(controller, "observe"),
             "controller",
             controller,
-            "give a space, or a controller of pbt_rl.pbt",
+            "give a space, or a controller of pbt_rl.controllers",
         )
         top: int = getattr(controller, "highest_rung_frames", 0)
         highest = f"where the highest rung of {type(controller).__name__} ends"
@@ -198,7 +198,7 @@ def audit(
     folder: of `run(folder=...)`. controller: the space of the run, or its controller, made anew. explore: as in the
     run. Raises ConfigError.
     """
-    from pbt_rl.journals.reading import journal_events  # noqa: PLC0415
+    from pbt_rl.record.reading import journal_events  # noqa: PLC0415
 
     events = list(journal_events(Path(folder)))
     start = events[0] if events else None
@@ -250,8 +250,8 @@ def _clear(journal: Path) -> None:
 
     Raises ConfigError for the record of anything else.
     """
-    from pbt_rl.journals.reading import journal_events  # noqa: PLC0415
     from pbt_rl.record.journal import cut_journal  # noqa: PLC0415
+    from pbt_rl.record.reading import journal_events  # noqa: PLC0415
 
     if not journal.exists():
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pbt_rl.pbt.hypers import HyperSpec
+from pbt_rl.controllers.hypers import HyperSpec
 
 
 def decode(table: Mapping[str, HyperSpec], values: Mapping[str, float]) -> dict[str, Any]:

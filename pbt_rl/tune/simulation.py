@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from pbt_rl.pbt.changes import Change, changes
-from pbt_rl.pbt.decisions import Controller, Decision, PopulationReport
-from pbt_rl.pbt.hypers import Values
-from pbt_rl.pbt.member import MemberRecord
-from pbt_rl.pbt.objectives import ObjectiveWindow
-from pbt_rl.turns.slots import Candidate, SlotAssigner
+from pbt_rl.controllers.changes import Change, changes
+from pbt_rl.controllers.decisions import Controller, Decision, PopulationReport
+from pbt_rl.controllers.hypers import Values
+from pbt_rl.controllers.member import MemberRecord
+from pbt_rl.controllers.objectives import ObjectiveWindow
+from pbt_rl.population.turns.slots import Candidate, SlotAssigner
 
 Model = Callable[[int, int, Values, Random], float]
 """(member, frames that its weights were trained on, values, generator) -> a speed or a score."""

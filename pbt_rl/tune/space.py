@@ -13,14 +13,14 @@ from numbers import Real
 from random import Random
 from typing import Any, TypeGuard
 
+from pbt_rl.controllers.controllers import PbtController
+from pbt_rl.controllers.exploit import Gap, Truncation
+from pbt_rl.controllers.explore import Explore, PerturbFactors
+from pbt_rl.controllers.hypers import HyperSpec, Scale, Values, choice_spec, meaning
+from pbt_rl.controllers.own.checks import named
+from pbt_rl.controllers.own.rules import CustomExplore
+from pbt_rl.controllers.ready import Synchronous
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.controllers import PbtController
-from pbt_rl.pbt.exploit import Gap, Truncation
-from pbt_rl.pbt.explore import Explore, PerturbFactors
-from pbt_rl.pbt.hypers import HyperSpec, Scale, Values, choice_spec, meaning
-from pbt_rl.pbt.own.checks import named
-from pbt_rl.pbt.own.rules import CustomExplore
-from pbt_rl.pbt.ready import Synchronous
 from pbt_rl.tune.nested import decode
 
 LOG_RATIO = 100.0

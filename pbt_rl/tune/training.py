@@ -8,19 +8,19 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pbt_rl.controllers.changes import Change, changes
+from pbt_rl.controllers.decisions import Controller, PopulationReport, StateKey, values_of
+from pbt_rl.controllers.history.lineage import Lineage
+from pbt_rl.controllers.hypers import HyperSpec
+from pbt_rl.controllers.member import MemberRecord
+from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import RunFailed
-from pbt_rl.pbt.changes import Change, changes
-from pbt_rl.pbt.decisions import Controller, PopulationReport, StateKey, values_of
-from pbt_rl.pbt.history.lineage import Lineage
-from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.member import MemberRecord
-from pbt_rl.pbt.state import restore_state, save_state
+from pbt_rl.population.turns.slots import Candidate, SlotAssigner
 from pbt_rl.tune.nested import decode
 from pbt_rl.tune.progress import MemberProgress, Progress
 from pbt_rl.tune.result import Evaluation, Outcome, Result
 from pbt_rl.tune.saving import RunState
 from pbt_rl.tune.workers import Failure, Load, Make, Pool, Save, Task, Train
-from pbt_rl.turns.slots import Candidate, SlotAssigner
 
 if TYPE_CHECKING:
     from pbt_rl.record.journal import Journal

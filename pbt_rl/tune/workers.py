@@ -24,7 +24,7 @@ from multiprocessing import connection, spawn
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 if TYPE_CHECKING:
-    from pbt_rl.procs.child import Child
+    from pbt_rl.actors.child import Child
 
 WORKER = "pbt_rl.tune.worker"
 END_SECONDS = 5.0
@@ -182,8 +182,8 @@ class ProcessPool:
     """
 
     def __init__(self, make: Callable[[int], Member], workers: int) -> None:
+        from pbt_rl.actors.child import Child  # noqa: PLC0415 - only this pool needs processes
         from pbt_rl.errors import ConfigError  # noqa: PLC0415
-        from pbt_rl.procs.child import Child  # noqa: PLC0415 - only this pool needs processes
 
         cell = getattr(make, "__module__", "") == "__main__" and not hasattr(
             sys.modules["__main__"], "__file__"

@@ -19,7 +19,7 @@ from typing import Any
 
 from results_rows import append_rows, read_rows
 
-from pbt_rl.pbt import (
+from pbt_rl.controllers import (
     Controller,
     Decision,
     Exploit,
@@ -33,7 +33,7 @@ from pbt_rl.pbt import (
     Values,
     sample_prior,
 )
-from pbt_rl.pbt.decisions import CopyWhat, StateKey
+from pbt_rl.controllers.decisions import CopyWhat, StateKey
 from pbt_rl.tune import run
 
 ROOT = Path(__file__).resolve().parents[2]

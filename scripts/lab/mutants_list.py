@@ -230,7 +230,7 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=(LEARNER,),
     ),
     *_of(
-        "pbt_rl/pbt/pb2/pb2.py",
+        "pbt_rl/controllers/pb2/pb2.py",
         ("pb2: beta is 0", "beta = max(0.0, 0.2 * math.log(0.4 * len(self._data)))", "beta = 0.0"),
         (
             "pb2: asked for the first time",
@@ -240,7 +240,7 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=(PB2,),
     ),
     *_of(
-        "pbt_rl/pbt/pb2/gaussian_process.py",
+        "pbt_rl/controllers/pb2/gaussian_process.py",
         (
             "pb2: a kernel without time",
             "K = np.exp(-squares / 2 - self.decay * time)",
@@ -251,7 +251,7 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=(PB2,),
     ),
     *_of(
-        "pbt_rl/pbt/published/orion.py",
+        "pbt_rl/controllers/published/orion.py",
         ("backtrack: any better elite", "if worse_than >= int(self.quantile * total):", "if worse_than:"),
         tests=(SELECTION,),
     ),

@@ -27,6 +27,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from pbt_rl.actors.messages import LearnerReady, Load, Save, Saved
+from pbt_rl.actors.store import StatePool
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.nodes.fleet import NodeFleet
 from pbt_rl.nodes.messages import Send
@@ -37,8 +39,6 @@ from pbt_rl.run.fleet import Event, LearnerLost, Received
 from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.train import train_on
-from pbt_rl.wire.messages import LearnerReady, Load, Save, Saved
-from pbt_rl.wire.store import StatePool
 
 STORE_BYTES = 100_000_000
 PATIENCE_SECONDS = 300.0

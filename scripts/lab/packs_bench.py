@@ -44,7 +44,7 @@ def megabytes(pid: int) -> dict[str, float]:
         except psutil.Error:
             continue
         found["all"] += memory
-        for name, module in (("learner", "pbt_rl.learner.learner"), ("actor", "pbt_rl.wire.actor")):
+        for name, module in (("learner", "pbt_rl.learner.learner"), ("actor", "pbt_rl.actors.actor")):
             found[name] += memory * (module in command)
     return found
 

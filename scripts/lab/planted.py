@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Mapping
 from random import Random
 
-from pbt_rl.pbt import Gap, HyperSpec, PbtController, PerturbFactors, Synchronous, Truncation
-from pbt_rl.prove.members import prove_members
-from pbt_rl.prove.statistics import Verdict
+from pbt_rl.controllers import Gap, HyperSpec, PbtController, PerturbFactors, Synchronous, Truncation
+from pbt_rl.experiments.prove.members import prove_members
+from pbt_rl.experiments.prove.statistics import Verdict
 
 STEPS, PERIOD, MEMBERS, SEEDS, EXPERIMENTS = 120, 6, 8, 5, 20
 TABLE = {"rate": HyperSpec("rate", 0.1, 0.001, 1.0, "log", tuned=True)}

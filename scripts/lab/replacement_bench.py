@@ -19,8 +19,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pbt_rl.pbt.decisions import Decision, Mutate, PopulationReport, Replace, StateKey
-from pbt_rl.pbt.hypers import HyperSpec
+from pbt_rl.controllers.decisions import Decision, Mutate, PopulationReport, Replace, StateKey
+from pbt_rl.controllers.hypers import HyperSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = {

@@ -32,9 +32,7 @@ from papers import triangle
 from reproduce_table import Row, Section, holds, measured, near, show
 from reproduce_toys import t1, t3, t4
 
-from pbt_rl.journals.events import Initial, Round
-from pbt_rl.journals.reading import each_event
-from pbt_rl.pbt import (
+from pbt_rl.controllers import (
     Controller,
     Gap,
     HyperSpec,
@@ -52,10 +50,12 @@ from pbt_rl.pbt import (
     Truncation,
     sample_prior,
 )
-from pbt_rl.pbt.explore import move_choice
-from pbt_rl.pbt.hypers import choice_spec
-from pbt_rl.pbt.search.draws import draw_grid
-from pbt_rl.pbt.search.hypertrick import expected_completion, matching_eviction_rate
+from pbt_rl.controllers.explore import move_choice
+from pbt_rl.controllers.hypers import choice_spec
+from pbt_rl.controllers.search.draws import draw_grid
+from pbt_rl.controllers.search.hypertrick import expected_completion, matching_eviction_rate
+from pbt_rl.record.events import Initial, Round
+from pbt_rl.record.reading import each_event
 from pbt_rl.tune import run
 from pbt_rl.tune.simulation import Simulation, simulate
 

@@ -20,7 +20,7 @@ from judged_arms import Arm, Comparison, Protocol, pairs
 from judged_populations import FRESH, ROOT, Population, Results, Task, picked, train
 from papers import characters
 
-from pbt_rl.pbt import StaticController, Values
+from pbt_rl.controllers import StaticController, Values
 
 RESULTS = Results(ROOT / "docs" / "lab" / "results" / "characters.csv")
 SEEDS = range(10)

@@ -22,8 +22,8 @@ from judged_populations import FRESH, ROOT, Population, Results, Task, picked, t
 from papers import digits, gan
 from statistics_of_seeds import paired
 
-from pbt_rl.pbt import BinaryTournament, Exploit, Schedule, StaticController, TTest, Values
-from pbt_rl.pbt.decisions import CopyWhat
+from pbt_rl.controllers import BinaryTournament, Exploit, Schedule, StaticController, TTest, Values
+from pbt_rl.controllers.decisions import CopyWhat
 
 RESULTS = Results(ROOT / "docs" / "lab" / "results" / "figure5.csv")
 MEMBERS = 6

@@ -20,10 +20,10 @@ from papers.witness import LOG
 from reproduce_rl import train
 from reproduce_table import Row, holds
 
-from pbt_rl.pbt.changes import changes
-from pbt_rl.pbt.decisions import Decision
-from pbt_rl.pbt.hypers import SHAPING
-from pbt_rl.pbt.records import converted
+from pbt_rl.controllers.changes import changes
+from pbt_rl.controllers.decisions import Decision
+from pbt_rl.controllers.hypers import SHAPING
+from pbt_rl.controllers.records import converted
 from pbt_rl.record.journal import read_journal
 
 BREAKOUT = (

@@ -24,8 +24,8 @@ from reproduce_judged import Judged, append_judged, best, picked, read_judged, w
 from reproduce_table import Row, Section, holds, measured
 
 from pbt_rl.config import Hypers
-from pbt_rl.pbt import HyperSpec, sample_prior
-from pbt_rl.pbt.hypers import hyper_table
+from pbt_rl.controllers import HyperSpec, sample_prior
+from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.report.read import History, read_run
 
 PATIENCE_SECONDS = 900

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pbt_rl.procs.signals import handling
+from pbt_rl.actors.signals import handling
 from pbt_rl.record.journal import read_journal
 
 GRACE_SECONDS = 60

@@ -27,9 +27,9 @@ from reproduce_table import Row, Section, holds, measured
 from results_rows import append_rows, read_rows
 from statistics_of_seeds import bootstrap
 
-from pbt_rl.pbt.search.hyperband import hyperband_completion, hyperband_members, hyperband_table
-from pbt_rl.pbt.search.hypertrick import expected_completion, matching_eviction_rate
-from pbt_rl.prove.games import TEST, VALIDATION, fresh_games
+from pbt_rl.controllers.search.hyperband import hyperband_completion, hyperband_members, hyperband_table
+from pbt_rl.controllers.search.hypertrick import expected_completion, matching_eviction_rate
+from pbt_rl.experiments.prove.games import TEST, VALIDATION, fresh_games
 from pbt_rl.report.read import read_run
 
 ROOT = Path(__file__).resolve().parents[2]

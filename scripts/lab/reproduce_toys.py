@@ -7,7 +7,7 @@ from statistics import median
 from papers import deceptive, quadratic, triangle
 from reproduce_table import Row, holds, measured, near
 
-from pbt_rl.pbt import StaticController
+from pbt_rl.controllers import StaticController
 
 SEEDS = 30
 

@@ -37,6 +37,9 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
+from pbt_rl.actors.child import CHILD_ENVIRONMENT, Child
+from pbt_rl.actors.mailbox import STEPS, Mailbox
+from pbt_rl.actors.polling import AdaptivePoller
 from pbt_rl.algos.rollout import Rollout
 from pbt_rl.algos.weights import Streams
 from pbt_rl.config import Config, ModelConfig
@@ -47,12 +50,9 @@ from pbt_rl.learner.build import build_distribution
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.options import changed
-from pbt_rl.plan import Machine
-from pbt_rl.procs.child import CHILD_ENVIRONMENT, Child
 from pbt_rl.run.memory import Memory, Start
+from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.mailbox import STEPS, Mailbox
-from pbt_rl.wire.polling import AdaptivePoller
 
 FAMILIES = (
     "atari/pong",
@@ -254,7 +254,7 @@ def sampled(env: str, seconds: float) -> tuple[float, float]:
     with closing(memory):
         (record,), learner = memory.actors, memory.learners[0]
         setup = record.setup
-        actor: Child[Never, Never] = Child("pbt_rl.wire.actor", "actor", setup, setup.fds)
+        actor: Child[Never, Never] = Child("pbt_rl.actors.actor", "actor", setup, setup.fds)
         try:
             boxes = [
                 (Mailbox(resolved.spec, setup.rows, fd), wake)

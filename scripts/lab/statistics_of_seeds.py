@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean, stdev
 
-from pbt_rl.prove.statistics import iqm, t_quantile
+from pbt_rl.experiments.prove.statistics import iqm, t_quantile
 
 __all__ = ["Paired", "bootstrap", "half_by_t", "iqm", "paired"]
 RESAMPLES = 10_000

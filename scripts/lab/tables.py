@@ -31,7 +31,7 @@ from reproduce_searches import read_runs as read_searches
 from results_rows import read_rows
 from statistics_of_seeds import bootstrap, half_by_t, iqm, paired
 
-from pbt_rl.prove.arms import BASELINE
+from pbt_rl.experiments.prove.arms import BASELINE
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "docs" / "lab" / "results"

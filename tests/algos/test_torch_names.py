@@ -12,7 +12,7 @@ import torch
 
 from tests.helpers.runs import ROOT
 
-recording = pytest.importorskip("pbt_rl.graphs.recording")
+recording = pytest.importorskip("pbt_rl.learner.cuda.recording")
 TORCH = Path(torch.__file__).parent
 MODULES = {
     "torch.cuda": "cuda/__init__.py",

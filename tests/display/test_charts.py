@@ -9,12 +9,12 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pbt_rl.config import Config
+from pbt_rl.controllers.hypers import hyper_table
+from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.display.charts import layout
 from pbt_rl.display.drawing import LOWEST, Drawing
 from pbt_rl.display.scalars import member_scalars, population_scalars
 from pbt_rl.display.tensorboard import TensorBoard
-from pbt_rl.pbt.hypers import hyper_table
-from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.resolved import build_controller
 from tests.display.test_tensorboard import fail, write, written

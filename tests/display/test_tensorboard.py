@@ -9,9 +9,9 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pbt_rl.config import Config
+from pbt_rl.controllers.hypers import hyper_table
+from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.display.tensorboard import TensorBoard
-from pbt_rl.pbt.hypers import hyper_table
-from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.record.folder import RunFolder
 from tests.helpers.views import STATS, member, view
 

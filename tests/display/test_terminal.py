@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from pbt_rl.actors.messages import Applied
 from pbt_rl.display.ranking import clock, count, footer_lines, number, table_lines, value
 from pbt_rl.display.terminal import Leaderboard, Terminal, applied_text, is_live_terminal, print_leaderboard
-from pbt_rl.wire.messages import Applied
 from tests.helpers.views import member, view
 
 

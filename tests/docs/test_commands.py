@@ -6,18 +6,18 @@ import shlex
 import pytest
 
 import pbt_rl.cli
-from pbt_rl.audit.command import AuditCommand
+from pbt_rl.cli import sweep
+from pbt_rl.cli.audit import AuditCommand
 from pbt_rl.cli.evaluate import EvalCommand
+from pbt_rl.cli.export import ExportCommand
 from pbt_rl.cli.parse import typed
+from pbt_rl.cli.prove import read_words
+from pbt_rl.cli.report import ReportCommand
+from pbt_rl.cli.runs import RunsCommand
 from pbt_rl.cli.train import TrainCommand
+from pbt_rl.cli.watch import WatchCommand
 from pbt_rl.config import Config
-from pbt_rl.export.command import ExportCommand
-from pbt_rl.listing.command import RunsCommand
 from pbt_rl.options import build, table
-from pbt_rl.prove.command import read_words
-from pbt_rl.report.command import ReportCommand
-from pbt_rl.sweep import command as sweep
-from pbt_rl.watch.command import WatchCommand
 from tests.helpers.runs import ROOT
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))

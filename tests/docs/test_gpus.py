@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from pbt_rl.advice.memory import pack_bytes
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.registry import probe
-from pbt_rl.plan import Machine, make_plan
+from pbt_rl.run.memory_check import pack_bytes
+from pbt_rl.run.plan import Machine, make_plan
 from tests.helpers.runs import ROOT
 
 ROWS = re.findall(r"^\| (\d+) \| (\d) \| (.*?) \|(.*)\|$", (ROOT / "docs/gpus.md").read_text(), re.MULTILINE)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pbt_rl.audit.recorded import audit
 from pbt_rl.errors import ConfigError
-from pbt_rl.listing.listing import list_runs
+from pbt_rl.report.audit.recorded import audit
+from pbt_rl.report.listing import list_runs
 from tests.helpers.runs import python
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"

@@ -363,7 +363,7 @@ def test_a_game_without_fire_starts_at_once():
 )
 def test_who_plays_as_the_text_says_sees_what_a_policy_sees(game, options):
     """By ale-py alone, after the text: the frames, where episodes begin for the policy, and the score."""
-    from pbt_rl.export.games import game_played
+    from pbt_rl.play.export.games import game_played
 
     text = game_played(game, options)
     (made,) = re.findall(r"`ale_py\.vector_env\.(.*)`: grey", text)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from pbt_rl.actors.mailbox import Mailbox
 from pbt_rl.envs.base import MOST_STATS, private_step_arrays, read_stats
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.toy import Identity
 from pbt_rl.envs.vectors import VectorUnit
-from pbt_rl.wire.mailbox import Mailbox
 
 
 class Counted(Identity):

@@ -4,5 +4,5 @@ import pytest
 
 
 def audit(run):
-    """See `pbt_rl.audit`."""
-    return pytest.importorskip("pbt_rl.audit.recorded").audit(run)
+    """See `pbt_rl.report.audit`."""
+    return pytest.importorskip("pbt_rl.report.audit.recorded").audit(run)

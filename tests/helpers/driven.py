@@ -16,14 +16,14 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from pbt_rl.actors.mailbox import Mailbox
+from pbt_rl.actors.messages import Applied, Load, Save, SetValues
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner.learner import Learner
-from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start
+from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.mailbox import Mailbox
-from pbt_rl.wire.messages import Applied, Load, Save, SetValues
 
 VECTOR = {"obs": ArraySpec((5,), "float32")}
 FRAMES = {"obs": ArraySpec((36, 36), "uint8")}

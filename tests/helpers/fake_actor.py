@@ -10,22 +10,22 @@ from collections import defaultdict
 import numpy as np
 import torch
 
+from pbt_rl.actors.mailbox import Mailbox
+from pbt_rl.actors.messages import Load, Save, SetValues
+from pbt_rl.actors.store import StatePool, anonymous_memory, layout_of
+from pbt_rl.actors.tables import ShapingTable
 from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.distributions import make_distribution
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.registry import load
 from pbt_rl.config import Hypers, ModelConfig
+from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner.build import build_net
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.trainer import Trainer
-from pbt_rl.pbt.hypers import hyper_table
-from pbt_rl.wire.mailbox import Mailbox
-from pbt_rl.wire.messages import Load, Save, SetValues
-from pbt_rl.wire.store import StatePool, anonymous_memory, layout_of
-from pbt_rl.wire.tables import ShapingTable
 
 VALUES = {name: spec.default for name, spec in hyper_table(Hypers(unroll=6)).items()}
 ENVS, STEPS = 3, 6

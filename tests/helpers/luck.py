@@ -13,9 +13,9 @@ from statistics import fmean, median
 
 import numpy as np
 
-from pbt_rl.pbt.decisions import MemberReport
-from pbt_rl.pbt.exploit import Exploit, Gap, Truncation
-from pbt_rl.pbt.published.tournaments import TTest
+from pbt_rl.controllers.decisions import MemberReport
+from pbt_rl.controllers.exploit import Exploit, Gap, Truncation
+from pbt_rl.controllers.published.tournaments import TTest
 
 COMPARISONS = 60
 WINDOWS = (20, 100)

@@ -20,7 +20,7 @@ from unittest import mock
 from torch import Tensor
 
 from pbt_rl.algos.weights import Streams
-from pbt_rl.graphs import streams
+from pbt_rl.learner.cuda import streams
 from tests.helpers.pretend import DEVICE, Call, Device
 
 STREAMS = ("default", "acting", "learning")

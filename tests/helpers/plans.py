@@ -1,7 +1,7 @@
 """Resolved runs of a command line on any machine."""
 
 from pbt_rl.cli.train import parse_train
-from pbt_rl.plan import Machine
+from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 
 

@@ -3,8 +3,8 @@
 from hypothesis import settings
 
 from pbt_rl.config import Config
-from pbt_rl.pbt.decisions import MemberReport, PopulationReport
-from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.controllers.decisions import MemberReport, PopulationReport
+from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.run.resolved import build_controller
 
 settings.register_profile("no deadline", deadline=None)  # others compute beside us

@@ -256,7 +256,7 @@ class Device:
 
 
 class PretendRecorder:
-    """What a CUDA graph does, see `pbt_rl/graphs`: it repeats the recorded calls on the same memory."""
+    """What a CUDA graph does, see `pbt_rl/learner/cuda`: it repeats the recorded calls on the same memory."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -267,7 +267,7 @@ class PretendRecorder:
         """Calls of each recording."""
 
     def carry_out(self, program: Callable[[], None], *, watched: bool) -> None:
-        from pbt_rl.graphs.recording import Rehearsal
+        from pbt_rl.learner.cuda.recording import Rehearsal
 
         rehearsal = Rehearsal(DEVICE.type)
         with rehearsal if watched else contextlib.nullcontext():

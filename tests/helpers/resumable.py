@@ -12,21 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pbt_rl.config import Config, Hypers
-from pbt_rl.matchups.run import opponents
-from pbt_rl.pbt.decisions import decision_to_dict
-from pbt_rl.pbt.hypers import hyper_table
-from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.plan import Machine, make_plan
-from pbt_rl.population.population import Population
-from pbt_rl.population.store import Store
-from pbt_rl.record.folder import to_json
-from pbt_rl.record.journal import as_json_types
-from pbt_rl.run.comparisons import Comparisons, make_slots
-from pbt_rl.run.resolved import build_controller
-from pbt_rl.run.state import restore_run_state, run_state
-from pbt_rl.run.throughput import Throughput
-from pbt_rl.wire.messages import (
+from pbt_rl.actors.messages import (
     Applied,
     Episode,
     EvaluateMember,
@@ -39,7 +25,21 @@ from pbt_rl.wire.messages import (
     SetValues,
     TrainUntil,
 )
-from pbt_rl.wire.store import Counts, MemberSnapshot, SnapshotHeader
+from pbt_rl.actors.store import Counts, MemberSnapshot, SnapshotHeader
+from pbt_rl.config import Config, Hypers
+from pbt_rl.controllers.decisions import decision_to_dict
+from pbt_rl.controllers.hypers import hyper_table
+from pbt_rl.controllers.options import PbtConfig
+from pbt_rl.population.matchups.run import opponents
+from pbt_rl.population.population import Population
+from pbt_rl.population.store import Store
+from pbt_rl.record.folder import to_json
+from pbt_rl.record.journal import as_json_types
+from pbt_rl.run.comparisons import Comparisons, make_slots
+from pbt_rl.run.plan import Machine, make_plan
+from pbt_rl.run.resolved import build_controller
+from pbt_rl.run.state import restore_run_state, run_state
+from pbt_rl.run.throughput import Throughput
 from tests.helpers.states import FakeDraws, FakePool
 
 TABLE = hyper_table(Hypers())

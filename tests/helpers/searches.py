@@ -1,12 +1,12 @@
 """Small searches and what they answered, for the tests of the searches."""
 
-from pbt_rl.pbt.decisions import Continue, Stop
-from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.search.asha import Asha
-from pbt_rl.pbt.search.base import RandomSearch
-from pbt_rl.pbt.search.draws import draw_grid
-from pbt_rl.pbt.search.hyperband import Hyperband
-from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
+from pbt_rl.controllers.decisions import Continue, Stop
+from pbt_rl.controllers.hypers import HyperSpec
+from pbt_rl.controllers.search.asha import Asha
+from pbt_rl.controllers.search.base import RandomSearch
+from pbt_rl.controllers.search.draws import draw_grid
+from pbt_rl.controllers.search.hyperband import Hyperband
+from pbt_rl.controllers.search.hypertrick import HyperTrick, SuccessiveHalving
 from tests.helpers.populations import member, report
 
 TABLE = {

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from pbt_rl.actors.store import MemberSnapshot, SnapshotHeader
 from pbt_rl.record.checkpoints import NetNames
-from pbt_rl.wire.store import MemberSnapshot, SnapshotHeader
 
 NAMES = NetNames(
     (

@@ -2,7 +2,7 @@
 
 import random
 
-from pbt_rl.pbt import Continue, StaticController
+from pbt_rl.controllers import Continue, StaticController
 
 
 class Walker:

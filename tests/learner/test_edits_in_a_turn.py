@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from pbt_rl.actors.messages import Applied, Load
 from pbt_rl.algos.weights import Group
-from pbt_rl.wire.messages import Applied, Load
 from tests.helpers.driven import DrivenLearner
 
 BEFORE, AFTER = 0, 2

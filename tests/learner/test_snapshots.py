@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from pbt_rl.actors.messages import Load
 from pbt_rl.learner.continuation import Continuation, _decoded
-from pbt_rl.wire.messages import Load
 from tests.helpers.fake_actor import ENVS, VALUES, Bench, Stand
 
 MEMBERS = (4, 7, 9, 11)

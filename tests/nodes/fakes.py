@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass, field
 
+from pbt_rl.actors.store import StatePool
 from pbt_rl.cli.train import parse_train
 from pbt_rl.nodes.engine import Node
 from pbt_rl.nodes.fleet import NodeFleet
@@ -12,7 +13,6 @@ from pbt_rl.nodes.host import PackHost
 from pbt_rl.nodes.messages import Answer
 from pbt_rl.nodes.plan import cluster_run
 from pbt_rl.run.memory import Start
-from pbt_rl.wire.store import StatePool
 
 LAYOUT = (("param", "<f4", (3,)),)
 

@@ -5,13 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from pbt_rl.nodes import fleet as module
-from pbt_rl.nodes.engine import HostDied, HostFailed, HostUnavailable, Node
-from pbt_rl.nodes.messages import Heard, RestartActor, Send, State
-from pbt_rl.nodes.supervisor import MachineLeaving
-from pbt_rl.run.fleet import ActorFailed, LearnerLost, Notice, Received
-from pbt_rl.run.memory import Start
-from pbt_rl.wire.messages import (
+from pbt_rl.actors.messages import (
     LearnerReady,
     LearnerSaved,
     Load,
@@ -21,7 +15,13 @@ from pbt_rl.wire.messages import (
     SaveLearner,
     SetValues,
 )
-from pbt_rl.wire.store import Counts
+from pbt_rl.actors.store import Counts
+from pbt_rl.nodes import fleet as module
+from pbt_rl.nodes.engine import HostDied, HostFailed, HostUnavailable, Node
+from pbt_rl.nodes.messages import Heard, RestartActor, Send, State
+from pbt_rl.nodes.supervisor import MachineLeaving
+from pbt_rl.run.fleet import ActorFailed, LearnerLost, Notice, Received
+from pbt_rl.run.memory import Start
 from tests.nodes.fakes import FakeEngine, make_fleet
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from pbt_rl.config import Config
 from pbt_rl.nodes.members import leave, play_elsewhere, scatter, travel
-from pbt_rl.plan import Machine, make_plan
 from pbt_rl.population.population import Population
-from pbt_rl.turns.slots import TurnSlots
+from pbt_rl.population.turns.slots import TurnSlots
+from pbt_rl.run.plan import Machine, make_plan
 from tests.helpers.resumable import ENVIRONMENTS, Run, small_config
 from tests.population.test_complete import episode, report
 from tests.population.test_dispatch import Desk

@@ -3,8 +3,8 @@
 import os
 import signal
 
+from pbt_rl.actors.messages import SaveLearner
 from pbt_rl.nodes.supervisor import MachineLeaving, MachineLost, SpreadSupervisor
-from pbt_rl.wire.messages import SaveLearner
 from tests.run.test_supervisor import READY, report, saved, start
 
 __all__ = ["start"]

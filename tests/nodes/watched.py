@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from pbt_rl.actors.messages import Applied, Load, Save, Saved
 from pbt_rl.nodes.fleet import NodeFleet
 from pbt_rl.nodes.train import OverNodes
 from pbt_rl.run.fleet import Received
-from pbt_rl.wire.messages import Applied, Load, Save, Saved
 
 FIRST_ENTRY = 1000
 """Of those that are for what is looked at: the run's own have lower numbers."""

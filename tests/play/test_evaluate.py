@@ -13,18 +13,18 @@ import pytest
 import torch
 
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
+from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe, shown_name
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_net, build_pack
-from pbt_rl.pbt.hypers import hyper_table
-from pbt_rl.plan import PackPlan
 from pbt_rl.play import member as module
 from pbt_rl.play.member import Player, Policy, Progress, evaluate, load_pack, play, shares
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import SavedPolicy, Source, find_saved, read_config
+from pbt_rl.run.plan import PackPlan
 from tests.helpers.runs import ROOT
 from tests.helpers.saved import save, write_run
 

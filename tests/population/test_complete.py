@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
+from pbt_rl.actors.messages import Episode, LearnerReport, MemberStats
+from pbt_rl.controllers.changes import Change
+from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.display.ranking import table_lines
 from pbt_rl.display.scalars import member_scalars, population_scalars
-from pbt_rl.pbt.changes import Change
-from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.population.population import Population
-from pbt_rl.wire.messages import Episode, LearnerReport, MemberStats
 from tests.helpers.views import view
 
 ROWS = 16

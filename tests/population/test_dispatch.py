@@ -7,15 +7,15 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from pbt_rl.pbt.changes import changes
-from pbt_rl.pbt.decisions import Continue, Decision, Evaluate, Mutate, Replace, Restart, Stop
-from pbt_rl.pbt.state import restore_state, save_state
+from pbt_rl.actors.messages import Applied, EvaluateMember, Load, Save, Saved, SetValues, TrainUntil
+from pbt_rl.actors.store import Counts
+from pbt_rl.controllers.changes import changes
+from pbt_rl.controllers.decisions import Continue, Decision, Evaluate, Mutate, Replace, Restart, Stop
+from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Handover, Slots
 from pbt_rl.population.store import Elsewhere, Store
-from pbt_rl.wire.messages import Applied, EvaluateMember, Load, Save, Saved, SetValues, TrainUntil
-from pbt_rl.wire.store import Counts
 from tests.helpers.states import FakeDraws, FakePool
 
 VALUES = {"learning_rate": 0.5}
@@ -46,8 +46,10 @@ class Desk:
             self.slots = Slots(plan, self.population)
             self.dispatch = Dispatch(self.population, self.slots, self._send)
         else:
-            self.slots = import_module("pbt_rl.turns.slots").TurnSlots(plan, self.population, 100, None)
-            turns = import_module("pbt_rl.turns.dispatch")
+            self.slots = import_module("pbt_rl.population.turns.slots").TurnSlots(
+                plan, self.population, 100, None
+            )
+            turns = import_module("pbt_rl.population.turns.dispatch")
             self.dispatch = turns.TurnDispatch(self.population, self.slots, self._send)
         self.slots.serving.update(range(packs))
         self.pool = FakePool()
@@ -181,7 +183,7 @@ def desk() -> Desk:
 @pytest.fixture
 def crowd() -> Desk:
     """Six members on one pack of two slots: 0 and 1 hold them."""
-    pytest.importorskip("pbt_rl.turns")
+    pytest.importorskip("pbt_rl.population.turns")
     return Desk(6, 1, slots=2)
 
 

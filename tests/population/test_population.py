@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from pbt_rl.pbt.changes import Change, changes
-from pbt_rl.pbt.decisions import Continue, Decision, Evaluate, Mutate
-from pbt_rl.pbt.state import restore_state, save_state
+from pbt_rl.actors.messages import Episode, LearnerReport, MemberStats
+from pbt_rl.controllers.changes import Change, changes
+from pbt_rl.controllers.decisions import Continue, Decision, Evaluate, Mutate
+from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.population.population import RECENT_EPISODES, Member, Population
-from pbt_rl.wire.messages import Episode, LearnerReport, MemberStats
 
 WINDOW = 4
 

@@ -3,9 +3,9 @@ from statistics import fmean
 
 import pytest
 
-from pbt_rl.pbt.state import restore_state, save_state
+from pbt_rl.actors.messages import Episode, LearnerReport, MemberStats
+from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.population.population import EqualShares, Population
-from pbt_rl.wire.messages import Episode, LearnerReport, MemberStats
 
 
 def judged(objective: float) -> tuple[int, float, float]:

@@ -1,9 +1,9 @@
 """The slots of the packs in a run in which nobody takes turns."""
 
 from pbt_rl.config import Config
-from pbt_rl.plan import Machine, make_plan
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
+from pbt_rl.run.plan import Machine, make_plan
 
 
 def test_each_member_holds_the_same_slot_of_its_pack_all_the_time():

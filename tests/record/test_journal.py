@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from pbt_rl.config import Config, Hypers
+from pbt_rl.controllers.decisions import Continue, MemberReport, PopulationReport, Replace
+from pbt_rl.controllers.history.decide import audit_decisions
+from pbt_rl.controllers.history.lineage import Lineage
+from pbt_rl.controllers.hypers import hyper_table, shaping_table
+from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.decisions import Continue, MemberReport, PopulationReport, Replace
-from pbt_rl.pbt.history.decide import audit_decisions
-from pbt_rl.pbt.history.lineage import Lineage
-from pbt_rl.pbt.hypers import hyper_table, shaping_table
-from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.record.journal import Journal, cut_journal, read_journal, was_saved
 from pbt_rl.run.resolved import build_controller
 from tests.helpers.disks import fill, free, small_disk
@@ -151,7 +151,7 @@ def test_values_of_many_types(tmp_path):
 def test_a_path_that_is_no_text_does_not_make_a_journal_unreadable(tmp_path):
     with closing(Journal(tmp_path / "j")) as journal:
         journal.start({"out": os.fsdecode(b"runs/\xff"), "name": "h\u00fctte \U0001f600"}, 0, None)
-    [start] = pytest.importorskip("pbt_rl.journals.reading").each_event(tmp_path / "j")
+    [start] = pytest.importorskip("pbt_rl.record.reading").each_event(tmp_path / "j")
     assert start.config == {"out": "runs/?", "name": "h\u00fctte \U0001f600"}
 
 

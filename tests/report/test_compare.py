@@ -9,11 +9,11 @@ import pytest
 
 from pbt_rl import cli
 from pbt_rl.config import Config
+from pbt_rl.controllers.changes import changes
+from pbt_rl.controllers.decisions import Continue, Stop
+from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.display.terminal import counted, in_words
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.changes import changes
-from pbt_rl.pbt.decisions import Continue, Stop
-from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.report import compare
 from pbt_rl.report.compare import write_comparison
 from pbt_rl.report.groups import Group, best_objective, groups, mean_and_deviation

@@ -6,10 +6,10 @@ import tracemalloc
 import pytest
 
 from pbt_rl.config import Config
-from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.controllers.options import PbtConfig
+from pbt_rl.display.watch.reader import Reader
 from pbt_rl.report.read import history_of, read_run
 from pbt_rl.run.resolved import build_controller, value_table
-from pbt_rl.watch.reader import Reader
 from tests.helpers.journals import read_events, simulated, write
 
 WINDOW = 100

@@ -11,9 +11,9 @@ import pytest
 
 from pbt_rl import cli
 from pbt_rl.config import Config
+from pbt_rl.controllers.options import PbtConfig
+from pbt_rl.controllers.search.options import SearchConfig
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.report import exports
 from pbt_rl.report import importance as importances
 from pbt_rl.report.importance import Importance, importance
@@ -444,7 +444,7 @@ def test_a_folder_that_is_no_run_is_one_clear_line(pbt_rl, small, tmp_path):
 
 
 def test_without_the_extra_the_report_names_what_to_install(pbt_rl, small, tmp_path, monkeypatch):
-    monkeypatch.setattr("pbt_rl.report.command.find_spec", lambda name: None)
+    monkeypatch.setattr("pbt_rl.cli.report.find_spec", lambda name: None)
     code, _, err = pbt_rl("report", write(tmp_path, small))
     assert code == cli.EXIT_USER_ERROR
     assert err == 'pbt-rl: pbt-rl report needs matplotlib and scikit-learn: pip install "pbt-rl[report]"\n'

@@ -9,8 +9,8 @@ from statistics import fmean
 import pytest
 
 from pbt_rl.config import Config
-from pbt_rl.pbt.history.noise import Noise
-from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.controllers.history.noise import Noise
+from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.report.best_of import expected_best
 from pbt_rl.report.cost import costs, of_runs, of_scores, pareto, run_costs
 from pbt_rl.report.figures import drawn_curves

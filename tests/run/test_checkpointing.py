@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pbt_rl.actors.messages import LearnerSaved
+from pbt_rl.actors.store import Counts
 from pbt_rl.config import Config
-from pbt_rl.pbt.decisions import Restart
+from pbt_rl.controllers.decisions import Restart
 from pbt_rl.record.checkpoints import NetNames
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.checkpointing import Checkpointing
-from pbt_rl.wire.messages import LearnerSaved
-from pbt_rl.wire.store import Counts
 from tests.population.test_dispatch import VALUES, Desk, replace
 
 

@@ -1,7 +1,7 @@
 """Comparisons over learners that only pretend: what they are told of members that take turns in slots."""
 
-from pbt_rl.pbt.decisions import Evaluate
-from pbt_rl.wire.messages import EvaluateMember, Load
+from pbt_rl.actors.messages import EvaluateMember, Load
+from pbt_rl.controllers.decisions import Evaluate
 from tests.helpers.resumable import Run, small_config
 
 

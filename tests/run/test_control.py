@@ -5,10 +5,10 @@ import random
 import pytest
 
 from pbt_rl.config import Config, number_of_controls
+from pbt_rl.controllers.decisions import Continue, Evaluate, Replace
+from pbt_rl.controllers.options import PbtConfig
+from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.decisions import Continue, Evaluate, Replace
-from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.run.resolved import build_controller, value_table
 from tests.helpers.populations import member, report
 

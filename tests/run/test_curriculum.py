@@ -6,14 +6,14 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from pbt_rl.actors.actor import EpisodeSource
+from pbt_rl.actors.store import anonymous_memory
+from pbt_rl.actors.tables import ShapingTable
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import TrainingInfoInterface, private_step_arrays
 from pbt_rl.envs.toy import Identity
 from pbt_rl.envs.vectors import VectorUnit
 from pbt_rl.run.train import train
-from pbt_rl.wire.actor import EpisodeSource
-from pbt_rl.wire.store import anonymous_memory
-from pbt_rl.wire.tables import ShapingTable
 
 BUDGET = 3000
 LEVELS = 3

@@ -6,14 +6,14 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from pbt_rl.actors.actor import UNCOUNTED_VERSION, Actor
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.gym import GymUnit
-from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start
+from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.train import train
-from pbt_rl.wire.actor import UNCOUNTED_VERSION, Actor
 
 OPTIONS = ("--num-policies=2", "--envs-per-unit=2", "--actors=2", "--devices=cpu")
 

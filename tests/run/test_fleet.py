@@ -8,22 +8,22 @@ import time
 
 import pytest
 
+from pbt_rl.actors.child import Child
+from pbt_rl.actors.mailbox import ACTIONS, HEARTBEAT_NS, OBSERVATIONS
+from pbt_rl.actors.messages import LearnerReady, Save, Saved
+from pbt_rl.actors.polling import MAIN_NS, TRAINER_NS
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.episodes import AT_ONCE, ROW
-from pbt_rl.plan import Machine
-from pbt_rl.procs.child import Child
 from pbt_rl.run import awake
 from pbt_rl.run import fleet as module
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, ProcessFleet, Received
 from pbt_rl.run.memory import Start
+from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.mailbox import ACTIONS, HEARTBEAT_NS, OBSERVATIONS
-from pbt_rl.wire.messages import LearnerReady, Save, Saved
-from pbt_rl.wire.polling import MAIN_NS, TRAINER_NS
 
 LEARNER = """
-from pbt_rl.procs.child import begin_child, send_failure
-from pbt_rl.wire.messages import LearnerReady, Save, Saved, StopLearner
+from pbt_rl.actors.child import begin_child, send_failure
+from pbt_rl.actors.messages import LearnerReady, Save, Saved, StopLearner
 
 connection, setup = begin_child()
 connection.send(LearnerReady())
@@ -40,7 +40,7 @@ while True:
 """
 ACTOR = """
 import time
-from pbt_rl.procs.child import begin_child, send_failure
+from pbt_rl.actors.child import begin_child, send_failure
 
 connection, setup = begin_child()
 if setup.spec.env_id.endswith("nan"):

@@ -6,18 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pbt_rl.actors import actor as actor_module
+from pbt_rl.actors.actor import Actor
+from pbt_rl.actors.mailbox import ACTIONS, BUSY_NS, OBSERVATIONS
+from pbt_rl.actors.matchups import MatchupTable
+from pbt_rl.actors.store import Counts
+from pbt_rl.actors.tables import ShapingTable
 from pbt_rl.cli.train import parse_train
+from pbt_rl.controllers.hypers import SHAPING
 from pbt_rl.envs.registry import make_unit
-from pbt_rl.pbt.hypers import SHAPING
-from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start
+from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire import actor as actor_module
-from pbt_rl.wire.actor import Actor
-from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS, OBSERVATIONS
-from pbt_rl.wire.matchups import MatchupTable
-from pbt_rl.wire.store import Counts
-from pbt_rl.wire.tables import ShapingTable
 
 OPTIONS = ("--num-policies=4", "--actors=4", "--envs-per-unit=2", "--devices=cpu,cpu", "--units-per-actor=3")
 

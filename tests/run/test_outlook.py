@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from pbt_rl.config import Config
+from pbt_rl.controllers.options import PbtConfig
+from pbt_rl.controllers.search.options import SearchConfig
 from pbt_rl.display.ranking import footer_lines, title_lines
-from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.population.population import Population
 from pbt_rl.run.resolved import build_controller, value_table
 from pbt_rl.run.views import seconds_to_comparison, seconds_to_end

@@ -12,7 +12,7 @@ from pbt_rl.options import table
 from pbt_rl.play.member import evaluate
 from pbt_rl.record.saved import Source, read_config
 
-api = pytest.importorskip("pbt_rl.python.api")
+api = pytest.importorskip("pbt_rl.api.train")
 make_config, train = api.make_config, api.train
 
 TEMPERED = "tests.helpers.third_algorithm:TEMPERED"
@@ -89,7 +89,7 @@ def test_a_run_goes_on_and_its_members_are_played(run, monkeypatch):
 
 
 def test_an_audit_needs_trust_and_decides_the_same(run):
-    from pbt_rl.audit.command import run as audit
+    from pbt_rl.cli.audit import run as audit
 
     with pytest.raises(ConfigError, match="--trust"):
         audit([str(run.folder)])

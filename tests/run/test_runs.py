@@ -6,11 +6,11 @@ import struct
 import numpy as np
 import pytest
 
-from pbt_rl.pbt.history.decide import audit_decisions
-from pbt_rl.pbt.hypers import SHAPING
-from pbt_rl.plan import Machine
+from pbt_rl.controllers.history.decide import audit_decisions
+from pbt_rl.controllers.hypers import SHAPING
 from pbt_rl.record.folder import config_from_json
 from pbt_rl.record.journal import read_journal
+from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 from tests.helpers.journals import read_events
 from tests.helpers.runs import BUSY, python, train
@@ -168,7 +168,7 @@ def records(folder):
 @pytest.fixture(scope="module")
 def turns(tmp_path_factory):
     """Six members that take turns on three slots of two packs."""
-    pytest.importorskip("pbt_rl.turns")
+    pytest.importorskip("pbt_rl.population.turns")
     run = train(
         tmp_path_factory.mktemp("turns"),
         "toy/shaped",
@@ -302,7 +302,8 @@ def test_a_budget_of_seconds_ends_the_run(tmp_path):
 
 def test_an_actor_imports_no_torch(tmp_path):
     out = python(
-        "import sys, pbt_rl.wire.actor; print(sorted({'torch', 'tyro', 'rich'} & set(sys.modules)))", tmp_path
+        "import sys, pbt_rl.actors.actor; print(sorted({'torch', 'tyro', 'rich'} & set(sys.modules)))",
+        tmp_path,
     )
     assert out == "[]\n"
 

@@ -9,9 +9,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from pbt_rl.cli.train import parse_train
+from pbt_rl.controllers.controllers import defaults
+from pbt_rl.controllers.decisions import Stop
 from pbt_rl.envs.toy import Identity
-from pbt_rl.pbt.controllers import defaults
-from pbt_rl.pbt.decisions import Stop
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.journal import read_journal
 from pbt_rl.record.saved import Source
@@ -79,7 +79,7 @@ def test_weights_are_finite_and_belong_to_the_best(runs):
 @pytest.fixture(scope="module")
 def turns(tmp_path_factory):
     """Four members on two slots."""
-    pytest.importorskip("pbt_rl.turns")
+    pytest.importorskip("pbt_rl.population.turns")
     out = tmp_path_factory.mktemp("turns")
     return [serial(out, name, 5, slots=2, slot_frames=300) for name in ("a", "b")]
 
@@ -182,7 +182,7 @@ class Wandering(Identity):
 
 
 def test_an_environment_that_changes_its_folder_takes_the_run_nowhere(tmp_path, monkeypatch):
-    from pbt_rl.export.member import export_member
+    from pbt_rl.play.export.member import export_member
 
     monkeypatch.chdir(tmp_path)
     small = {"num_policies": 1, "actors": 1, "train_for_frames": 200}

@@ -1,6 +1,6 @@
 """What is said of comparisons that never come."""
 
-from pbt_rl.plan import Machine
+from pbt_rl.run.plan import Machine
 from pbt_rl.run.views import describe_plan
 from tests.helpers.plans import resolved
 

@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from pbt_rl.config import MatchupConfig
+from pbt_rl.controllers.options import ScheduleConfig
+from pbt_rl.controllers.search.options import SearchConfig
+from pbt_rl.controllers.state import save_state
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.options import ScheduleConfig
-from pbt_rl.pbt.search.options import SearchConfig
-from pbt_rl.pbt.state import save_state
 from pbt_rl.registry import CONTROLLERS
 from pbt_rl.run.state import controller_state, restore_run_state
 from tests.helpers.audits import audit

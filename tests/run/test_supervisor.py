@@ -10,18 +10,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from pbt_rl.cli.train import parse_train
-from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import ConfigError, RunFailed
-from pbt_rl.plan import Machine
-from pbt_rl.population.store import Store
-from pbt_rl.record.checkpoints import NetNames
-from pbt_rl.record.claim import claim_run_folder
-from pbt_rl.run import supervisor as module
-from pbt_rl.run.fleet import ActorFailed, LearnerLost, Received
-from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.supervisor import Supervisor
-from pbt_rl.wire.messages import (
+from pbt_rl.actors.messages import (
     Applied,
     Episode,
     LearnerReady,
@@ -35,7 +24,18 @@ from pbt_rl.wire.messages import (
     SaveLearner,
     SetValues,
 )
-from pbt_rl.wire.store import Counts, StatePool
+from pbt_rl.actors.store import Counts, StatePool
+from pbt_rl.cli.train import parse_train
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.population.store import Store
+from pbt_rl.record.checkpoints import NetNames
+from pbt_rl.record.claim import claim_run_folder
+from pbt_rl.run import supervisor as module
+from pbt_rl.run.fleet import ActorFailed, LearnerLost, Received
+from pbt_rl.run.plan import Machine
+from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.supervisor import Supervisor
 
 OPTIONS = (
     "--env=toy/identity",

@@ -11,8 +11,8 @@ from dataclasses import replace
 import psutil
 import pytest
 
+from pbt_rl.actors.mailbox import STEPS, Mailbox
 from pbt_rl.envs.registry import EnvOptions, probe
-from pbt_rl.wire.mailbox import STEPS, Mailbox
 from tests.helpers.runs import ROOT, command_of
 
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -91,7 +91,7 @@ def test_the_table_names_every_part(figures):
     ("command", "role"),
     [
         ([*CHILD, "pbt_rl.learner.learner", "5", "6"], "learner"),
-        ([*CHILD, "pbt_rl.wire.actor", "5", "6"], "actor"),
+        ([*CHILD, "pbt_rl.actors.actor", "5", "6"], "actor"),
         ([*KEEPER, "pbt_rl.learner.learner", "5", "6"], "other"),
         ([], "other"),
     ],

@@ -23,12 +23,12 @@ from reproduce_runs import whole  # noqa: E402
 from reproduce_searches import SEARCHES  # noqa: E402
 from statistics_of_seeds import bootstrap, half_by_t, iqm  # noqa: E402
 
+from pbt_rl.cli.prove import read_words  # noqa: E402
 from pbt_rl.cli.train import parse_train  # noqa: E402
 from pbt_rl.config import Hypers  # noqa: E402
-from pbt_rl.pbt.hypers import hyper_table  # noqa: E402
-from pbt_rl.pbt.options import PbtConfig  # noqa: E402
-from pbt_rl.prove.arms import Task  # noqa: E402
-from pbt_rl.prove.command import read_words  # noqa: E402
+from pbt_rl.controllers.hypers import hyper_table  # noqa: E402
+from pbt_rl.controllers.options import PbtConfig  # noqa: E402
+from pbt_rl.experiments.prove.arms import Task  # noqa: E402
 from pbt_rl.run.resolved import build_controller  # noqa: E402
 
 OF_VALUES = [name for name, one in PROTOCOLS.items() if "gymnax/" not in one.options]

@@ -16,7 +16,7 @@ from judged_populations import Results, Scored, Task, best_of, mean_of_members, 
 from papers import characters  # noqa: E402
 from statistics_of_seeds import bootstrap, iqm, paired  # noqa: E402
 
-from pbt_rl.pbt import HyperSpec, StaticController  # noqa: E402
+from pbt_rl.controllers import HyperSpec, StaticController  # noqa: E402
 
 TABLE = {"rate": HyperSpec("rate", 0.5, 0.1, 1.0, "log", tuned=True)}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pbt_rl.pbt.decisions import Mutate, Replace
+from pbt_rl.controllers.decisions import Mutate, Replace
 from tests.helpers.runs import ROOT
 
 UNTIL = {"sent": 1.0, "received": 11.0, "begun": 11.5, "written": 16.0, "proved": 17.0, "answered": 20.0}

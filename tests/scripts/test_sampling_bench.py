@@ -27,7 +27,7 @@ def test_both_ways_are_measured(env, monkeypatch):
         rate, per_cpu_second = measured
         assert rate > 500
         assert per_cpu_second > rate / 4, "two busy processes at most, each on one core"
-    assert not [child for child in psutil.Process().children() if "pbt_rl.wire.actor" in command_of(child)]
+    assert not [child for child in psutil.Process().children() if "pbt_rl.actors.actor" in command_of(child)]
 
 
 @pytest.mark.long

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbt_rl.errors import ConfigError, RunFailed
-from pbt_rl.pbt import (
+from pbt_rl.controllers import (
     Asha,
     Evaluate,
     Evaluation,
@@ -29,7 +28,8 @@ from pbt_rl.pbt import (
     Truncation,
     choice_spec,
 )
-from pbt_rl.pbt.history.decide import audit_decisions
+from pbt_rl.controllers.history.decide import audit_decisions
+from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.record.journal import read_journal
 from pbt_rl.tune import run
 from tests.helpers.journals import read_events

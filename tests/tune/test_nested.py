@@ -1,6 +1,6 @@
 """Values come back in the form of their table."""
 
-from pbt_rl.pbt.hypers import HyperSpec, choice_spec
+from pbt_rl.controllers.hypers import HyperSpec, choice_spec
 from pbt_rl.tune.nested import decode
 
 

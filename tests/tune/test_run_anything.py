@@ -14,8 +14,8 @@ import pytest
 
 import pbt_rl
 from pbt_rl import tune
+from pbt_rl.controllers import HyperSpec, StaticController
 from pbt_rl.errors import ConfigError, RunFailed
-from pbt_rl.pbt import HyperSpec, StaticController
 from pbt_rl.record.journal import read_journal
 from pbt_rl.report.exports import files
 from pbt_rl.report.read import read_run

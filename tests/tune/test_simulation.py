@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbt_rl.pbt.controllers import StaticController
-from pbt_rl.pbt.decisions import Continue, Replace, Restart, Stop
-from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.search.base import RandomSearch
-from pbt_rl.pbt.search.hyperband import Hyperband
-from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
+from pbt_rl.controllers.controllers import StaticController
+from pbt_rl.controllers.decisions import Continue, Replace, Restart, Stop
+from pbt_rl.controllers.hypers import HyperSpec
+from pbt_rl.controllers.search.base import RandomSearch
+from pbt_rl.controllers.search.hyperband import Hyperband
+from pbt_rl.controllers.search.hypertrick import HyperTrick, SuccessiveHalving
 from pbt_rl.tune.simulation import Stay, simulate
 
 TABLE = {"learning_rate": HyperSpec("learning_rate", 1e-3, 1e-5, 1e-2, "log", tuned=True)}

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from pbt_rl.pbt import (
+from pbt_rl.controllers import (
     Gap,
     HyperSpec,
     PbtController,

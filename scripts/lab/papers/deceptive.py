@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from statistics import median
 
-from pbt_rl.pbt import (
+from pbt_rl.controllers import (
     Controller,
     Gap,
     HyperSpec,
@@ -24,7 +24,7 @@ from pbt_rl.pbt import (
     Synchronous,
     Truncation,
 )
-from pbt_rl.pbt.mf_pbt import MfPbt
+from pbt_rl.controllers.mf_pbt import MfPbt
 from pbt_rl.tune import run
 
 STEPS, MEMBERS = 200, 16

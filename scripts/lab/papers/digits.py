@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from pbt_rl.pbt import (
+from pbt_rl.controllers import (
     Gap,
     HyperSpec,
     PbtController,

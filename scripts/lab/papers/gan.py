@@ -22,7 +22,7 @@ import torch
 from torch import nn
 from torch.nn.functional import softplus
 
-from pbt_rl.pbt import (
+from pbt_rl.controllers import (
     Gap,
     HyperSpec,
     PbtController,

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from random import Random
 from statistics import median
 
-from pbt_rl.pbt import HyperSpec, MemberReport, PbtController, Selection, Synchronous, Values
-from pbt_rl.pbt.decisions import CopyWhat
-from pbt_rl.pbt.exploit import rank, score
+from pbt_rl.controllers import HyperSpec, MemberReport, PbtController, Selection, Synchronous, Values
+from pbt_rl.controllers.decisions import CopyWhat
+from pbt_rl.controllers.exploit import rank, score
 from pbt_rl.tune import Result, run
 
 STEPS, EXCHANGE_STEPS, SIGMA = 200, 4, 0.1
@@ -70,7 +70,7 @@ class Better:
         rng: Random,
         deciding: Collection[int] | None = None,  # noqa: ARG002 - all are compared at once
     ) -> list[Selection]:
-        """Returns one selection per member: see `pbt_rl.pbt.Exploit`."""
+        """Returns one selection per member: see `pbt_rl.controllers.Exploit`."""
         if self.copy is None:
             return [Selection(m.member, None, self.explore, "explores") for m in members]
         best, worst = rank({m.member: score(m) for m in members}, rng)

@@ -13,7 +13,15 @@ from collections.abc import Mapping
 from functools import partial
 from random import Random
 
-from pbt_rl.pbt import Gap, HyperSpec, PbtController, PerturbFactors, RandomSearch, Synchronous, Truncation
+from pbt_rl.controllers import (
+    Gap,
+    HyperSpec,
+    PbtController,
+    PerturbFactors,
+    RandomSearch,
+    Synchronous,
+    Truncation,
+)
 from pbt_rl.tune import Result, run
 
 PEAK, GOAL = 100.0, 200.0

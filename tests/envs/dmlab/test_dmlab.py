@@ -9,7 +9,7 @@ import numpy as np
 import psutil
 import pytest
 
-from pbt_rl.check.report import check
+from pbt_rl.cli.check.report import check
 from pbt_rl.envs.base import LAST, EnvSetupError, cpu_clock, private_step_arrays
 from pbt_rl.envs.dmlab import process as dmlab_process
 from pbt_rl.envs.dmlab.levels import ACTIONS, LEVELS

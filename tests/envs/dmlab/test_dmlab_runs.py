@@ -8,15 +8,15 @@ import psutil
 import pytest
 
 from pbt_rl.cli.train import parse_train
+from pbt_rl.controllers.tuning import chosen
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.dmlab.levels import LEVELS
 from pbt_rl.envs.dmlab.maps import build_maps
 from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.dmlab.process import SILENCE_SECONDS
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.tuning import chosen
-from pbt_rl.plan import Machine
-from pbt_rl.prove.games import read_judged
+from pbt_rl.experiments.prove.games import read_judged
+from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 from tests.helpers import runs
 from tests.helpers.dmlab_module import REAL, calls, lab, standin_only  # noqa: F401 - lab is a fixture

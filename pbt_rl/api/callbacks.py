@@ -1,0 +1,104 @@
+"""What a user's functions are told of a run, and what they may answer.
+
+    on_report(view)                  about once a second, and at the end; view: RunView
+    on_decision(report, decisions)   after each comparison that decided something
+    on_checkpoint(written)           after the run was saved
+
+Each may return a `Stop`: the run ends in order and is saved, as at the end of its budget. `on_report` may instead
+return metrics of its own, name -> number, or name -> {member: number}; TensorBoard shows them as `stats/NAME`,
+the newest value until another one comes. They are called in the supervisor's thread: what takes long delays
+decisions.
+
+An exception in one of them ends the run in the same way; then the caller of `train` gets it, with its traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+
+from pbt_rl.api.stopping import Stop
+from pbt_rl.controllers.decisions import Decision, PopulationReport
+from pbt_rl.display.view import EXTRA, MemberView, RunView
+from pbt_rl.errors import ConfigError
+from pbt_rl.record.checkpoint_writer import Written
+from pbt_rl.run.ending import Callbacks
+
+Metrics = Mapping[str, float | Mapping[int, float]]
+"""Name -> number of the population, or of each of these members."""
+OnReport = Callable[[RunView], "Stop | Metrics | None"]
+OnDecision = Callable[[PopulationReport, Sequence[Decision]], Stop | None]
+OnCheckpoint = Callable[[Written], Stop | None]
+
+
+@dataclass(eq=False)
+class OwnCallbacks(Callbacks):
+    """The functions of a user, and what has become of them. Use it from one thread."""
+
+    on_report: OnReport | None = None
+    on_decision: OnDecision | None = None
+    on_checkpoint: OnCheckpoint | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("on_report", "on_decision", "on_checkpoint"):
+            given = getattr(self, name)
+            if given is not None and not callable(given):
+                raise ConfigError(f"{name} {given!r:.100} cannot be used: give a function")
+        self._own: dict[str, float] = {}
+        self._of_member: dict[int, dict[str, float]] = {}
+
+    def report(self, view: RunView) -> RunView:
+        """Call `on_report`; return the view with the metrics that it has given so far."""
+        if (on_report := self.on_report) is not None:
+            self._call("on_report", lambda: self._note_report(on_report(view), view.members))
+        members = [
+            replace(m, stats=m.stats | self._of_member[m.member]) if m.member in self._of_member else m
+            for m in view.members
+        ]
+        return replace(view, own=dict(self._own), members=members)
+
+    def decided(self, report: PopulationReport, decisions: Sequence[Decision]) -> None:
+        """Call `on_decision`."""
+        if (on_decision := self.on_decision) is not None:
+            self._call("on_decision", lambda: self._note_answer(on_decision(report, decisions)))
+
+    def saved(self, written: Written) -> None:
+        """Call `on_checkpoint`."""
+        if (on_checkpoint := self.on_checkpoint) is not None:
+            self._call("on_checkpoint", lambda: self._note_answer(on_checkpoint(written)))
+
+    def _call(self, name: str, function: Callable[[], None]) -> None:
+        if self.error is not None:
+            return
+        try:
+            function()
+        except Exception as error:  # noqa: BLE001 - a user's code; the run ends in order, then `train` raises it
+            self.error, self.ended = error, f"{name} raised {type(error).__name__}"
+
+    def _note_report(self, answer: object, members: Sequence[MemberView]) -> None:
+        if not isinstance(answer, Mapping):
+            self._note_answer(answer, " or a dict of metrics")
+            return
+        for name, value in answer.items():
+            if not isinstance(name, str) or not name:
+                raise TypeError(f"the name {name!r} of a metric cannot be used: give a text")
+            if not isinstance(value, Mapping):
+                self._own[EXTRA + name] = _number(name, value)
+                continue
+            for member, its in value.items():
+                if member not in range(len(members)):
+                    raise ValueError(f"metric {name!r} is of member {member!r}: give 0 to {len(members) - 1}")
+                self._of_member.setdefault(member, {})[EXTRA + name] = _number(name, its)
+
+    def _note_answer(self, answer: object, other: str = "") -> None:
+        if isinstance(answer, Stop):
+            self.ended = self.ended or answer.reason
+        elif answer is not None:
+            raise TypeError(f"it returned {answer!r:.80}: return None, pbt_rl.Stop(reason){other}")
+
+
+def _number(name: str, value: object) -> float:
+    if not isinstance(value, Real):
+        raise TypeError(f"metric {name!r} is {value!r:.80}: give a number")
+    return float(value)

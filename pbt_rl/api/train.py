@@ -1,0 +1,159 @@
+"""Train from Python: `pbt_rl.train(env="gym/CartPole-v1", num_policies=4)` is `pbt-rl train` without the shell."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pbt_rl.api.values import checked
+from pbt_rl.cli.tables import with_start_values
+from pbt_rl.config import Config, hypers_of
+from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.options import build
+from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.journal import read_journal
+from pbt_rl.run.recipes import composed
+
+if TYPE_CHECKING:
+    from pbt_rl.api.callbacks import OnCheckpoint, OnDecision, OnReport
+
+
+@dataclass(frozen=True)
+class MemberResult:
+    """One member at the end of a run."""
+
+    id: int
+    objective: float | None
+    """Mean true objective of its last episodes in training; None without any."""
+    episodes: int
+    generation: int
+    """Number of changes by the controller."""
+    frames: int
+    hypers: dict[str, float]
+    shaping: dict[str, float]
+    """Reward shaping, by name."""
+    final: dict[str, float] | None
+    """`mean`, `spread` and number of `episodes` of its final games; None if it played none."""
+    status: str
+    """`stopped`, `parked`, or empty for a member that trained to the end."""
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """A run that has ended."""
+
+    folder: Path
+    """Folder of the run: config, journal, weights, TensorBoard files."""
+    summary: dict[str, Any]
+    """Content of `summary.json`: how the run ended, the best member, and every member."""
+
+    def __repr__(self) -> str:
+        """Return one line: the folder and why the run ended."""
+        return f"<Result of {self.folder}: {len(self.summary['members'])} members, ended: {self.ended}>"
+
+    @classmethod
+    def of(cls, folder: Path | str) -> Result:
+        """Read the result of a run that has ended. Raises RunFailed if it has none."""
+        paths = RunFolder(Path(folder))
+        try:
+            return cls(paths.path, json.loads(paths.summary.read_text()))
+        except OSError as error:
+            raise RunFailed(
+                f"{paths.path} has no summary of a run that has ended: {error.strerror}"
+            ) from error
+
+    @property
+    def ended(self) -> str:
+        """Why the run has ended: `frames`, `seconds`, `objective`, `all members are done`, or a `Stop`'s reason."""
+        return str(self.summary["ended"])
+
+    @property
+    def members(self) -> list[MemberResult]:
+        """All members, in order of id."""
+        names = MemberResult.__dataclass_fields__
+        return [MemberResult(**{n: m.get(n) for n in names}) for m in self.summary["members"]]
+
+    @property
+    def best(self) -> MemberResult | None:
+        """The best member; None if no episode has finished."""
+        best = self.summary["best_member"]
+        return None if best is None else self.members[best]
+
+    @property
+    def paths(self) -> RunFolder:
+        """Paths of the run's files: `paths.journal`, `paths.checkpoints`, `paths.values(member)` and others."""
+        return RunFolder(self.folder)
+
+    @property
+    def journal(self) -> list[dict[str, Any]]:
+        """All events of the run, in order; docs/runs.md describes them."""
+        return read_journal(self.paths.journal)
+
+
+def train(
+    config: Config | None = None,
+    /,
+    *,
+    on_report: OnReport | None = None,
+    on_decision: OnDecision | None = None,
+    on_checkpoint: OnCheckpoint | None = None,
+    **options: Any,
+) -> Result:
+    """Train a population and return what has become of it.
+
+    config: used as it is. options: fields of Config instead, over the recipe of the environment as on the command line.
+    Nested options are mappings (`learner={"batch": 512}`) or have dotted names (`**{"learner.batch": 512}`); keywords
+    of an environment are a mapping, too (`env_option={"is_slippery": False}`).
+
+    - on_report(view): called about once a second, and at the end, with a `RunView`: `view.frames`,
+      `view.members[0].objective`, `.values`, `.stats`. It may return metrics for TensorBoard, name -> number, or
+      name -> {member: number}.
+    - on_decision(report, decisions): called after each comparison that decided something.
+    - on_checkpoint(written): called after the run was saved, with `written.path` and `written.frames`.
+
+    A callback that returns `pbt_rl.Stop(reason)` ends the run in order; it is saved. If one raises, the run ends in the
+    same way, and `train` raises that exception. They run in the supervisor's thread: keep them short.
+
+    Call it in a script under `if __name__ == "__main__":`, in a notebook, or in a thread. Ctrl-C ends a run in the main
+    thread only; end one in another thread by a callback. Raises ConfigError or EnvSetupError before anything is
+    started, RunFailed if the run cannot go on or is ended by a signal.
+    """
+    if config is None:
+        config = make_config(**options)
+    elif not isinstance(config, Config):
+        raise ConfigError(f"train takes a Config, or options by name, such as env={config!r:.200}")
+    elif options:
+        raise ConfigError(f"train takes a Config or options, not both: {', '.join(options)}")
+    from pbt_rl.api.callbacks import OwnCallbacks  # noqa: PLC0415 - the supervisor imports torch
+    from pbt_rl.run.train import train as supervise  # noqa: PLC0415
+
+    callbacks = OwnCallbacks(on_report, on_decision, on_checkpoint)
+    code = supervise(config, callbacks)
+    folder = callbacks.folder
+    assert folder is not None, "a run that has ended had a folder"
+    if code:
+        raise RunFailed(f"the run in {folder} was ended by signal {code - 128}")
+    return Result.of(folder)
+
+
+def make_config(**options: Any) -> Config:
+    """Return the config of these options, over the recipe of the environment. Raises ConfigError or EnvSetupError."""
+    given = options.get("env", "")
+    if not isinstance(given, str):
+        raise ConfigError(
+            f"env={given!r:.200} cannot be used: name it, as family/name or module:factory, because other processes "
+            "make it"
+        )
+    values = checked(options)
+    if values.get("env") is None:
+        raise ConfigError("env is missing: give it as family/name, such as atari/pong, or module:factory")
+    algo = values.get("algo", Config.algo)
+    return with_start_values(
+        build(
+            Config,
+            composed(values, algo=algo, fields=[f.name for f in fields(Config)]),
+            hypers=hypers_of(algo),
+        )
+    )

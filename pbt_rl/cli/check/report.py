@@ -1,0 +1,317 @@
+"""`pbt-rl envs check`: steps an environment as training would, and reports its mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import isinf
+from statistics import fmean
+
+import gymnasium
+import numpy as np
+
+from pbt_rl.cli.check.dry_run import DryRun, Played
+from pbt_rl.envs import registry
+from pbt_rl.envs.base import ACTION_MASK, EnvSpec
+from pbt_rl.envs.remarks import INFORMS
+from pbt_rl.envs.shaping import find_interface, flatten, unflatten
+from pbt_rl.envs.time_limits import time_limit
+
+SHORT_STEPS = 500
+"""Steps of each row, at most, in the runs that are compared with the main one."""
+SLOW_RESET_SHARE, SLOW_RESET_SECONDS = 0.5, 0.02
+MANY_SHAPING_VALUES = 12
+FEWEST_SHADES = 8
+"""Of 0 to 255, in a picture of which something can be seen."""
+
+
+@dataclass
+class Report:
+    """The findings: facts as (title, text), notes about what may be intended, and mistakes."""
+
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    mistakes: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """Return the findings as text."""
+        text = [f"{title:<12} {fact}" for title, fact in self.facts]
+        text += [f"note: {note}" for note in self.notes]
+        text += [f"MISTAKE: {mistake}" for mistake in self.mistakes]
+        return [*text, f"mistakes: {len(self.mistakes)}" if self.mistakes else "no mistakes found"]
+
+
+def check(
+    env_id: str,
+    options: registry.EnvOptions,
+    steps: int = 4000,
+    seed: int = 0,
+    timeout_seconds: float = 30.0,
+    network: Callable[[EnvSpec], list[str]] | None = None,
+    device: str = "cpu",
+) -> Report:
+    """Check an environment. Raises what training would raise if it cannot be made or reset.
+
+    steps: of all rows together. timeout_seconds: for one step or reset of the unit. network: makes that of a run, and
+    returns what it sees; raises ValueError if it cannot be made. device: of rows of tensors.
+    """
+    report = Report()
+    limit = f"{timeout_seconds:g} s (--timeout-seconds)"
+    hangs = f"{env_id} hangs: making and resetting it took more than {limit}"
+    with time_limit(timeout_seconds, hangs):
+        spec = registry.probe(env_id, options)
+        dry_run = DryRun(env_id, options, spec, timeout_seconds)
+        dry_run.reset_only(seed)
+    report.facts += _describe(spec)
+    if network is not None:
+        try:
+            report.facts += [("network", line.removeprefix("the network ")) for line in network(spec)]
+        except ValueError as error:
+            report.mistakes.append(str(error))
+    report.notes += spec.notes
+    if spec.resident:
+        from pbt_rl.learner.simulators.check import check_rows
+
+        mistakes, notes = check_rows(env_id, options, spec, steps, seed, device)
+        report.mistakes += mistakes
+        report.notes += notes
+        if mistakes:
+            return report
+    main = dry_run.play(-(-steps // dry_run.rows), seed)
+    _report_speed(report, main)
+    _report_episodes(report, main)
+    _report_final_observations(report, main)
+    _report_objective(report, main)
+    _report_mask(report, main, spec)
+    _report_pictures(report, main)
+    _report_witnessed(report, main)
+    if main.broke:
+        report.mistakes.append(f"at step {len(main.digests) + 1}: {main.broke}")
+        return report
+    if _report_seeds(report, dry_run, main, seed):
+        _report_shaping(report, dry_run, main, seed)
+    return report
+
+
+# -- judging ------------------------------------------------------------------------------------------------
+
+
+def _describe(spec: EnvSpec) -> list[tuple[str, str]]:
+    obs = ", ".join(
+        f"{name} {'x'.join(map(str, array.shape))} {array.dtype}" for name, array in spec.obs.items()
+    )
+    action = []
+    if spec.action.nvec:
+        action.append(f"discrete, {' x '.join(map(str, spec.action.nvec))}")
+    if spec.action.low:
+        pairs = zip(spec.action.low, spec.action.high, strict=True)
+        bounds = ["unbounded" if isinf(low) and isinf(high) else f"{low:g}..{high:g}" for low, high in pairs]
+        action.append(f"continuous, {', '.join(bounds)}")
+    shaping = ", ".join(f"{name} {value:g}" for name, value in spec.shaping.items()) or "none"
+    return [
+        ("environment", spec.env_id + (f", {spec.seats} seats" if spec.seats > 1 else "")),
+        ("observation", obs),
+        ("action", "; ".join(action)),
+        ("frames", f"{spec.frame_skip} a step"),
+        ("shaping", shaping),
+    ]
+
+
+def _report_speed(report: Report, played: Played) -> None:
+    if not played.seconds:
+        return
+    rows = len(played.rewards_TR[0])
+    steps = len(played.digests) * rows
+    text = f"{steps / played.seconds:,.0f} steps/s on one core, {rows} rows, {steps} steps"
+    ledger = played.ledger
+    if ledger is not None and ledger.steps:
+        resets = sum(ledger.reset_seconds)
+        share = resets / (resets + ledger.step_seconds)
+        text += (
+            f"; resets take {share:.0%} of the environment's time ({1e3 * fmean(ledger.reset_seconds):.3g} ms "
+            f"each, a step {1e3 * ledger.step_seconds / ledger.steps:.3g} ms)"
+        )
+        if share > SLOW_RESET_SHARE and fmean(ledger.reset_seconds) > SLOW_RESET_SECONDS:
+            report.mistakes.append(
+                f"slow reset: it takes {1e3 * fmean(ledger.reset_seconds):.0f} ms, {share:.0%} of all time, and the "
+                "other rows of a unit wait for it: load once in __init__, or make episodes longer"
+            )
+    report.facts.append(("speed", text))
+
+
+def _report_episodes(report: Report, played: Played) -> None:
+    if not played.lengths:
+        if not played.broke:
+            report.notes.append(
+                f"no episode ended in {len(played.digests)} steps of a row: members are compared by finished "
+                "episodes only; give more --steps, or a time limit (gymnasium.wrappers.TimeLimit)"
+            )
+        return
+    text = (
+        f"{len(played.lengths)} with random actions: {played.terminated} terminated, {played.truncated} truncated; "
+        f"{_range(played.lengths)} steps; return {_range(played.returns)}"
+    )
+    report.facts.append(("episodes", text))
+    if not any(reward.any() for reward in played.rewards_TR):
+        report.notes.append("every reward was 0: random actions find none")
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{min(values):.4g}..{max(values):.4g}, mean {fmean(values):.4g}"
+
+
+def _report_final_observations(report: Report, played: Played) -> None:
+    ends = len(played.last_is_next)
+    next_one = played.varied and ends >= 3 and all(played.last_is_next)
+    nothing = not played.blank_elsewhere and ends >= 3 and all(played.last_is_blank)
+    if next_one or nothing:
+        what = "the first one of the next episode" if next_one else "all zeros"
+        report.mistakes.append(
+            f"missing final observation: at all {ends} truncations the observation is {what}; return the last one of "
+            "the old episode, whose value the learner needs (do not reset inside step)"
+        )
+
+
+def _report_objective(report: Report, played: Played) -> None:
+    ledger = played.ledger
+    if not played.objectives:
+        return
+    if ledger is None:
+        report.facts.append(("objective", _range(played.objectives)))
+        return
+    if ledger.objectives == ledger.ends:
+        report.facts.append(("objective", f'info["true_objective"] {_range(played.objectives)}'))
+    elif ledger.objectives or ledger.objectives_elsewhere:
+        report.mistakes.append(
+            f'info["true_objective"] is missing at {ledger.ends - ledger.objectives} of {ledger.ends} episode ends: '
+            "give it with the last step of every episode, terminated or truncated"
+        )
+    else:
+        recorded = played.objectives != played.returns
+        what = 'info["episode"]["r"], as the rewards are changed,' if recorded else "the episode's return,"
+        report.facts.append(("objective", f"{what} {_range(played.objectives)}"))
+    if not np.isfinite(played.objectives).all():
+        report.notes.append("the true objective is not always finite")
+
+
+def _report_mask(report: Report, played: Played, spec: EnvSpec) -> None:
+    if ACTION_MASK not in spec.obs or not played.masked_share:
+        return
+    idle = played.idle_rows / (len(played.rewards_TR[0]) * len(played.masked_share))
+    text = f"forbids {fmean(played.masked_share):.0%} of the choices"
+    report.facts.append(("action mask", text + (f"; allows none in {idle:.0%} of the steps" if idle else "")))
+    if not any(played.masked_share):
+        report.notes.append("the action mask never forbade anything")
+    elif idle == 1:
+        report.mistakes.append("the action mask never allows anything: nothing can be learned")
+
+
+def _report_pictures(report: Report, played: Played) -> None:
+    for name, (darkest, brightest) in played.shades.items():
+        if brightest - darkest < FEWEST_SHADES:
+            report.notes.append(
+                f"picture {name!r} has shades from {darkest} to {brightest} only, where the bounds of its space are 0 "
+                "and 255: give its space the bounds that its numbers have"
+            )
+
+
+def _report_witnessed(report: Report, played: Played) -> None:
+    counted = played.ledger is not None and played.ledger.objectives > 0  # and so reported by numbers
+    about = ("there is reward shaping but", 'info["true_objective"] is missing')
+    for text in played.remarks:
+        if text.startswith(INFORMS):
+            report.notes.append(text)
+        elif not (counted and text.startswith(about)):
+            report.mistakes.append(text)
+    if played.ledger is not None:
+        report.mistakes += [_often(what, count) for what, count in played.ledger.faults.items()]
+        examples = played.ledger.examples
+        report.notes += [
+            _often(f"{what}: {examples[what]}", count) for what, count in played.ledger.oddities.items()
+        ]
+
+
+def _often(what: str, count: int) -> str:
+    return f"{what} ({count} times)" if count > 1 else what
+
+
+def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> bool:
+    """Compare with the same seed and with another one; returns whether equal seeds gave equal steps."""
+    steps = min(SHORT_STEPS, len(main.digests))
+    again = dry_run.play(steps, seed)
+    if again.digests != main.digests[:steps]:
+        same = [a == b for a, b in zip(again.digests, main.digests, strict=False)]
+        where = f"step {same.index(False) + 1}" if False in same else f"step {len(again.digests) + 1}"
+        reason = registry.unreproducible(dry_run.env_id, dry_run.options)
+        if False in same and again.rounded[same.index(False)] == main.rounded[same.index(False)]:
+            reason = reason or "by less than 0.001, as rounding errors of a simulator do"
+        if reason:
+            report.notes.append(f"not deterministic under a seed, {where} differs: {reason}")
+            return False
+        report.mistakes.append(
+            f"not deterministic under a seed: made anew, with the same seed and actions, {where} differs; draw all "
+            "randomness from self.np_random, which super().reset(seed=seed) seeds, or from a generator of your own, "
+            "with which a reset without a seed goes on"
+        )
+        return False
+    other = dry_run.play(steps, seed + 1)
+    differs = other.digests != main.digests[: len(other.digests)]
+    report.facts.append(
+        ("seeds", f"same seed, same {steps} steps; another seed, {'others' if differs else 'the same too'}")
+    )
+    if not differs:
+        report.notes.append("not seeded: another seed changes nothing; fine if nothing is drawn at random")
+    return True
+
+
+def _report_shaping(report: Report, dry_run: DryRun, main: Played, seed: int) -> None:
+    """Set the defaults, then change the values one by one."""
+    defaults = dry_run.spec.shaping
+    if not defaults:
+        return
+    broken = _shaping_round_trip(dry_run)
+    if broken:
+        report.mistakes.append(broken)
+        return
+    steps = min(SHORT_STEPS, len(main.digests))
+    moved: list[str] = []
+    unmoved: list[str] = []
+    for name in list(defaults)[:MANY_SHAPING_VALUES]:
+        changed = dry_run.play(steps, seed, {**defaults, name: 2 * defaults[name] or 1.0})
+        if changed.broke:
+            report.mistakes.append(f"with shaping {name} doubled: {changed.broke}")
+            return
+        rewards = main.rewards_TR[: len(changed.rewards_TR)]
+        same = np.array_equal(np.array(changed.rewards_TR), np.array(rewards))
+        (unmoved if same else moved).append(name)
+    if moved:
+        report.facts.append(("round trip", f"other rewards when changed: {', '.join(moved)}"))
+    if unmoved:
+        report.notes.append(
+            f"no reward changed in {steps} steps when these were doubled: {', '.join(unmoved)}; does "
+            "set_reward_shaping reach the reward?"
+        )
+
+
+def _shaping_round_trip(dry_run: DryRun) -> str:
+    """Set values, get the defaults again, and return the mistake in that; empty if there is none."""
+    env = registry.make_raw(dry_run.env_id, dry_run.options)
+    if env is None:
+        return ""
+    try:
+        interface = find_interface(env) if isinstance(env, gymnasium.Env) else None
+        if interface is None:
+            return ""
+        before = flatten(interface.get_default_reward_shaping())
+        interface.set_reward_shaping(unflatten({name: 3 * value + 1 for name, value in before.items()}), 0)
+        if flatten(interface.get_default_reward_shaping()) != before:
+            return (
+                "shaping: get_default_reward_shaping returns other values after set_reward_shaping; return the "
+                "defaults always, and in a new dict"
+            )
+    except Exception as error:  # noqa: BLE001 - whatever it raises is what we report
+        return f"shaping: set_reward_shaping raised {type(error).__name__}: {error}"
+    else:
+        return ""
+    finally:
+        env.close()

@@ -1,0 +1,306 @@
+"""`pbt-rl prove`: train arms on the same seeds, score them by fresh games, and say whether one helped.
+
+protocol.json (of the folder) --> runs that are missing --> games that are missing --> verdicts, CSV, JSON, page
+`sweep`: side by side     the same
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from msgspec import Struct, convert, to_builtins
+
+from pbt_rl.cli.parse import whole
+from pbt_rl.cli.sweep import shares_of
+from pbt_rl.cli.train import parse_train
+from pbt_rl.config import NAME, OF_NAMES
+from pbt_rl.errors import ConfigError, require
+from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, last_line
+from pbt_rl.experiments.prove.arms import BASELINE, Arm, Task, check_words, read_arms
+from pbt_rl.experiments.prove.games import judge, read_judged
+from pbt_rl.experiments.prove.held import lucky, too_short
+from pbt_rl.experiments.prove.outcome import Outcome, Scores, outcome
+from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.saved import read_config
+from pbt_rl.report.listing import list_runs
+from pbt_rl.run.resuming import changes_of
+
+PROG = "pbt-rl prove"
+USAGE = """usage: pbt-rl prove --name NAME --env ENV --train-for-frames F [--seeds N] [--arm NAME[:OPTIONS]]...
+                    [--without NAME]... [--games N] [--jobs N] [--show] [TRAIN OPTIONS]
+
+Does population based training help on this task? Train several arms on the same seeds with the same frames:
+
+  pbt        the population of the TRAIN OPTIONS
+  random     members that begin with the same values, drawn from the priors by the seed, and are left alone
+  defaults   one policy with the values of the options and all the frames of a population
+  --arm ...  any other
+
+Validation games pick a member of each run, and fresh test games score it. Every arm is compared with `random`, seed by
+seed: the mean difference, its 95 % interval by Student's t, and a verdict. All runs, a CSV, a JSON and a page are in
+runs/NAME (--out gives another folder than runs). The same command again goes on with what is missing; more seeds and
+more arms may be added.
+
+  --name NAME             folder of the experiment
+  --seeds N               seeds 0 to N-1 (default: 5, at least 2)
+  --arm NAME              another controller as an arm, such as mf-pbt; may be repeated
+  --arm NAME:OPTIONS      `pbt` with other options, such as t-test:'--pbt.exploit t-test'
+  --without NAME          leave out pbt or defaults, which trains longest where members are computed together
+  --games N               validation games of each member, and as many test games (default: 20)
+  --jobs N                runs at the same time; devices and cores are dealt to them (default: 1, or one per GPU)
+  --show                  print the commands of the runs, and start nothing
+
+Members are compared 25 times unless --pbt.period-frames says otherwise, first after one period or --pbt.start-frames.
+
+  pbt-rl prove --name helps --env gym/CartPole-v1 --mode serial --train-for-frames 20k --seeds 4 --jobs 2
+"""
+OWN = ("--name", "--seeds", "--arm", "--without", "--games", "--jobs", "--out")
+PROTOCOL = "protocol.json"
+JUDGE = "--judge"
+"""`pbt-rl prove --judge RUN GAMES` plays the games of one run: a job of this command, not for users."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """What is typed. common: for every run."""
+
+    folder: Path
+    seeds: int
+    games: int
+    jobs: list[str]
+    arms: list[Arm]
+    common: list[str]
+    show: bool
+
+
+def run(arguments: list[str]) -> int:
+    """Make the experiment, or go on with it; return 0 if it is whole."""
+    if not arguments or {"-h", "--help"} & set(arguments):
+        print(USAGE, end="")
+        return 0 if arguments else 2
+    if arguments[0] == JUDGE and len(arguments) == 3:
+        judge(Path(arguments[1]), int(arguments[2]))
+        return 0
+    words = read_words(arguments)
+    task = Task.read(words.common)
+    pairs = [(arm, seed) for seed in range(words.seeds) for arm in words.arms]
+    points = [Point(f"{arm.name}.seed{seed}", {"arm": arm.name}, seed) for arm, seed in pairs]
+    commands = {point.name: task.command(*pair) for point, pair in zip(points, pairs, strict=True)}
+    dealt = shares_of(words.jobs, {task.config.devices}, len(commands))
+    for arm in words.arms:
+        task.check(arm)
+    if words.show:
+        for name, command in commands.items():
+            print(f"{name}: pbt-rl {shlex.join(command)}")
+        return 0
+    if find_spec("matplotlib") is None:
+        raise ConfigError(f'{PROG} needs matplotlib: pip install "pbt-rl[report]"')
+    write_protocol(words)
+    code = _train_and_judge(words, points, commands, dealt)
+    if code > 128:  # interrupted
+        return code
+    scores = read_scores(words, points)
+    if code and any(len(seeds) < 2 for seeds in scores.values()):
+        return code
+    _print_outcome(words, scores)
+    return code
+
+
+def read_words(arguments: Sequence[str]) -> Words:
+    """Return what is typed. Raises ConfigError."""
+    own: dict[str, list[str]] = {name: [] for name in OWN}
+    common: list[str] = []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        name, equals, text = word.partition("=")
+        if name not in OWN:
+            common.append(word)
+            continue
+        if not equals and not rest:
+            raise ConfigError(f"{name} needs a value; {PROG} --help")
+        own[name].append(text if equals else rest.pop(0))
+    show = "--show" in common
+    common = [word for word in common if word != "--show"]
+    check_words(common, f"with {PROG}")
+    name = own["--name"][-1] if own["--name"] else ""
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"--name {name}".rstrip() + f" cannot be used: name the experiment by {OF_NAMES}")
+    return Words(
+        Path(own["--out"][-1] if own["--out"] else "runs") / name,
+        _number("--seeds", own["--seeds"], 5, 2, 1000, "one seed has no spread: "),
+        _number("--games", own["--games"], 20, 1, 100_000),
+        own["--jobs"],
+        read_arms(own["--arm"], own["--without"]),
+        common,
+        show,
+    )
+
+
+def _number(name: str, given: Sequence[str], default: int, least: int, most: int, why: str = "") -> int:
+    if not given:
+        return default
+    try:
+        number = whole(given[-1])
+    except ValueError:
+        raise ConfigError(f"{name} {given[-1]} cannot be used: give a number, such as {default}") from None
+    if not least <= number <= most:
+        raise ConfigError(
+            f"{name} {number} cannot be used: {why if number == 1 else ''}give {least} to {most:,}"
+        )
+    return number
+
+
+class _Protocol(Struct):
+    """What the folder of an experiment holds."""
+
+    common: list[str]
+    games: int
+    arms: dict[str, list[str]]
+
+
+def read_protocol(folder: Path) -> _Protocol | None:
+    """Return what a folder holds; None if that is no experiment. Raises ConfigError."""
+    path = folder / PROTOCOL
+    try:
+        return convert(json.loads(path.read_text()), _Protocol)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be used: {error}; restore it, or use another --name") from error
+
+
+def write_protocol(words: Words) -> None:
+    """Write what the folder holds. Raises ConfigError if it holds another experiment; new arms and seeds may come."""
+    folder, before = words.folder, read_protocol(words.folder)
+    now = _Protocol(words.common, words.games, {arm.name: list(arm.options) for arm in words.arms})
+    if before is not None:
+        for what, old, new in (
+            ("the options", before.common, now.common),
+            ("--games", [str(before.games)], [str(now.games)]),
+            *((f"--arm {n}", before.arms[n], now.arms[n]) for n in now.arms.keys() & before.arms.keys()),
+        ):
+            if old != new:
+                raise ConfigError(
+                    f"--name {folder.name} cannot be used: {what} there: {shlex.join(old)}; now: {shlex.join(new)}. "
+                    "Use another name, or go on with the same command"
+                )
+        now.arms = before.arms | now.arms
+    elif folder.is_dir() and any(folder.iterdir()):
+        raise ConfigError(
+            f"--name {folder.name} cannot be used: {folder} holds something else; use another name"
+        )
+    draft = folder / f"{PROTOCOL}.partial"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(to_builtins(now), indent=2) + "\n")
+        draft.replace(folder / PROTOCOL)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
+
+
+def _train_and_judge(
+    words: Words, points: Sequence[Point], commands: Mapping[str, Sequence[str]], dealt: Sequence[Share]
+) -> int:
+    """Train what is missing, then play what is missing; return an exit code."""
+    folder = words.folder
+
+    def train(point: Point, devices: str) -> list[str]:
+        run = ["--name", point.name, "--out", str(folder), *(["--devices", devices] if devices else [])]
+        return [*commands[point.name], *run]
+
+    def games(point: Point, _devices: str) -> list[str]:
+        return ["prove", JUDGE, str(folder / point.name), str(words.games)]
+
+    done = {row.name for row in list_runs(folder) if row.state == "ended"}
+    for name in sorted(done & commands.keys()):  # a file of options may have changed
+        run = ["--name", name, "--out", str(folder)]
+        before, now = read_config(folder / name), parse_train([*commands[name][1:], *run])[0]
+        changes_of(before, now, RunFolder(folder / name))
+        require(
+            before.train_for_frames == now.train_for_frames,
+            "train-for-frames",
+            now.train_for_frames,
+            f"{folder / name} has gone on to {before.train_for_frames:,}, and arms have equal frames: remove that "
+            "folder, and the run is trained again",
+        )
+    untrained = [p for p in points if p.name not in done]
+    print(f"{len(points)} runs in {folder}: {len(untrained)} to train; {len(dealt)} at a time", flush=True)
+    told: set[str] = set()
+
+    def note(point: Point) -> None:
+        arm = point.values["arm"]
+        line = "" if arm in told else too_short(folder / point.name)
+        if line:
+            told.add(arm)
+            print(f"note: {arm}: {line}", flush=True)
+
+    code = _jobs(folder, train, dealt, untrained, note) or 0
+    if code > 128:
+        return code
+    trained = [p for p in points if not code or _ended(folder / p.name)]
+    unplayed = [p for p in trained if read_judged(folder / p.name, words.games) is None]
+    if unplayed:
+        print(f"fresh games of {len(unplayed)} runs", flush=True)
+    return max(code, _jobs(folder, games, dealt, unplayed) or 0)
+
+
+def _ended(run: Path) -> bool:
+    return run.is_dir() and [row.state for row in list_runs(run)] == ["ended"]
+
+
+def _jobs(
+    folder: Path,
+    command: Callable[[Point, str], list[str]],
+    dealt: Sequence[Share],
+    waiting: Sequence[Point],
+    after: Callable[[Point], None] = lambda _: None,
+) -> int | None:
+    """Run jobs; return an exit code if they are not all done."""
+    if not waiting:
+        return None
+    sweep = Sweep(folder, command, dealt, lambda line: print(line, flush=True), after)
+    ended: list[Ended] = sweep.run(waiting)
+    if sweep.signal is not None:
+        print("interrupted; the same command goes on")
+        return 128 + sweep.signal
+    failed = [one for one in ended if one.code]
+    for one in failed:
+        print(f"FAILED {one.point.name} (exit code {one.code}): {last_line(folder, one.point)}")
+    return 1 if failed else None
+
+
+def read_scores(words: Words, points: Sequence[Point]) -> Scores:
+    """Return arm -> seed -> scores, of the runs that were judged."""
+    scores: Scores = {arm.name: {} for arm in words.arms}
+    for point in points:
+        judged = read_judged(words.folder / point.name, words.games)
+        if judged is not None:
+            scores[point.values["arm"]][point.seed] = judged
+    return scores
+
+
+def _print_outcome(words: Words, scores: Scores) -> None:
+    """Write the tables and the page, and print a line per arm."""
+    from pbt_rl.experiments.prove.page import write_outcome
+
+    found: Outcome = outcome(scores, BASELINE)
+    protocol = read_protocol(words.folder)
+    others = [] if protocol is None else [name for name in protocol.arms if name not in scores]
+    notes = [
+        f"the folder holds runs of {', '.join(others)}, too: name the arms again, and they take part"
+    ] * bool(others)
+    for arm, seeds in scores.items():
+        runs = [words.folder / f"{arm}.seed{seed}" for seed in sorted(seeds)]
+        lines = [*map(too_short, runs[:1]), lucky(runs)]
+        notes += [f"{arm}: {line}" for line in lines if line]
+    paths = write_outcome(words.folder, found, shlex.join(words.common), notes)
+    print()
+    print("\n".join([*found.lines(), *(f"note: {note}" for note in notes)]))
+    print()
+    print("\n".join(map(str, paths)))

@@ -1,0 +1,131 @@
+"""`pbt-rl runs`: a table of the runs in a folder."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from pbt_rl.cli.parse import parse
+from pbt_rl.display.ranking import GAP, UNKNOWN, count, number
+from pbt_rl.errors import ConfigError
+from pbt_rl.record.claim import REPLACED
+from pbt_rl.report.listing import RunRow, list_runs
+
+HEADER = ("name", "env", "members", "frames", "best", "age", "state")
+FINAL = "final"
+"""After `best`, if some run has them: the highest mean of final games."""
+SHRINKABLE = (0, 1)
+"""Columns that are cut, the longest first, where the terminal is too narrow."""
+LEAST_WIDTH = 8
+UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+@dataclass(frozen=True)
+class RunsCommand:
+    """List the runs in a folder, the newest first, from their files.
+
+    best: the highest objective in training; final: the highest mean of final games, if any.
+    State: running (a process writes it); ended (its budget is spent); resumable (it has checkpoints to go on from);
+    interrupted or failed (it has none); or what is broken.
+    """
+
+    folder: tyro.conf.Positional[Path] = Path("runs")
+    """Folder that holds the runs."""
+
+
+def run(arguments: list[str]) -> int:
+    """Print the table."""
+    command = parse(RunsCommand, "pbt-rl runs", arguments)
+    try:
+        rows = list_runs(command.folder)
+        aside = _left_aside(command.folder)
+    except OSError as error:
+        raise ConfigError(f"{command.folder} cannot be listed: {error.strerror or error}") from error
+    if not rows:
+        print(f"no runs in {command.folder}")
+    else:
+        print("\n".join(table(rows, time.time(), _width())))
+    for path in aside:
+        print(
+            f"{path} holds a run that is being replaced; if that was cut off, move it to a name of its own, or remove "
+            "it"
+        )
+    return 0
+
+
+def table(rows: list[RunRow], now: float, width: int | None) -> list[str]:
+    """Return the header and one line per run, cut to `width` characters; None: whatever they need."""
+    judged = any(row.final is not None for row in rows)
+    cells = [_header(judged=judged), *(_cells(row, now, judged=judged) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    if width is not None:
+        _shrink(widths, max(map(len, ("", HEADER[-1], *(row[-1].partition(":")[0] for row in cells)))), width)
+    numbers = range(2, len(cells[0]) - 1)
+    lines = []
+    for row in cells:
+        padded = [
+            _cut(cell, size).rjust(size) if i in numbers else _cut(cell, size).ljust(size)
+            for i, (cell, size) in enumerate(zip(row[:-1], widths[:-1], strict=True))
+        ]
+        line = GAP.join((*padded, row[-1])).rstrip()
+        lines.append(line if width is None else _cut(line, width))
+    return lines
+
+
+def _shrink(widths: list[int], state: int, width: int) -> None:
+    """Make the columns of names narrower until the others, and `state` characters of the last one, fit."""
+    while sum(widths[:-1]) + state + len(GAP) * (len(widths) - 1) > width:
+        widest = max(SHRINKABLE, key=lambda column: widths[column])
+        if widths[widest] <= LEAST_WIDTH:
+            return
+        widths[widest] -= 1
+
+
+def _header(*, judged: bool) -> tuple[str, ...]:
+    """Return the names of the columns. judged: some run has final games."""
+    return (*HEADER[:5], *((FINAL,) if judged else ()), *HEADER[5:])
+
+
+def _cells(row: RunRow, now: float, *, judged: bool) -> tuple[str, ...]:
+    return (
+        _printable(row.name),
+        UNKNOWN if row.env is None else _printable(row.env),
+        UNKNOWN if row.members is None else str(row.members),
+        UNKNOWN if row.frames is None else count(row.frames),
+        number(row.best),
+        *((number(row.final),) if judged else ()),
+        age(now - row.changed),
+        _printable(row.state),
+    )
+
+
+def age(seconds: float) -> str:
+    """Return a time in its largest unit, such as `3 h`."""
+    for size, unit in UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return "0 s"
+
+
+def _printable(text: str) -> str:
+    """Return the text without characters that would move the cursor or change colours."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _width() -> int | None:
+    """Return the width of the terminal; None if the output is none, where nothing is cut."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _left_aside(out: Path) -> list[Path]:
+    """Return the runs that are to be replaced by one that has not reported yet, or was killed before it did."""
+    return sorted(path for path in out.glob(f".*.{REPLACED}.*") if path.is_dir())

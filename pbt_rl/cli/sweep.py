@@ -1,0 +1,254 @@
+"""`pbt-rl sweep`: train the same with several seeds and options, one run after the other or side by side."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import statistics
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from pbt_rl.cli.config_file import file_of_options
+from pbt_rl.cli.parse import spelt, value_of, values_of, whole
+from pbt_rl.cli.runs import table
+from pbt_rl.cli.train import parse_train
+from pbt_rl.config import NAME, OF_NAMES, Config
+from pbt_rl.errors import ConfigError
+from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, last_line, points, shares
+from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.saved import read_config
+from pbt_rl.report.listing import RunRow, list_runs
+from pbt_rl.run.resuming import changes_of
+
+PROG = "pbt-rl sweep"
+USAGE = """usage: pbt-rl sweep --name NAME --env ENV [--seeds 0 1 2] [--grid OPTION=A,B]... [--jobs N] [TRAIN OPTIONS]
+
+Train every combination of the values of --grid with every seed, as a run of its own in runs/NAME/ (--out gives another
+folder than runs). The same command again goes on: runs that have ended are left out, others are resumed. A run that
+fails does not end the rest. Ctrl-C saves the runs that train, and starts no other.
+
+  --name NAME             folder of the sweep
+  --seeds 0 1 2           seeds; also 0-4 (default: 0)
+  --grid OPTION=A,B,C     values of an option of `pbt-rl train`; may be repeated: all combinations
+  --jobs N                runs at the same time; devices and cores are dealt to them (default: 1, or one per GPU)
+
+  pbt-rl sweep --name rates --env gym/CartPole-v1 --grid hypers.learning-rate=1e-4,1e-3 --seeds 0 1 2 --jobs 2
+"""
+OWN = ("--name", "--seeds", "--grid", "--jobs", "--out")
+GIVEN_BY_THE_SWEEP = ("name", "seed", "out", "overwrite", "resume")
+EXIT_FAILED = 1
+BUDGETS = {"hours", "train-for-frames", "train-for-seconds", "stop-at-objective"}
+MOST_SEEDS = 10_000
+
+
+def run(arguments: list[str]) -> int:
+    """Train all runs of the sweep; return 0 if all have ended as planned."""
+    if not arguments or {"-h", "--help"} & set(arguments):
+        print(USAGE, end="")
+        return 0 if arguments else 2
+    own, common = _parted(arguments)
+    folder = _folder(own)
+    found = points(_grid(own["--grid"]), _seeds(own["--seeds"]))
+    commands = {point.name: _command(point, folder, common) for point in found}
+    configs = {name: parse_train(words[1:])[0] for name, words in commands.items()}
+    dealt = shares_of(own["--jobs"], {config.devices for config in configs.values()}, len(found))
+    if "--show" in common:
+        print(f"{len(found)} runs in {folder}, {len(dealt)} at a time; nothing is started:")
+        print(
+            "\n".join(
+                shlex.join(word for word in ["pbt-rl", *words] if word != "--show")
+                for words in commands.values()
+            )
+        )
+        return 0
+    waiting = [point for point in found if not _is_done(folder / point.name, configs[point.name])]
+    print(
+        f"{len(found)} runs in {folder}, {len(found) - len(waiting)} have ended already; {len(dealt)} at a time"
+    )
+
+    def command(point: Point, chosen: str) -> list[str]:
+        return [*commands[point.name], *(["--devices", chosen] if chosen else [])]
+
+    sweep = Sweep(folder, command, dealt, lambda line: print(line, flush=True))
+    try:
+        ended = sweep.run(waiting)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be used: {error.strerror or error}") from error
+    number = sweep.signal
+    failed = _print_results(folder, found, ended, () if number is None else (128 + number, -number))
+    if sweep.signal is not None:
+        print("interrupted; the same command goes on")
+        return 128 + sweep.signal
+    return EXIT_FAILED if failed else 0
+
+
+def _parted(arguments: list[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the values of the sweep's own options, and the words for every `pbt-rl train`. Raises ConfigError."""
+    own: dict[str, list[str]] = {name: values_of(arguments, name) for name in OWN}
+    own["--seeds"] = []
+    common: list[str] = []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        name, equals, text = word.partition("=")
+        if name == "--seeds":
+            own[name] += [text] if equals else []
+            while not equals and rest and not rest[0].startswith("--"):
+                own[name].append(rest.pop(0))
+            if not own[name]:
+                raise ConfigError("--seeds needs values, such as --seeds 0 1 2 or --seeds 0-4")
+        elif name in OWN:
+            if not equals and not rest:
+                raise ConfigError(f"{name} needs a value; {PROG} --help")
+            _ = None if equals else rest.pop(0)
+        else:
+            common.append(word)
+    typed = {spelt(word.partition("=")[0]).removeprefix("no-") for word in common if word.startswith("--")}
+    for name in GIVEN_BY_THE_SWEEP:
+        if name in typed:
+            why = "it gives its runs their own (--seeds, --name)"
+            raise ConfigError(f"--{name} cannot be used with {PROG}: {why}")
+    return own, common
+
+
+def in_files_of_options(words: Sequence[str]) -> list[str]:
+    """Return the names of the options that files give which are named among words. Raises ConfigError."""
+    layers = file_of_options(words)
+    algo = next(filter(None, (value_of(words, "--algo"), *(layer.algo for layer in layers))), Config.algo)
+    given = (item for layer in layers for item in layer.values(str(algo)).items())
+    return [name.replace("_", "-") for name, value in given if value is not None]
+
+
+def _folder(own: Mapping[str, Sequence[str]]) -> Path:
+    if not own["--name"] or not NAME.fullmatch(own["--name"][-1]):
+        given = f" {own['--name'][-1]}" if own["--name"] else ""
+        raise ConfigError(f"--name{given} cannot be used: name the sweep by {OF_NAMES}")
+    return Path(own["--out"][-1] if own["--out"] else "runs") / own["--name"][-1]
+
+
+def _grid(entries: Sequence[str]) -> dict[str, list[str]]:
+    """Return option -> values as they are written. Raises ConfigError."""
+    grid: dict[str, list[str]] = {}
+    for entry in entries:
+        name, equals, text = entry.lstrip("-").partition("=")
+        values = text.split(",")
+        if not name or not equals or not all(values):
+            raise ConfigError(
+                f"--grid {entry} cannot be used: write OPTION=A,B,C, such as hypers.gamma=0.9,0.99"
+            )
+        if name in grid or spelt(name) in GIVEN_BY_THE_SWEEP:
+            why = (
+                "give all its values at once"
+                if name in grid
+                else "that belongs to the sweep (--seeds for seeds)"
+            )
+            raise ConfigError(f"--grid {entry} cannot be used: {why}")
+        try:
+            list(map(shlex.split, values))
+        except ValueError as error:
+            raise ConfigError(f"--grid {entry} cannot be used: {error}") from None
+        grid[name] = values
+    return grid
+
+
+def _seeds(texts: Sequence[str]) -> list[int]:
+    seeds: list[int] = []
+    for text in texts or ["0"]:
+        first, dash, last = text.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(text) > 18:
+            raise ConfigError(f"--seeds {text} cannot be used: give whole numbers, such as 0 1 2, or 0-4")
+        low, high = int(first), int(last or first)
+        if high < low or len(seeds) + high - low >= MOST_SEEDS:
+            raise ConfigError(
+                f"--seeds {text} cannot be used: give a range such as 0-4, of at most {MOST_SEEDS:,} seeds"
+            )
+        seeds += range(low, high + 1)
+    return seeds
+
+
+def _command(point: Point, folder: Path, common: Sequence[str]) -> list[str]:
+    """Return the arguments of `pbt-rl` for one run, but for its devices."""
+    words = ["train", *common, "--seed", str(point.seed), "--name", point.name, "--out", str(folder)]
+    for option, text in point.values.items():
+        words += [f"--{option}", *shlex.split(text)]
+    return words
+
+
+def shares_of(jobs: Sequence[str], devices: Collection[str], runs: int) -> list[Share]:
+    """Deal the machine to the jobs. Raises ConfigError for a number of jobs that is none.
+
+    devices: of all runs. They are dealt if they are the same in all of them; else each run has its own.
+    """
+    from pbt_rl.run.plan.machine import Machine, available_cpus
+
+    cpus = sorted(os.sched_getaffinity(0))
+    chosen = next(iter(devices)) if len(devices) == 1 else ""
+    if chosen == "auto":
+        gpus = Machine.here().gpus
+        named = [f"cuda:{i}" for i in range(gpus)] if gpus > 1 else []
+    else:
+        named = chosen.split(",") if chosen else []
+    try:
+        number = whole(jobs[-1]) if jobs else max(1, len(named) if chosen == "auto" else 1)
+    except ValueError as remedy:
+        raise ConfigError(f"--jobs {jobs[-1]} cannot be used: give {remedy}") from None
+    if not 1 <= number <= 1000:
+        raise ConfigError(f"--jobs {number} cannot be used: give 1 to 1000")
+    number = min(number, runs)
+    return shares(number, named if number > 1 else [], cpus, available_cpus())
+
+
+def _is_done(path: Path, config: Config) -> bool:
+    """Whether a run has ended, with the options and the budget that it would have now."""
+    try:
+        (row,) = list_runs(path)
+        changed = changes_of(read_config(path), config, RunFolder(path))
+    except (OSError, ValueError):  # none yet, or one of other options: training says so
+        return False
+    return row.state == "ended" and not BUDGETS & changed.keys()
+
+
+def _print_results(
+    folder: Path, found: Sequence[Point], ended: Sequence[Ended], interrupted: Sequence[int]
+) -> int:
+    """Print a line per run and per combination of values, and the command that compares them; return the failures.
+
+    interrupted: exit codes of runs that were interrupted, saved or before they began to train.
+    """
+    rows = {row.name: row for row in list_runs(folder) if row.name in {p.name for p in found}}
+    codes = {e.point.name: e.code for e in ended}
+    failed = [point for point in found if codes.get(point.name, 0) not in (0, *interrupted)]
+    print()
+    known = [rows[point.name] for point in found if point.name in rows]
+    if known:
+        print("\n".join(table(known, time.time(), None)))
+    _print_groups(found, rows)
+    for point in failed:
+        print(f"FAILED {point.name} (exit code {codes[point.name]}): {last_line(folder, point)}")
+    begun = [point for point in found if point.name in rows]
+    if len(begun) > 1:
+        print("pbt-rl report " + " ".join(shlex.quote(str(folder / point.name)) for point in begun))
+    elif begun:
+        print(f"pbt-rl report {shlex.quote(str(folder / begun[0].name))}")
+    return len(failed)
+
+
+def _print_groups(found: Sequence[Point], rows: Mapping[str, RunRow]) -> None:
+    """Print the best objective of each combination of values, over its seeds: of final games, if all runs had them."""
+    judged = all(row.final is not None for row in rows.values() if row.best is not None)
+    groups: dict[str, list[float]] = {}
+    for point in found:
+        row = rows.get(point.name)
+        best = None if row is None else row.final if judged else row.best
+        if best is not None:
+            label = " ".join(f"{option}={text}" for option, text in point.values.items())
+            groups.setdefault(label, []).append(best)
+    if len(groups) < 2:
+        return
+    print("\nbest objective over seeds:")
+    width = max(map(len, groups))
+    for label, scores in sorted(groups.items(), key=lambda item: -statistics.fmean(item[1])):
+        spread = f" +- {statistics.stdev(scores):.4g}" if len(scores) > 1 else ""
+        print(f"  {label:<{width}}  {statistics.fmean(scores):.6g}{spread} ({len(scores)} runs)")
+    print()

@@ -1,0 +1,71 @@
+"""`pbt-rl watch`: a page in the browser that follows a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tyro
+
+from pbt_rl.cli.parse import parse
+from pbt_rl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pbt_rl.display.watch.reader import Reader
+    from pbt_rl.display.watch.server import Server
+
+PORT = 8750
+MOST_PORT = 65535
+
+
+@dataclass(frozen=True)
+class WatchCommand:
+    """Show a run in the browser as it goes on, from its files: members, curves, ancestry, schedules, decisions.
+
+    The run may go on, be resumed or be over; nothing of it is changed. Only this machine can open the page, unless
+    --host names another interface; then everybody can who reaches it.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """Folder of a run, such as runs/demo."""
+    port: int = 0
+    """Port to serve on; 0: 8750, or any free one if that is taken."""
+    host: str = "127.0.0.1"
+    """Interface to serve on, such as 0.0.0.0 for all. Rather use `ssh -L 8750:localhost:8750 HOST` from elsewhere."""
+
+
+def run(arguments: list[str]) -> int:
+    """Serve the page until Ctrl-C."""
+    command = parse(WatchCommand, "pbt-rl watch", arguments)
+    from pbt_rl.display.watch.reader import Reader
+
+    if not 0 <= command.port <= MOST_PORT:
+        raise ConfigError(f"--port {command.port} cannot be used: give 0 to {MOST_PORT}")
+    reader = Reader(command.run)
+    try:
+        server = _server(command, reader)
+    except OSError as error:
+        raise ConfigError(
+            f"--host {command.host}{f' --port {command.port}' if command.port else ''} cannot be used: "
+            f"{error.strerror or error}"
+        ) from error
+    with server:
+        print(f"{command.run}: open {server.url} in a browser; Ctrl-C ends it", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print()
+    return 0
+
+
+def _server(command: WatchCommand, reader: Reader) -> Server:
+    """Raises OSError."""
+    from pbt_rl.display.watch.server import Server
+
+    try:
+        return Server(command.host, command.port or PORT, reader.latest)
+    except OSError:
+        if command.port:
+            raise
+        return Server(command.host, 0, reader.latest)

@@ -1,0 +1,273 @@
+"""Population-based training, and its absence.
+
+    report -> Broken (who cannot go on?) -> Ready (is it time, and for whom?) -> Exploit (who copies whom?)
+           -> Explore (with which values?) -> decisions
+
+Each is a small object behind a protocol; `PbtController` owns the generator and joins them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from pbt_rl.controllers.changes import changes
+from pbt_rl.controllers.decisions import (
+    Continue,
+    Controller,
+    CopyWhat,
+    Decision,
+    MemberReport,
+    Mutate,
+    PopulationReport,
+    Replace,
+    StateKey,
+)
+from pbt_rl.controllers.entry import ControllerEntry, Ingredients
+from pbt_rl.controllers.evaluation import Evaluation, build_evaluation
+from pbt_rl.controllers.exploit import Exploit, Remembering, Selection, decides, score
+from pbt_rl.controllers.explore import Explore, Learning, Pairing, changed_copy
+from pbt_rl.controllers.hypers import HyperSpec, Values, sample_prior
+from pbt_rl.controllers.ready import Ready, Round
+from pbt_rl.controllers.registry import build_exploit, build_explore, build_ready, least_members
+from pbt_rl.controllers.repairs import Broken
+from pbt_rl.controllers.state import restore_state, save_state
+from pbt_rl.errors import require
+
+
+@dataclass(eq=False)
+class Around:
+    """A controller around another one, which decides."""
+
+    controller: Controller
+
+    def seen(self, report: PopulationReport) -> PopulationReport:
+        """Return what the other one is shown of a report."""
+        return report
+
+    def initial(self, num_members: int) -> list[Values]:
+        """Leave it to the other one."""
+        return self.controller.initial(num_members)
+
+    def observe(self, report: PopulationReport) -> list[Decision]:
+        """Leave it to the other one."""
+        return self.controller.observe(self.seen(report))
+
+    def remembers(self) -> frozenset[StateKey]:
+        """Leave it to the other one."""
+        return self.controller.remembers()
+
+
+def innermost(controller: Controller, report: PopulationReport) -> tuple[Controller, PopulationReport]:
+    """Return the controller that decides, inside those around it, and what it is shown of a report."""
+    while isinstance(controller, Around):
+        report, controller = controller.seen(report), controller.controller
+    return controller, report
+
+
+@dataclass(eq=False)
+class StaticController:
+    """Independent members that all keep the defaults: population-based training switched off."""
+
+    table: Mapping[str, HyperSpec]
+
+    def initial(self, num_members: int) -> list[Values]:
+        """Return the defaults, for every member."""
+        return [defaults(self.table) for _ in range(num_members)]
+
+    def observe(self, report: PopulationReport) -> list[Decision]:  # noqa: ARG002 - the protocol's signature
+        """Decide nothing."""
+        return []
+
+    def remembers(self) -> frozenset[StateKey]:
+        """Return no state."""
+        return frozenset()
+
+
+@dataclass(eq=False)
+class PbtController:
+    """Population-based training (Jaderberg et al. 2017, algorithm 1) with exchangeable rules.
+
+    table: every value of a member, tuned or not; its defaults are member 0's values at the start.
+    copy: what a member takes from its donor (the paper's ablation, section 4.4.3). `both` leaves it to the rule of
+    selection. With `weights` values are neither copied nor explored: each member keeps those that it began with. With
+    `hypers` it goes on from its own weights.
+
+    At a comparison every member that takes part gets exactly one decision, in the order of the report. A
+    report without a comparison gets no decision, except for members that are broken (`Broken`). Without a decision
+    no state changes, so a run can be decided again from the reports that had decisions. A comparison in which the
+    rule of selection cannot judge anyone yet is not held: it stays due. evaluation: what comes before a comparison.
+
+    Raises TypeError for a rule that has attributes and is no dataclass: its state could not be saved.
+    """
+
+    table: Mapping[str, HyperSpec]
+    seed: int
+    ready: Ready = field(kw_only=True)
+    exploit: Exploit = field(kw_only=True)
+    explore: Explore = field(kw_only=True)
+    copy: CopyWhat = field(default="both", kw_only=True)
+    evaluation: Evaluation | None = field(default=None, kw_only=True)
+    _rng: Random = field(init=False)
+    _broken: Broken = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rng = Random(self.seed)
+        self._broken = Broken(self._first_values)
+        save_state(self)  # raises now, and not when a run is to be saved
+
+    def _first_values(self, rng: Random) -> Values:
+        return self.explore.initial(defaults(self.table), rng)
+
+    def initial(self, num_members: int) -> list[Values]:
+        """Return the defaults for member 0, and values that the rule of exploration draws for the others.
+
+        A tuned value whose default lies outside of its bounds is drawn for member 0 too.
+        """
+        first = {
+            name: sample_prior(spec, self._rng) if spec.starts_outside else spec.default
+            for name, spec in self.table.items()
+        }
+        return [first, *(self.explore.initial(first, self._rng) for _ in range(num_members - 1))]
+
+    def observe(self, report: PopulationReport) -> list[Decision]:
+        """Repair what can be repaired at once, and hold a comparison if one is due."""
+        decisions = self._repaired([m for m in report.members if m.broken])
+        rest = replace(report, members=tuple(m for m in report.members if m.member not in decisions))
+        if self.evaluation is None:
+            held = self._compare(rest)
+        else:
+            self.evaluation.forget(decisions)
+            held = self.evaluation.hold(rest, self.ready.frames_left(rest), self._compare)
+        decisions |= {d.member: d for d in held}
+        if not decisions:
+            return []
+        decided = [m for m in report.members if m.member in decisions]
+        made = [decisions[m.member] for m in decided]
+        changed = changes(made, {m.member: m.generation for m in report.members})
+        settled = [c for c in changed if not c.evaluates]
+        if settled:
+            compared = [m for m, c in zip(decided, changed, strict=True) if not c.evaluates]
+            self._broken.compared(compared, settled)
+            if isinstance(self.explore, Learning):
+                self.explore.after(report.members, settled)
+        return made
+
+    def frames_left(self, report: PopulationReport) -> int:
+        """Return the frames of each member until the next comparison is due; 0 if it waits for episodes."""
+        return self.ready.frames_left(report)
+
+    def _compare(self, report: PopulationReport) -> list[Decision]:
+        ready = save_state(self.ready)
+        comparison = self.ready.next_round(report)
+        if comparison is None:
+            return []
+        decisions = self._settle(comparison)
+        if not decisions:
+            restore_state(self.ready, ready)
+        return decisions
+
+    def _settle(self, comparison: Round) -> list[Decision]:
+        """Return the decisions of a comparison; none, and nothing is changed, if nobody can be judged yet."""
+        exploit, generator = save_state(self.exploit), self._rng.getstate()
+        selections = self.exploit.select(comparison.members, self._rng, comparison.deciding)
+        judged = [m for m in comparison.members if decides(m.member, comparison.deciding)]
+        assert [s.member for s in selections] == [m.member for m in judged], (
+            "one selection per member, in order"
+        )
+        if all(s.later for s in selections):
+            restore_state(self.exploit, exploit)
+            self._rng.setstate(generator)
+            return []
+        if isinstance(self.explore, Learning):
+            self.explore.before(judged)
+        repaired = self._repaired([m for m in judged if math.isnan(score(m))])
+        members = {m.member: m for m in comparison.members}
+        return [repaired.get(s.member) or self._decide(s, members, comparison.note) for s in selections]
+
+    def _repaired(self, members: Sequence[MemberReport]) -> dict[int, Decision]:
+        return {d.member: d for d in self._broken.repairs(members, self._rng)}
+
+    def _text(self, name: str, value: float) -> str:
+        spec = self.table.get(name)
+        return f"{value:.4g}" if spec is None else spec.text(value)
+
+    def _decide(self, selection: Selection, members: Mapping[int, MemberReport], note: str) -> Decision:
+        own = members[selection.member]
+        copy = selection.copy if self.copy == "both" else self.copy
+        if own.broken and (selection.donor is None or copy == "hypers"):
+            return self._broken.restart(own, self._rng)
+        base = self._base(selection, copy, members)
+        explores = selection.mutate and self.copy != "weights"
+        values = dict(base)
+        if explores and selection.donor is not None and isinstance(self.explore, Pairing):
+            better = members[selection.donor].values if selection.base is None else selection.base
+            values = self.explore.learn(own.member, own.values, better, self._rng)
+        elif explores and selection.donor is not None:
+            values = changed_copy(self.explore, base, self._rng)
+        elif explores:
+            values = self.explore.mutate(base, self._rng)
+        moved = [
+            f"{name} {self._text(name, base[name])} -> {self._text(name, values[name])}"
+            for name in base
+            if values[name] != base[name]
+        ]
+        parts = [selection.reason, "mutated " + ", ".join(moved) if moved else "", note]
+        reason = "; ".join(part for part in parts if part)
+        if selection.donor is not None:
+            return Replace(
+                selection.member, selection.donor, copy, values, reason, selection.donor_generation
+            )
+        if moved or selection.renew:
+            return Mutate(selection.member, values, reason)
+        # A mutation that drew no value is no change: the member keeps its generation and its objectives.
+        return Continue(selection.member, reason)
+
+    def _base(self, selection: Selection, copy: CopyWhat, members: Mapping[int, MemberReport]) -> Values:
+        """Return the values to go on from: the rule's, else the donor's, or the own ones if only weights are copied."""
+        if selection.donor is None or self.copy == "weights":
+            return members[selection.member].values
+        if selection.base is not None:
+            return selection.base
+        return members[selection.member if copy == "weights" else selection.donor].values
+
+    def remembers(self) -> frozenset[StateKey]:
+        """Return what was dropped for copies not proven yet, and what the rule of selection may bring back."""
+        of_rule = self.exploit.remembers() if isinstance(self.exploit, Remembering) else frozenset()
+        return self._broken.remembers() | of_rule
+
+
+def defaults(table: Mapping[str, HyperSpec]) -> Values:
+    """Return name -> default of every value of the table."""
+    return {name: spec.default for name, spec in table.items()}
+
+
+def _pbt(given: Ingredients) -> Controller:
+    pbt = given.pbt
+    if not pbt.enabled:
+        return StaticController(given.table)
+    least = least_members(pbt.exploit)
+    require(
+        given.members >= least,
+        "pbt.exploit",
+        pbt.exploit,
+        f"it compares at least {least} members; give --num-policies {least} or another rule",
+    )
+    return PbtController(given.table, given.seed, **pbt_rules(given), copy=pbt.copy)
+
+
+def pbt_rules(given: Ingredients) -> dict[str, Any]:
+    """Return the parts of a controller that compares members: by name, as `PbtController` takes them."""
+    pbt = given.pbt
+    return {
+        "ready": build_ready(pbt),
+        "exploit": build_exploit(pbt),
+        "explore": build_explore(pbt, given.table),
+        "evaluation": build_evaluation(given),
+    }
+
+
+PBT = ControllerEntry(_pbt, ("pbt",), "population-based training.", compares=True)

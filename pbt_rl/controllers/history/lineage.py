@@ -1,0 +1,237 @@
+"""The family tree of a population, rebuilt from the events of a journal.
+
+Words, as in Orion (`orion.algo.pbt.pbt.LineageNode`): the *parent* of a node is the node that its weights came from;
+its *base* is the member's own node that was dropped for it, if the weights came from elsewhere. A member's *path* is
+all of its nodes, oldest first; no node lies on two paths.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pbt_rl.controllers.changes import Change, changes
+from pbt_rl.controllers.decisions import Decision, PopulationReport, StateKey, donor_of, values_of
+from pbt_rl.controllers.hypers import Values
+from pbt_rl.errors import ConfigError
+from pbt_rl.record.events import Event, Initial, Progress, Round
+
+
+@dataclass(frozen=True)
+class Node:
+    """One member between two changes.
+
+    frames: the population's clock at its begin. own_frames: the member's own count at its begin. trained: frames that
+    its weights had been trained on by then, over all their ancestors; it never falls along a line of parents.
+    parent: the node that its weights came from, None for fresh ones. base: the node that was dropped for it.
+    depth: number of changes between the fresh weights and this node.
+    """
+
+    member: int
+    generation: int
+    frames: int
+    values: Values
+    parent: StateKey | None
+    depth: int
+    base: StateKey | None = None
+    own_frames: int = 0
+    trained: int = 0
+
+    @property
+    def key(self) -> StateKey:
+        """(member, generation)"""
+        return self.member, self.generation
+
+
+class Lineage:
+    """The family tree of a run. It grows by `add_first_members`, `measure` and `apply`, or by the events of a journal.
+
+    objectives: the mean objective of each node when it was last measured; may hold NaN and infinities.
+    """
+
+    def __init__(self) -> None:
+        self.objectives: dict[StateKey, float] = {}
+        self._nodes: dict[StateKey, Node] = {}
+        self._present: dict[int, StateKey] = {}
+        self._roots: dict[StateKey, StateKey] = {}
+        self._children: defaultdict[StateKey, list[StateKey]] = defaultdict(list)
+        self._seen_frames: dict[StateKey, int] = {}
+
+    @classmethod
+    def from_events(cls, events: Iterable[Event]) -> Lineage:
+        """Read the events of a journal that the tree follows from; skip all others. Raises ConfigError."""
+        lineage = cls()
+        for event in events:
+            lineage.take(event)
+        return lineage
+
+    def take(self, event: Event) -> None:
+        """Read one event. Raises ConfigError for one that cannot follow those before."""
+        match event:
+            case Initial(values=values):
+                self._check_initial(values)
+                self.add_first_members(list(values))
+            case Round(frames=frames, report=report, decisions=decisions):
+                self._check_round(report, decisions)
+                for m in report.members:
+                    self.measure((m.member, m.generation), m.frames, mean(m.objectives))
+                self.apply(frames, changes(decisions, self.generations))
+            case Progress(members=members):
+                for p in members:
+                    self.measure((p.member, p.generation), p.frames, p.objective)
+
+    def _check_initial(self, values: Sequence[Values]) -> None:
+        if self._nodes:
+            raise ConfigError("the journal begins its members twice")
+        if any(own.keys() != values[0].keys() for own in values):
+            raise ConfigError("the members of the journal begin with values of different names")
+
+    def _check_round(self, report: PopulationReport, decisions: Sequence[Decision]) -> None:
+        """Check that the round is about members that are there, and that its donors are."""
+        where = f"the journal's round at {report.frames} frames"
+        for m in report.members:
+            if m.member not in self._present:
+                raise ConfigError(f"{where} reports member {m.member}, which is not there")
+        self._check_decisions(where, decisions)
+
+    def _check_decisions(self, where: str, decisions: Sequence[Decision]) -> None:
+        names = next(iter(self._nodes.values())).values.keys() if self._nodes else frozenset[str]()
+        if len({d.member for d in decisions}) < len(decisions):
+            raise ConfigError(f"{where} decides twice about one member")
+        for d in decisions:
+            values, donor = values_of(d), donor_of(d)
+            if d.member not in self._present or (values is not None and values.keys() != names):
+                raise ConfigError(
+                    f"{where} decides about member {d.member}, which is not there or has other values"
+                )
+            if donor is not None and not self._has(*donor):
+                raise ConfigError(f"{where} copies from member {donor[0]}, which was not in that state")
+
+    def _has(self, member: int, generation: int | None) -> bool:
+        return member in self._present if generation is None else (member, generation) in self._nodes
+
+    def add_first_members(self, values: list[Values]) -> None:
+        """Fresh members 0, 1, ... at frame 0."""
+        for member, own in enumerate(values):
+            self._add(Node(member, 0, 0, own, parent=None, depth=0))
+
+    def measure(self, key: StateKey, frames: int, objective: float | None) -> None:
+        """Note a node's frames and objective. None keeps the objective measured before."""
+        if key in self._nodes:
+            self._seen_frames[key] = frames
+            if objective is not None:
+                self.objectives[key] = objective
+
+    def apply(self, frames: int, changes: Iterable[Change]) -> None:
+        """Add the nodes that the changes of one comparison begin.
+
+        A remembered state counts as being as old as the end of its node: when it was stored is not recorded.
+        """
+        before = {member: self._nodes[key] for member, key in self._present.items()}
+        for change in changes:
+            own = before[change.member]
+            if change.stopped:
+                del self._present[change.member]
+            if change.values is None:
+                continue
+            parent = own if change.weights == "keep" else None
+            if change.weights_from is not None:
+                parent = self._nodes[change.weights_from]
+            self._add(
+                Node(
+                    own.member,
+                    change.generation,
+                    frames,
+                    change.values,
+                    parent=parent.key if parent else None,
+                    depth=parent.depth + 1 if parent else 0,
+                    base=None if parent == own else own.key,
+                    own_frames=self._own_frames(own, frames),
+                    trained=self._trained(parent, frames) if parent else 0,
+                )
+            )
+
+    def _own_frames(self, node: Node, clock: int) -> int:
+        return self._seen_frames.get(node.key, clock)
+
+    def _trained(self, node: Node, clock: int) -> int:
+        return node.trained + max(0, self._own_frames(node, clock) - node.own_frames)
+
+    def _add(self, node: Node) -> None:
+        self._nodes[node.key] = node
+        self._present[node.member] = node.key
+        self._roots[node.key] = self._roots[node.parent] if node.parent else node.key
+        if node.parent:
+            self._children[node.parent].append(node.key)
+
+    # -- nodes ----------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: StateKey) -> Node:
+        return self._nodes[key]
+
+    def __contains__(self, key: StateKey) -> bool:
+        return key in self._nodes
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All nodes, oldest first."""
+        return list(self._nodes.values())
+
+    def children(self, key: StateKey) -> list[StateKey]:
+        """Return the nodes whose weights came from this one, oldest first."""
+        return list(self._children.get(key, ()))
+
+    def end_trained(self, key: StateKey) -> int:
+        """Return the frames that the node's weights had been trained on when it was last measured."""
+        node = self._nodes[key]
+        return self._trained(node, node.own_frames)
+
+    def line(self, key: StateKey) -> list[Node]:
+        """Return the nodes from the fresh weights (the root) down to this one."""
+        node = self._nodes[key]
+        line = [node]
+        while node.parent is not None:
+            node = self._nodes[node.parent]
+            line.append(node)
+        return line[::-1]
+
+    # -- members --------------------------------------------------------------------------------------------
+
+    @property
+    def members(self) -> list[int]:
+        """Ids of the members that have not been stopped."""
+        return sorted(self._present)
+
+    @property
+    def generations(self) -> dict[int, int]:
+        """The present generation of each member that has not been stopped."""
+        return dict(self._present.values())
+
+    def present(self, member: int) -> Node:
+        """Return the member's present node. KeyError for one that was stopped or never was."""
+        return self._nodes[self._present[member]]
+
+    def path(self, member: int) -> list[Node]:
+        """Return all nodes of a member, stopped or not, oldest first."""
+        path: list[Node] = []
+        while (member, len(path)) in self._nodes:
+            path.append(self._nodes[member, len(path)])
+        return path
+
+    def ancestry(self, member: int) -> list[Node]:
+        """Return the nodes from the fresh weights (the root) down to the member's present one."""
+        return self.line(self._present[member])
+
+    def surviving_roots(self) -> set[StateKey]:
+        """Return the roots of the members that have not been stopped.
+
+        The set shrinks unless a restart adds a root, or a remembered state brings back one that was lost.
+        """
+        return {self._roots[key] for key in self._present.values()}
+
+
+def mean(objectives: Iterable[float]) -> float | None:
+    """Return the mean of a window, None if it is empty; NaN and infinities carry over."""
+    values = list(objectives)
+    return sum(values) / len(values) if values else None

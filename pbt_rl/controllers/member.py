@@ -1,0 +1,106 @@
+"""The one record of a member: what a controller observes of it, and what a change does to that. Pure bookkeeping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pbt_rl.controllers.changes import Change
+from pbt_rl.controllers.decisions import MemberReport
+from pbt_rl.controllers.exploit import mean_objective
+from pbt_rl.controllers.hypers import Values
+from pbt_rl.controllers.objectives import Judged, ObjectiveWindow
+from pbt_rl.controllers.state import STATE
+
+
+@dataclass(eq=False)
+class MemberRecord:
+    """One member between `apply` of its changes and `report` to the controller."""
+
+    id: int
+    values: Values = field(metadata=STATE)
+    objectives: ObjectiveWindow
+    """Of the present generation only."""
+    generation: int = field(default=0, metadata=STATE)
+    frames: int = field(default=0, metadata=STATE)
+    """Over all generations."""
+    best: float | None = field(default=None, metadata=STATE)
+    """Highest finite mean of the window since the last comparison; None if no objective came since, or too few."""
+    until_frames: int | None = field(default=None, metadata=STATE)
+    """With this many frames the member waits for a decision; None for no limit."""
+    stopped: bool = field(default=False, metadata=STATE)
+    broken: bool = field(default=False, metadata=STATE)
+    """The member cannot learn any more."""
+    evaluates: int = field(default=0, metadata=STATE)
+    """Episodes that the member plays with the weights as they are, learning nothing; 0: it learns."""
+    outdated: bool = field(default=False, metadata=STATE)
+    """The window is of before the evaluation, of which no episode counts yet: shown, but not reported."""
+
+    def __post_init__(self) -> None:
+        self.values = dict(self.values)
+        self._names = frozenset(self.values)  # a setting, though derived
+
+    def restored(self) -> None:
+        """Check that the values are those that a member has. Raises ValueError."""
+        strange = sorted(self.values.keys() ^ self._names)
+        if strange:
+            raise ValueError(
+                f"the saved values of member {self.id} lack or have beyond the known: {', '.join(strange)}"
+            )
+
+    @property
+    def objective(self) -> float | None:
+        """Mean of the window: None while it is empty, NaN if one of its objectives is not finite."""
+        known = self.objectives.objectives()
+        return mean_objective(known) if known else None
+
+    def note_objective(self, objective: float) -> None:
+        """Count an objective of the present generation."""
+        self.note_objectives([(0, objective, objective)])
+
+    def note_objectives(self, judged: Sequence[Judged], least: int = 1) -> None:
+        """Count objectives of the present generation that came together. least: rounds before a mean is a `best`."""
+        if self.outdated:
+            self.objectives.clear()
+            self.outdated = False
+        for task, objective, raw_return in judged:
+            self.objectives.add(task, objective, raw_return)
+        mean = self.objective
+        if mean is not None and not math.isnan(mean) and self.objectives.rounds >= least:
+            self.best = mean if self.best is None else max(self.best, mean)
+
+    def note_broken(self) -> None:
+        """Mark the member as broken: what was measured before is no longer true of it."""
+        self.broken = True
+        self.objectives.spoil()
+
+    def apply(self, change: Change) -> None:
+        """Take over a change. With new values a generation begins, for which nothing measured before counts.
+
+        Only new weights repair a broken member.
+        """
+        assert change.member == self.id
+        self.best = None
+        self.until_frames = change.until_frames
+        self.stopped = self.stopped or change.stopped
+        self.evaluates, self.outdated = change.evaluates, change.evaluates > 0
+        if change.values is not None:
+            self.values = dict(change.values)
+            self.generation = change.generation
+            self.objectives.clear()
+        if change.weights != "keep":
+            self.broken = False
+
+    def report(self, rounds: int | None = None) -> MemberReport:
+        """Return what the controller may know. rounds: the objectives to include at most; None: the whole window."""
+        return MemberReport(
+            member=self.id,
+            frames=self.frames,
+            objectives=() if self.outdated else self.objectives.objectives(rounds),
+            episodes=0 if self.outdated else self.objectives.rounds,
+            generation=self.generation,
+            values=dict(self.values),
+            best=self.best,
+            broken=self.broken,
+        )

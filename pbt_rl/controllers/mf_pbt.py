@@ -1,0 +1,209 @@
+"""MF-PBT: groups of members that are compared at different frequencies, so that what pays off late is not selected away
+early, with migrations between them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal
+
+from pbt_rl.controllers.controllers import PbtController, StaticController, pbt_rules
+from pbt_rl.controllers.decisions import Controller, MemberReport, StateKey
+from pbt_rl.controllers.entry import ControllerEntry, Ingredients, OptionGroups
+from pbt_rl.controllers.exploit import (
+    Exploit,
+    Remembering,
+    Selection,
+    decides,
+    describe_shortfall,
+    rank,
+    score,
+)
+from pbt_rl.controllers.hypers import Values
+from pbt_rl.controllers.options import PbtConfig
+from pbt_rl.controllers.ready import grown
+from pbt_rl.controllers.registry import least_members
+from pbt_rl.errors import require
+
+MigrantHypers = Literal["own", "best"]
+FREQUENCIES = (1, 10, 25, 50)
+"""The paper's: each group is compared every this many rounds."""
+FEW_MEMBERS, FEW_FREQUENCIES = 16, (1, 10)
+"""A population of at most 16 has groups of one or two in four groups, which cannot select: it has two groups."""
+
+
+@dataclass
+class Groups:
+    """The rule of selection of `MfPbt`: members in groups, group i compared every `frequencies[i]` rounds.
+
+    Members are dealt out in blocks: the first of M groups holds the first N / M members.
+    """
+
+    frequencies: tuple[int, ...]
+    exploit: Exploit
+    """Rule inside the groups."""
+    migrant_hypers: MigrantHypers
+    _rounds: int = field(default=0, init=False)
+    _num_members: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        assert len(set(self.frequencies)) == len(self.frequencies) > 0
+        assert min(self.frequencies) > 0
+
+    def populate(self, num_members: int) -> None:
+        """Set the number of members at the start; a member's id decides on its group."""
+        self._num_members = num_members
+
+    def group(self, member: int) -> int:
+        """Return the group that a member always belongs to."""
+        return member * len(self.frequencies) // self._num_members
+
+    def select(
+        self, members: Sequence[MemberReport], rng: Random, deciding: Collection[int] | None = None
+    ) -> list[Selection]:
+        """Judge the members in their order; those of groups that are not due go on."""
+        self._rounds += 1
+        selections: dict[int, Selection] = {}
+        scores = {m.member: score(m) for m in members}
+        ranking = rank(scores, rng)
+        for group, every in enumerate(self.frequencies):
+            inside = [m for m in members if self.group(m.member) == group]
+            if not inside:
+                continue
+            if self._rounds % every:
+                reason = f"its group is compared every {every} rounds; this is round {self._rounds}"
+                selections |= {
+                    m.member: Selection(m.member, None, mutate=False, reason=reason) for m in inside
+                }
+                continue
+            selections |= {s.member: s for s in self.exploit.select(inside, rng)}
+            selections |= self._migrations(group, inside, ranking, scores)
+        return [selections[m.member] for m in members if decides(m.member, deciding)]
+
+    def _migrations(
+        self,
+        group: int,
+        inside: Sequence[MemberReport],
+        ranking: Sequence[int],
+        scores: Mapping[int, float],
+    ) -> dict[int, Selection]:
+        """Offer the best of the other groups, one by one, to the third quarter of this one."""
+        values = {m.member: m.values for m in inside}
+        local = [m for m in ranking if m in values]
+        outside = iter([m for m in ranking if m not in values and not math.isnan(scores[m])])
+        migrant = next(outside, None)
+        changed = {}
+        size = len(local)
+        for member in local[(size + 1) // 2 : size - max(1, size // 4)]:
+            own = scores[member]
+            if migrant is None or scores[migrant] <= own:
+                continue
+            every = self.frequencies[self.group(migrant)]
+            slower = every > self.frequencies[group]
+            what = "with its values" if slower else "weights only"
+            reason = f"{describe_shortfall(own, scores[migrant])}, of a group compared every {every} rounds: {what}"
+            best = values[local[0]] if self.migrant_hypers == "best" and not slower else None
+            copy: Literal["both", "weights"] = "both" if slower else "weights"
+            changed[member] = Selection(member, migrant, mutate=False, reason=reason, copy=copy, base=best)
+            migrant = next(outside, None)
+        return changed
+
+    def remembers(self) -> frozenset[StateKey]:
+        """Return what the rule inside the groups remembers."""
+        return self.exploit.remembers() if isinstance(self.exploit, Remembering) else frozenset()
+
+
+def usual_frequencies(num_members: int) -> tuple[int, ...]:
+    """Return the frequencies of a population whose user names none."""
+    return FEW_FREQUENCIES if num_members <= FEW_MEMBERS else FREQUENCIES
+
+
+@dataclass(eq=False)
+class MfPbt(PbtController):
+    """MF-PBT (Doulazmi et al. 2025, "Multiple-Frequencies Population-Based Training", section 4 and its source).
+
+    The members are dealt out to as many groups as there are frequencies. A *round* is a comparison of `ready`, which
+    must be one of all members; in round k those groups are compared whose frequency divides k. A group compares its
+    members with each other by `exploit` (the paper: the worst quarter copies the best quarter and mutates), and then
+    offers to its third quarter, from its best member down, the best members of all other groups. A migrant that is
+    better replaces the member, also one that would copy inside its group: from a slower group with its values, from a
+    faster one, whose values may be greedy, with its weights only. Then the member goes on from its own values
+    (migrant_hypers `own`), or from those of its group's best member (`best`, as the authors' source has it).
+    Migrants' values are not mutated.
+
+    The paper wants groups of equal size, a multiple of four.
+    """
+
+    frequencies: tuple[int, ...] = field(default=FREQUENCIES, kw_only=True)
+    migrant_hypers: MigrantHypers = field(default="own", kw_only=True)
+
+    def __post_init__(self) -> None:
+        # The same object as `exploit`, under its own type: no field, or it would be saved twice.
+        self._groups = Groups(self.frequencies, self.exploit, self.migrant_hypers)
+        self.exploit = self._groups
+        super().__post_init__()
+
+    def initial(self, num_members: int) -> list[Values]:
+        """Deal out the members to the groups, and return their values."""
+        self._groups.populate(num_members)
+        return super().initial(num_members)
+
+
+def _mf_pbt(given: Ingredients) -> Controller:
+    pbt = given.pbt
+    if not pbt.enabled:
+        return StaticController(given.table)
+    frequencies = pbt.frequencies or usual_frequencies(given.members)
+    groups = len(frequencies)
+    least = groups * max(4, least_members(pbt.exploit))
+    require(
+        given.members >= least,
+        "controller",
+        "mf-pbt",
+        f"{groups} groups (--pbt.frequencies) need at least {least} members (--num-policies)",
+    )
+    require(
+        pbt.ready == "synchronous", "pbt.ready", pbt.ready, "mf-pbt counts rounds of all: use synchronous"
+    )
+    require(
+        pbt.exploit != "backtrack",
+        "pbt.exploit",
+        pbt.exploit,
+        "its elites are those of all members, and groups of mf-pbt select among themselves: use another rule",
+    )
+    require(pbt.copy == "both", "pbt.copy", pbt.copy, "mf-pbt itself chooses what is copied: use both")
+    return MfPbt(
+        given.table,
+        given.seed,
+        **pbt_rules(given),
+        frequencies=frequencies,
+        migrant_hypers=pbt.migrant_hypers,
+    )
+
+
+def _never_compared(options: OptionGroups, members: int, budget_frames: int) -> str:
+    """Return a hint at groups that are never compared within the budget, or nothing."""
+    pbt = options.group(PbtConfig)
+    frequencies = pbt.frequencies or usual_frequencies(members)
+    due, held = max(pbt.start_frames, pbt.period_frames), 0
+    while due < budget_frames and held < max(frequencies):
+        held += 1
+        due += grown(pbt.period_frames, pbt.period_growth, held)
+    never = " and ".join(f"{each}" for each in frequencies if each > held)
+    return never and (
+        f"note: this run ends at {budget_frames:,} frames, after {held} comparison{'' if held == 1 else 's'}: groups "
+        f"that mf-pbt compares every {never} of them never are: lower --pbt.period-frames, or give other "
+        "--pbt.frequencies"
+    )
+
+
+MF_PBT = ControllerEntry(
+    _mf_pbt,
+    ("pbt", "pbt.frequencies", "pbt.migrant_hypers"),
+    "its multi-frequency form (Doulazmi et al. 2025).",
+    compares=True,
+    note=_never_compared,
+)

@@ -1,0 +1,191 @@
+"""PB2: a bandit chooses the values from what earlier ones achieved."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from pbt_rl.controllers.changes import Change
+from pbt_rl.controllers.decisions import MemberReport
+from pbt_rl.controllers.exploit import score
+from pbt_rl.controllers.explore import ExploreRule, from_priors
+from pbt_rl.controllers.hypers import HyperSpec, Values, sample_prior, scale_within
+from pbt_rl.controllers.state import TRANSIENT
+from pbt_rl.errors import ConfigError
+
+LEAST_DATA = 3
+"""With fewer observations values are drawn from their priors."""
+
+
+@dataclass(frozen=True)
+class Datum:
+    """One observation: an interval of a member. point: the values, 0..1 on their scales."""
+
+    frames: int
+    point: tuple[float, ...]
+    improvement: float
+
+
+@dataclass
+class Pb2:
+    """Population-Based Bandits (Parker-Holder et al. 2020, algorithm 1), as an explore rule that keeps its data.
+
+    Each comparison gives one observation per member: the rise of its objective since the last one, per million
+    frames, and its values. A Gaussian process over (time, values) with a kernel that forgets (`FadingKernel`) is
+    fitted to these improvements. `mutate` returns the values that maximise the upper confidence bound mean +
+    sqrt(beta) deviation, with beta = 0.2 log(0.4 n) for n observations (the authors' first source; Ray has 0.2 +
+    log(0.4 n), which explores more); the values already chosen in the same comparison count as observed. The maximum
+    is searched for at `candidates` points drawn evenly on the scales and, in a second draw, around the best of them.
+
+    A copy starts from its donor's objective; if that is not known (a remembered state, a restart), its
+    first interval is no observation. Choices have no distances: they are drawn evenly, the others are chosen by the
+    bandit. window: only this many last observations are used. To be decided again bit for bit a run needs the same
+    scikit-learn and BLAS.
+    """
+
+    tuned: Mapping[str, HyperSpec]
+    window: int = field(default=200, metadata={"at_least": LEAST_DATA}, kw_only=True)
+    candidates: int = field(default=1000, metadata={"at_least": 1}, kw_only=True)
+    _data: list[Datum] = field(default_factory=list, init=False)
+    _start: dict[int, tuple[int, float]] = field(default_factory=dict, init=False)
+    """Member -> (frames, objective) at the start of its present interval."""
+    _frames: int = field(default=0, init=False)
+    _pending: list[tuple[float, ...]] = field(default_factory=list, init=False)
+    """Points chosen in the present comparison."""
+    _space: dict[str, tuple[float, float]] = field(init=False)
+    """Bounds of the values that the points are made of."""
+    _surrogate: Any = field(default=None, init=False, metadata=TRANSIENT)
+
+    def __post_init__(self) -> None:
+        if importlib.util.find_spec("sklearn") is None:
+            raise ConfigError(
+                "PB2 needs scikit-learn: install it with pip install 'pbt-rl[search]', or choose another explore rule"
+            )
+        # Derived from `tuned`, so neither settings nor state.
+        self._choices = {n: s for n, s in self.tuned.items() if s.scale == "choice"}
+        self._numbers = {n: s for n, s in self.tuned.items() if s.scale != "choice" and s.low < s.high}
+        self._space = self._bounds()
+
+    def _bounds(self) -> dict[str, tuple[float, float]]:
+        return {n: (s.low, s.high) for n, s in self._numbers.items()}
+
+    def restored(self) -> None:
+        """Check that the data are of the values that are tuned now. Raises ValueError."""
+        points = [*(d.point for d in self._data), *self._pending]
+        if self._space != self._bounds() or any(len(point) != len(self._space) for point in points):
+            raise ValueError(
+                f"the saved data of PB2 are of the values {', '.join(self._space) or 'none'} within their bounds, and "
+                f"those tuned now differ: use the --pbt.tune of the run that saved it"
+            )
+
+    def initial(self, values: Values, rng: Random) -> Values:
+        """Draw every tuned value from its prior."""
+        return from_priors(self._choices | self._numbers, values, rng)
+
+    def before(self, members: Sequence[MemberReport]) -> None:
+        """Add the members' last intervals to the data."""
+        new: list[Datum] = []
+        for m in members:
+            start, objective = self._start.pop(m.member, None), score(m)
+            self._frames = max(self._frames, m.frames)
+            if math.isnan(objective):
+                continue
+            self._start[m.member] = m.frames, objective
+            if start is not None and m.frames > start[0]:
+                rise = (objective - start[1]) / (m.frames - start[0]) * 1e6
+                if math.isfinite(rise):
+                    new.append(Datum(m.frames, self._point(m.values), rise))
+        self._data += new
+        del self._data[: -self.window]
+        self._pending = []
+        self._surrogate = None
+        self._learn(new)
+
+    def _learn(self, new: Sequence[Datum]) -> None:
+        """Take in the observations of one comparison, which are among the data now."""
+
+    def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
+        """Note the objective that each copy starts from."""
+        by_member = {m.member: m for m in members}
+        for change in changes:
+            if change.weights == "keep":
+                continue
+            self._start.pop(change.member, None)
+            if change.source is not None and not change.remembered:
+                donor = score(by_member[change.source[0]])
+                if not math.isnan(donor):
+                    self._start[change.member] = by_member[change.member].frames, donor
+
+    def mutate(self, values: Values, rng: Random) -> Values:
+        """Choose the most promising values."""
+        if not self._numbers:
+            point: tuple[float, ...] = ()
+        elif len(self._data) < LEAST_DATA:
+            point = self._point({n: sample_prior(s, rng) for n, s in self._numbers.items()})
+        else:
+            point = self._best_point(rng)
+        self._pending.append(point)
+        chosen = {n: from_unit(s, share) for (n, s), share in zip(self._numbers.items(), point, strict=True)}
+        return values | chosen | {n: sample_prior(s, rng) for n, s in self._choices.items()}
+
+    def _point(self, values: Values) -> tuple[float, ...]:
+        return tuple(to_unit(s, values[n]) for n, s in self._numbers.items())
+
+    def _best_point(self, rng: Random, fixed: tuple[float, ...] = ()) -> tuple[float, ...]:
+        """Return the most promising point. fixed: its last coordinates, which are choices."""
+        import numpy as np  # noqa: PLC0415 - with the optional extra
+
+        from pbt_rl.controllers.pb2.gaussian_process import Surrogate  # noqa: PLC0415 - needs the optional extra
+
+        first = self._data[0].frames
+        span = max(self._frames - first, 1)
+
+        def rows(points: Any, frames: Any) -> Any:
+            times = (np.asarray(frames) - first) / span
+            return np.column_stack([np.broadcast_to(times, len(points)), points])
+
+        if self._surrogate is None:
+            X = rows([d.point for d in self._data], [d.frames for d in self._data])
+            self._surrogate = Surrogate(X, np.array([d.improvement for d in self._data]), len(fixed))
+        pending = rows(self._pending, self._frames) if self._pending else None
+        beta = max(0.0, 0.2 * math.log(0.4 * len(self._data)))
+        bound = self._surrogate.bound(beta, pending)
+        shape = self.candidates, len(self._numbers)
+        numbers = np.reshape([rng.random() for _ in range(math.prod(shape))], shape)
+        for spread in (0.1, 0.02, 0.0):
+            points = np.column_stack([numbers, np.broadcast_to(fixed, (len(numbers), len(fixed)))])
+            best = numbers[np.argmax(bound(rows(points, self._frames)))]
+            if spread:
+                steps = np.reshape([rng.gauss(0, spread) for _ in range(math.prod(shape))], shape)
+                numbers = np.vstack([best, np.clip(best + steps, 0.0, 1.0)])
+        return (*best.tolist(), *fixed)
+
+
+def to_unit(spec: HyperSpec, value: float) -> float:
+    """Return the position of a value between its bounds, 0..1, on its scale."""
+    low, high, at = (_stretched(spec, x) for x in (spec.low, spec.high, spec.clamp(value)))
+    return (at - low) / (high - low)
+
+
+def from_unit(spec: HyperSpec, share: float) -> float:
+    """Return the inverse of `to_unit`; an integer is rounded."""
+    low, high = _stretched(spec, spec.low), _stretched(spec, spec.high)
+    at = low + share * (high - low)
+    scale = scale_within(spec.scale, spec.low, spec.high)
+    if scale == "log":
+        return spec.clamp(math.exp(at) if spec.high > 0 else -math.exp(-at))
+    return spec.clamp(1 - math.exp(-at)) if scale == "one_minus" else spec.clamp(at)
+
+
+def _stretched(spec: HyperSpec, value: float) -> float:
+    scale = scale_within(spec.scale, spec.low, spec.high)
+    if scale == "log":
+        return math.log(value) if spec.high > 0 else -math.log(-value)
+    return -math.log(1 - value) if scale == "one_minus" else value
+
+
+PB2 = ExploreRule(lambda _, tuned: Pb2(tuned), help="a Gaussian process chooses (needs the extra `search`).")

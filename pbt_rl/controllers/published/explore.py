@@ -1,0 +1,181 @@
+"""Rules of exploration of IMPALA, Ray and Orion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from pbt_rl.controllers.changes import Change
+from pbt_rl.controllers.decisions import MemberReport
+from pbt_rl.controllers.explore import (
+    PROBABILITY,
+    ByChance,
+    Categories,
+    Explore,
+    ExploreRule,
+    Learning,
+    PerturbFactors,
+    Specs,
+    from_priors,
+    move_choice,
+    move_each,
+    moved_by,
+    probability,
+)
+from pbt_rl.controllers.hypers import HyperSpec, Values, sample_prior
+from pbt_rl.controllers.options import PbtConfig
+from pbt_rl.controllers.published.tournaments import IMPALA_PROBABILITY
+from pbt_rl.options import option
+
+
+@dataclass(frozen=True)
+class ExplorePipeline(ByChance):
+    """Rules in turn. until_change: stop at the first that changes anything (Orion); else all of them (Ray).
+
+    Orion's default is `(ResampleAll(tuned, 0.2), MultiplyOrDivide(tuned, 1.2, volatility=1e-4))` until a change.
+    Members begin as the first rule has it.
+    """
+
+    rules: tuple[Explore, ...]
+    until_change: bool
+
+    def initial(self, values: Values, rng: Random) -> Values:
+        """Return what the first rule returns."""
+        return self.rules[0].initial(values, rng)
+
+    def mutate(self, values: Values, rng: Random) -> Values:
+        """Apply one rule after the other."""
+        now = dict(values)
+        for rule in self.rules:
+            now = rule.mutate(now, rng)
+            if self.until_change and now != values:
+                break
+        return now
+
+    def before(self, members: Sequence[MemberReport]) -> None:
+        """Pass it to the rules that learn."""
+        for rule in self._learning():
+            rule.before(members)
+
+    def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
+        """Pass it to the rules that learn."""
+        for rule in self._learning():
+            rule.after(members, changes)
+
+    def _learning(self) -> list[Learning]:
+        return [rule for rule in self.rules if isinstance(rule, Learning)]
+
+
+@dataclass(frozen=True)
+class Resample(ByChance):
+    """Draw each value anew from its prior with `probability`, on its own (Ray: 0.25 *per hyperparameter*).
+
+    otherwise: the rule for the values that are not drawn anew (Ray: `PerturbFactors`); None leaves them.
+    """
+
+    tuned: Mapping[str, HyperSpec]
+    probability: float = option(0.25, at_least=0, at_most=1)
+    otherwise: Explore | None = None
+
+    def initial(self, values: Values, rng: Random) -> Values:
+        """Draw every tuned value from its prior."""
+        return from_priors(self.tuned, values, rng)
+
+    def mutate(self, values: Values, rng: Random) -> Values:
+        """Draw some values anew, and let `otherwise` change the others."""
+        others = self.otherwise.mutate(values, rng) if self.otherwise else values
+        return move_each(
+            self.tuned,
+            others,
+            lambda spec, value: sample_prior(spec, rng) if rng.random() < self.probability else value,
+        )
+
+
+@dataclass(frozen=True)
+class MultiplyOrDivide(ByChance):
+    """Multiply or divide by one factor, evenly likely, each value on its own (Orion's `PerturbExplore`; IMPALA).
+
+    volatility: a value that leaves its bounds is set to the limit less or plus |N(0, volatility)|, in the value's
+    own unit (Orion: 1e-4); 0 gives the limit itself. Integers move by at least 1 unless a limit stops them.
+    probability: of one value to change (Orion: 1; IMPALA: 1/3).
+    """
+
+    tuned: Mapping[str, HyperSpec]
+    factor: float = option(1.2, at_least=1)
+    volatility: float = option(0.0, at_least=0)
+    probability: float = option(1.0, at_least=0, at_most=1)
+    categories: Categories = "uniform"
+
+    def initial(self, values: Values, rng: Random) -> Values:
+        """Draw every tuned value from its prior."""
+        return from_priors(self.tuned, values, rng)
+
+    def mutate(self, values: Values, rng: Random) -> Values:
+        """Change each tuned value with `probability`."""
+
+        def move(spec: HyperSpec, value: float) -> float:
+            if rng.random() >= self.probability:
+                return value
+            if spec.scale == "choice":
+                return move_choice(spec, value, self.categories, rng)
+            moved = moved_by(spec, value, self.factor, multiply=rng.random() < 0.5)
+            return bounded(spec, moved, self.volatility, rng)
+
+        return move_each(self.tuned, values, move)
+
+
+@dataclass(frozen=True)
+class ResampleAll(ByChance):
+    """Draw the *whole configuration* anew with `probability` (Orion's `ResampleExplore`: 0.2)."""
+
+    tuned: Mapping[str, HyperSpec]
+    probability: float = option(0.2, at_least=0, at_most=1)
+
+    def initial(self, values: Values, rng: Random) -> Values:
+        """Draw every tuned value from its prior."""
+        return from_priors(self.tuned, values, rng)
+
+    def mutate(self, values: Values, rng: Random) -> Values:
+        """Draw all tuned values anew, or none."""
+        return self.initial(values, rng) if rng.random() < self.probability else dict(values)
+
+
+def bounded(spec: HyperSpec, value: float, volatility: float, rng: Random) -> float:
+    """Return the nearest allowed value, but |N(0, volatility)| inside of a limit that was exceeded (Orion)."""
+    if volatility and not spec.low <= value <= spec.high:
+        inwards = abs(rng.gauss(0, volatility))
+        value = spec.high - inwards if value > spec.high else spec.low + inwards
+    return spec.clamp(value)
+
+
+ORION_VOLATILITY = 1e-4
+
+
+def _multiply_or_divide(pbt: PbtConfig, tuned: Specs) -> Explore:
+    usual = IMPALA_PROBABILITY if pbt.exploit == "impala" else 1.0
+    return MultiplyOrDivide(tuned, probability=probability(pbt, usual))
+
+
+def _resample(pbt: PbtConfig, tuned: Specs) -> Explore:
+    return Resample(tuned, probability(pbt, 0.25), PerturbFactors(tuned, pbt.factors))
+
+
+def _resample_all(pbt: PbtConfig, tuned: Specs) -> Explore:
+    otherwise = MultiplyOrDivide(tuned, volatility=ORION_VOLATILITY)
+    return ExplorePipeline((ResampleAll(tuned, probability(pbt, 0.2)), otherwise), until_change=True)
+
+
+MULTIPLY_OR_DIVIDE = ExploreRule(
+    _multiply_or_divide, (PROBABILITY,), help="each is multiplied or divided by 1.2 (IMPALA)."
+)
+RESAMPLE = ExploreRule(
+    _resample,
+    ("pbt.factors", PROBABILITY),
+    help="each is drawn anew or else changed as by `factors` (Ray).",
+)
+RESAMPLE_ALL = ExploreRule(
+    _resample_all,
+    (PROBABILITY,),
+    help="all are drawn anew, or else each is multiplied or divided by 1.2 (Orion).",
+)

@@ -1,0 +1,153 @@
+"""Schedule: train by the values that a recorded run found (Jaderberg et al. 2017, section 4.1; ray#7307)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pbt_rl.controllers.decisions import Controller, Decision, Mutate, PopulationReport, StateKey
+from pbt_rl.controllers.entry import ControllerEntry, Ingredients
+from pbt_rl.controllers.history.lineage import Lineage
+from pbt_rl.controllers.hypers import SHAPING, HyperSpec, Values
+from pbt_rl.controllers.options import ScheduleConfig
+from pbt_rl.errors import ConfigError, require
+from pbt_rl.record.events import Event
+
+Steps = Sequence[tuple[int, Values]]
+"""(from this many frames of the member on, values); the first is at 0, the frames rise."""
+
+
+@dataclass(eq=False)
+class Schedule:
+    """Every member follows one schedule: it begins with the first values and changes at the recorded frames.
+
+    Weights are never copied: a member goes through all that the ancestors of the recorded one did. A change comes
+    with the first report at or after its frames; of several that are due at once only the last is made.
+    """
+
+    steps: Steps
+    _at: list[int] = field(default_factory=list, init=False)
+    """Of each member: index of its present step."""
+
+    def __post_init__(self) -> None:
+        assert self.steps
+        assert self.steps[0][0] == 0
+
+    def initial(self, num_members: int) -> list[Values]:
+        """Return the schedule's first values, for every member."""
+        self._at = [0] * num_members
+        return [dict(self.steps[0][1]) for _ in range(num_members)]
+
+    def observe(self, report: PopulationReport) -> list[Decision]:
+        """Change the members that have reached the next step of the schedule."""
+        decisions: list[Decision] = []
+        for m in report.members:
+            step = self._at[m.member]
+            while step + 1 < len(self.steps) and m.frames >= self.steps[step + 1][0]:
+                step += 1
+            if step != self._at[m.member]:
+                self._at[m.member] = step
+                frames, values = self.steps[step]
+                reason = f"step {step + 1} of {len(self.steps)}, recorded at {frames:,} frames"
+                decisions.append(Mutate(m.member, dict(values), reason))
+        return decisions
+
+    def remembers(self) -> frozenset[StateKey]:
+        """Return no state."""
+        return frozenset()
+
+
+def build_schedule(
+    events: Iterable[Event],
+    table: Mapping[str, HyperSpec],
+    run: str,
+    member: str,
+    *,
+    hold_final: bool,
+) -> Schedule:
+    """Return the controller that follows a recorded run. Nothing in it is random.
+
+    events: of the run's journal. run: its name, for messages. member: see `recorded_steps`. hold_final: hold the last
+    values from the start. Values that the recorded run did not have keep their defaults, and hypers that this one does
+    not read are left out if they never change; all are held to what is legal. Raises ConfigError.
+    """
+    steps = recorded_steps(events, member)
+    first = steps[0][1]
+    strange = not first.keys() & table.keys()
+    unknown = sorted(
+        name
+        for name in first.keys() - table.keys()
+        if strange or name.startswith(SHAPING) or any(values[name] != first[name] for _, values in steps)
+    )
+    require(
+        not unknown,
+        "schedule.run",
+        run,
+        f"it has values that this run does not have ({', '.join(unknown)}): give a run of the same environment",
+    )
+    if hold_final:
+        steps = [(0, steps[-1][1])]
+    rest = {name: spec.default for name, spec in table.items()}
+    return Schedule(
+        [
+            (frames, rest | {n: table[n].clamp_legal(value) for n, value in values.items() if n in table})
+            for frames, values in steps
+        ]
+    )
+
+
+def recorded_steps(events: Iterable[Event], member: str) -> list[tuple[int, Values]]:
+    """Return the schedule along the ancestry of a recorded member: `best` or an id.
+
+    Its frames are those that the member's weights had been trained on. The best is the member with the highest
+    objective when it was last measured; it may have been stopped since. Raises ConfigError.
+    """
+    lineage = Lineage.from_events(events)
+    steps: dict[int, Values] = {}
+    for node in lineage.line(_chosen(lineage, member)):
+        steps[node.trained] = node.values  # one that was changed again at once never trained
+    return sorted(steps.items())
+
+
+def _chosen(lineage: Lineage, member: str) -> StateKey:
+    ids = {node.member for node in lineage.nodes}
+    if member != "best":
+        chosen = next((i for i in ids if str(i) == member), None)
+        known = f"give `best` or one of 0..{max(ids, default=0)}"
+        require(chosen is not None, "schedule.member", member, known)
+        assert chosen is not None
+        return lineage.path(chosen)[-1].key
+    last: dict[int, StateKey] = {}
+    for i in ids:
+        for node in lineage.path(i):
+            if math.isfinite(lineage.objectives.get(node.key, math.nan)):
+                last[i] = node.key
+    require(bool(last), "schedule.member", member, "the run has no objective yet: give the id of a member")
+    return max(last.values(), key=lambda key: lineage.objectives[key])
+
+
+def _schedule(given: Ingredients) -> Controller:
+    options = given.options.group(ScheduleConfig)
+    return build_schedule(
+        _recorded(options.run), given.table, options.run, options.member, hold_final=options.hold_final
+    )
+
+
+def _recorded(run: str) -> list[Event]:
+    from pbt_rl.record.reading import journal_events  # noqa: PLC0415 - this room is without files
+
+    require(run != "", "schedule.run", repr(run), "give the folder of a recorded run")
+    try:
+        return list(journal_events(Path(run)))
+    except ConfigError as error:
+        raise ConfigError(f"--schedule.run {run} cannot be used: {error}") from error
+
+
+SCHEDULE = ControllerEntry(
+    _schedule,
+    ("schedule",),
+    "follow the schedule of a recorded run (--schedule).",
+    follows="schedule.run",
+)

@@ -1,0 +1,117 @@
+"""ASHA: Successive Halving without a barrier, which promotes whenever a slot is free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pbt_rl.controllers.decisions import Continue, Decision, MemberReport, PopulationReport
+from pbt_rl.controllers.search.base import Ended, Search
+
+
+@dataclass(eq=False)
+class Asha(Search):
+    """Asynchronous Successive Halving (Li et al. 2020, "Massively Parallel Hyperparameter Tuning", algorithm 2).
+
+    phase_frames: one unit of the resource, which the first rung takes (the paper's r, with s = 0). Rung k ends with
+    min(eta^k, resource) units of a member, the last one with `resource`. Whenever a slot is free, a member is promoted
+    that is among the best 1 / eta (rounded down) of all that have ended its rung so far, those promoted before
+    included; the highest rung goes first. If there is none, the next configuration begins. A member that waits keeps
+    its weights and gives its slot to others.
+
+    The paper draws configurations without end. Here they are as many as members: once all have begun, nobody trains and
+    nobody can be promoted, those that wait are stopped. slots: members that train at the same time.
+
+    Ties go to the lower id: a report without a decision may draw nothing.
+    """
+
+    eta: int = field(default=3, kw_only=True)
+    resource: int = field(default=27, kw_only=True)
+    slots: int = field(default=1, kw_only=True)
+    _promoted: list[dict[int, float]] = field(default_factory=list, init=False)
+    """By rung: the members that have gone on from it, and their scores there."""
+
+    @property
+    def highest_rung_frames(self) -> int:
+        """Frames of a member at the end of the highest rung."""
+        return self.resource * self.phase_frames
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        assert self.eta >= 2
+        assert self.resource >= 1
+        assert self.slots >= 1
+
+    @property
+    def rungs(self) -> list[int]:
+        """Return the units of the resource at the end of each rung."""
+        units = [1]
+        while units[-1] < self.resource:
+            units.append(min(units[-1] * self.eta, self.resource))
+        return units
+
+    def _plan(self, num_members: int) -> None:  # noqa: ARG002 - a hook of the base
+        self._promoted = [{} for _ in self.rungs[:-1]]
+
+    def _first_decisions(self, report: PopulationReport) -> list[Decision]:
+        for m in report.members:
+            self._progress[m.member].end_frames = self.rungs[0] * self.phase_frames
+        first = self._fill(report.members, {}, self.slots)
+        begun = {d.member for d in first}
+        waits = [
+            Continue(m.member, "waits for a slot", until_frames=0)
+            for m in report.members
+            if m.member not in begun
+        ]
+        return sorted([*first, *waits], key=lambda d: d.member)
+
+    def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:
+        top = len(self.rungs) - 1
+        done = [m for m in ended if self._progress[m].phase == top]
+        decisions: list[Decision] = [self._complete(m, ended[m].score) for m in done]
+        alive = [m for m in report.members if not self._progress[m.member].stopped]
+        waiting = {m.member: ended[m.member].score for m in alive if m.member in ended}
+        training = [m for m in alive if m.member not in waiting and self._progress[m.member].until_frames > 0]
+        filled = self._fill(alive, waiting, self.slots - len(training))
+        if not filled and not training:  # all have begun, or one would begin now
+            filled = [
+                self._give_up(m, f"{score:.4g} was not promoted", score) for m, score in waiting.items()
+            ]
+        return [*decisions, *filled]
+
+    def _fill(self, alive: Sequence[MemberReport], waiting: Mapping[int, float], free: int) -> list[Decision]:
+        """Let members train in the free slots. waiting: score of those that have ended their rung."""
+        by_id, left = {m.member: m for m in alive}, dict(waiting)
+        decisions: list[Decision] = []
+        while len(decisions) < free:
+            promoted = self._promotable(left)
+            if promoted is not None:
+                decisions.append(self._promote(by_id[promoted], left.pop(promoted)))
+                continue
+            fresh = next((m for m in alive if self._progress[m.member].until_frames == 0), None)
+            if fresh is None:
+                break
+            progress = self._progress[fresh.member]
+            progress.end_frames = progress.until_frames = max(progress.end_frames, fresh.frames + 1)
+            decisions.append(Continue(fresh.member, "rung 0", progress.until_frames, phase=0))
+        return decisions
+
+    def _promotable(self, waiting: Mapping[int, float]) -> int | None:
+        """Return the best waiting member among the best 1 / eta of its rung; of the highest rung that has one."""
+        for rung in reversed(range(len(self._promoted))):
+            here = {m: score for m, score in waiting.items() if self._progress[m].phase == rung}
+            ended = self._promoted[rung] | here
+            best = sorted(ended, key=lambda m: (-ended[m], m))[: len(ended) // self.eta]
+            if candidates := [m for m in best if m in here]:
+                return candidates[0]
+        return None
+
+    def _promote(self, m: MemberReport, score: float) -> Decision:
+        progress = self._progress[m.member]
+        ended = len(self._promoted[progress.phase]) + 1
+        self._promoted[progress.phase][m.member] = score
+        progress.phase += 1
+        units = self.rungs[progress.phase]
+        progress.end_frames = progress.until_frames = max(units * self.phase_frames, m.frames + 1)
+        reason = f"rung {progress.phase}: {score:.4g}, promotion {ended} from rung {progress.phase - 1}"
+        return Continue(m.member, reason, progress.until_frames, progress.phase)

@@ -1,0 +1,184 @@
+"""The base of all searches over configurations, and the simplest: members are drawn, trained for a while, and given up.
+
+                    +--------------------------- goes on ---------------------------+
+                    v                                                               |
+   drawn -> trains until `until_frames` -> has enough episodes? --- yes --> judged -+--> stopped
+                    ^                               |                         (evicted or completed)
+                    +----- a little longer, no <----+
+
+A slot that a stopped member leaves goes at once to the next member that never trained (`population`).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from pbt_rl.controllers.decisions import Continue, Decision, MemberReport, PopulationReport, StateKey, Stop
+from pbt_rl.controllers.exploit import score
+from pbt_rl.controllers.hypers import HyperSpec, Values
+from pbt_rl.controllers.search.draws import Sampling, draw_random
+from pbt_rl.controllers.state import STATE
+
+EXTENSIONS = 10
+"""A member with too few episodes gets at most this many extensions of a phase, each 1 / EXTENSIONS of it."""
+
+
+@dataclass
+class Progress:
+    """How far one member is.
+
+    phase: the present one, from 0. start_frames: when its present weights were fresh.
+    end_frames: the end of the phase. until_frames: it waits from there on; less than `end_frames` while it may
+    not begin the phase, more if it was given more time. Both are frames of the member.
+    """
+
+    phase: int = 0
+    start_frames: int = 0
+    end_frames: int = 0
+    until_frames: int = 0
+    stopped: bool = False
+
+    @property
+    def released(self) -> bool:
+        """Whether it may train to the end of the phase."""
+        return self.until_frames >= self.end_frames
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A member at the end of its phase, with a finite score."""
+
+    report: MemberReport
+    score: float
+
+
+@dataclass(eq=False)
+class Search(ABC):
+    """A controller that draws configurations, trains them phase by phase, and stops them.
+
+    table: specs of all values of a member. Those that are `tuned` are sampled, for every member: unlike with
+    PBT no member keeps their defaults. All others keep theirs.
+    phase_frames: frames of a member in one phase (of Hyperband: one unit of its resource).
+    min_episodes: a member that ends a phase with fewer goes on a little, a tenth of a phase at a time. After a
+    whole phase more it is judged by what it has; one that has nothing is stopped.
+
+    sampling: draws the configurations.
+
+    A member that is broken, or whose objective is not finite, is stopped and not counted: it has no effect on the
+    others.
+
+    The first report gets a decision for every member, whatever it holds. Members that arrive with one report (those of
+    one pack do) are taken in an order drawn from the generator.
+    """
+
+    table: Mapping[str, HyperSpec]
+    seed: int
+    phase_frames: int = field(kw_only=True, metadata=STATE)
+    min_episodes: int = field(default=1, kw_only=True)
+    sampling: Sampling = field(default=draw_random, kw_only=True)
+    _rng: Random = field(init=False)
+    _begun: bool = field(default=False, init=False)
+    _progress: list[Progress] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        assert self.phase_frames > 0
+        self._rng = Random(self.seed)
+
+    def initial(self, num_members: int) -> list[Values]:
+        """Return sampled values, for every member."""
+        self._progress = [Progress() for _ in range(num_members)]
+        self._plan(num_members)
+        searched = {name: spec for name, spec in self.table.items() if spec.tuned}
+        rest = {name: spec.default for name, spec in self.table.items()}
+        return [rest | values for values in self.sampling(searched, num_members, self._rng)]
+
+    def observe(self, report: PopulationReport) -> list[Decision]:
+        """Judge the members that have ended a phase."""
+        if not self._begun:
+            self._begun = True
+            return self._first_decisions(report)
+        decisions: list[Decision] = []
+        ended: dict[int, Ended] = {}
+        for m in report.members:
+            progress = self._progress[m.member]
+            if progress.stopped:
+                continue
+            if m.broken:
+                decisions.append(self._give_up(m.member, "broken"))
+            elif self._phase_is_over(m, progress):
+                if self._needs_more(m, progress):
+                    decisions.append(self._extend(m, progress))
+                else:
+                    own = score(m)
+                    if math.isnan(own):
+                        decisions.append(self._give_up(m.member, "no finite objective"))
+                    else:
+                        ended[m.member] = Ended(m, own)
+        decisions += self._judge(ended, report)
+        return sorted(decisions, key=lambda d: d.member)
+
+    @abstractmethod
+    def _plan(self, num_members: int) -> None:
+        """Prepare for this many members."""
+
+    @abstractmethod
+    def _first_decisions(self, report: PopulationReport) -> list[Decision]:
+        """Decide on every member at the first report."""
+
+    @abstractmethod
+    def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:
+        """Decide on members that have ended their phase, by id; one without a decision comes again.
+
+        report: it may also hold members that were stopped just now. Without a decision no state may change.
+        """
+
+    def _phase_is_over(self, m: MemberReport, progress: Progress) -> bool:
+        return m.frames >= progress.until_frames and progress.released
+
+    def _needs_more(self, m: MemberReport, progress: Progress) -> bool:
+        return m.episodes < self.min_episodes and m.frames < progress.end_frames + self.phase_frames
+
+    def _extend(self, m: MemberReport, progress: Progress) -> Decision:
+        progress.until_frames = m.frames + max(1, self.phase_frames // EXTENSIONS)
+        reason = f"phase {progress.phase} goes on: {m.episodes} of {self.min_episodes} episodes"
+        return Continue(m.member, reason, progress.until_frames, progress.phase)
+
+    def _give_up(
+        self, member: int, reason: str, score: float | None = None, place: tuple[int, int] | None = None
+    ) -> Decision:
+        """Stop a member. score, place: see `Stop`."""
+        self._progress[member].stopped = True
+        return Stop(member, f"evicted: {reason}", score=score, place=place)
+
+    def _complete(self, member: int, score: float) -> Decision:
+        """Stop a member that was trained to its end."""
+        self._progress[member].stopped = True
+        return Stop(member, f"completed: {score:.4g}", completed=True, score=score)
+
+    def remembers(self) -> frozenset[StateKey]:
+        """Return no state."""
+        return frozenset()
+
+
+@dataclass(eq=False)
+class RandomSearch(Search):
+    """Every member is drawn and trained for one phase; then its slot goes to the next.
+
+    With `sampling=draw_grid` it is grid search: the members are points of a grid.
+    """
+
+    def _plan(self, num_members: int) -> None:
+        pass
+
+    def _first_decisions(self, report: PopulationReport) -> list[Decision]:
+        for m in report.members:
+            progress = self._progress[m.member]
+            progress.end_frames = progress.until_frames = self.phase_frames
+        return [Continue(m.member, "phase 0", self.phase_frames, phase=0) for m in report.members]
+
+    def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:  # noqa: ARG002
+        return [self._complete(member, at_end.score) for member, at_end in ended.items()]

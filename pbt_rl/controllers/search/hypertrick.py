@@ -1,0 +1,147 @@
+"""HyperTrick and Successive Halving, and the law that HyperTrick follows (Heinrich and Frosio 2019)."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right, insort
+from dataclasses import dataclass, field
+
+from pbt_rl.controllers.decisions import Continue, Decision, MemberReport, PopulationReport
+from pbt_rl.controllers.ready import FOREVER
+from pbt_rl.controllers.search.base import Ended, Progress, Search
+from pbt_rl.controllers.search.brackets import Bracket, Brackets, Rung
+from pbt_rl.controllers.state import STATE
+
+
+def expected_members(members: float, eviction_rate: float, phase: int) -> float:
+    """Return E[W_p] = W0 (1 - r)^p, the members that are expected to begin this phase, numbered from 0 (equation 1)."""
+    return members * (1 - eviction_rate) ** phase
+
+
+def collection_size(members: float, eviction_rate: float, phase: int) -> float:
+    """Return W_p^DCM = (1 - sqrt(r)) W0 (1 - r)^p, the reports of a phase before HyperTrick selects (equation 2)."""
+    return (1 - math.sqrt(eviction_rate)) * expected_members(members, eviction_rate, phase)
+
+
+def expected_completion(eviction_rate: float, phases: int) -> float:
+    """Return E[alpha] = [1 - (1 - r)^Np] / (r Np), the expected share of all phases that are run (equation 9)."""
+    if eviction_rate == 0:
+        return 1.0
+    return (1 - (1 - eviction_rate) ** phases) / (eviction_rate * phases)
+
+
+def matching_eviction_rate(completion: float, phases: int) -> float:
+    """Return the eviction rate at which HyperTrick is expected to run this share of all phases (equation 9 solved).
+
+    Raises ValueError outside of 1/phases..1, which no rate between 0 and 1 gives.
+    """
+    if not 1 / phases <= completion <= 1:
+        raise ValueError(f"completion {completion:g} cannot be had with {phases} phases: give 1/{phases}..1")
+    low, high = 0.0, 1.0
+    while high - low > 1e-12:
+        middle = (low + high) / 2
+        if expected_completion(middle, phases) > completion:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+@dataclass(eq=False)
+class HyperTrick(Search):
+    """Asynchronous early stopping without a barrier and without preemption (Heinrich and Frosio 2019, section 3.2).
+
+    A member that ends phase p goes on if fewer than W_p^DCM members ended it before (*data collection*). Else it
+    is evicted if its score is in the lower sqrt(r) quantile of all scores of that phase so far, its own
+    included. A member that ends the last phase is completed.
+
+    The score of rank k (from 0, the lowest) of n is in the lower quantile q if k <= q (n - 1): the lowest always
+    is, the highest never. Among equal scores the rank is drawn, so that about as many are evicted if scores
+    tie. As members are whole, a little more of the work is done than equation 9 expects.
+
+    phase_episodes: a phase ends with this many episodes of the member, as in the paper (2,500), and not with frames; 0
+    for frames. Members then end a phase at different times of the clock, those with short episodes first, as the
+    paper's workers do. By frames all members of one device end a phase together, and which of them are early is drawn.
+    most_frames: with this many frames a member ends any phase, so that one whose episodes never end is judged.
+    """
+
+    phases: int = field(default=10, kw_only=True)
+    eviction_rate: float = field(default=0.25, kw_only=True)
+    phase_episodes: int = field(default=0, kw_only=True)
+    most_frames: int = field(default=FOREVER, kw_only=True, metadata=STATE)
+    _scores: list[list[float]] = field(default_factory=list, init=False)
+    """Of every phase, sorted."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        assert self.phases > 0
+        assert 0 <= self.eviction_rate < 1
+
+    def _plan(self, num_members: int) -> None:  # noqa: ARG002 - a hook of the base
+        self._scores = [[] for _ in range(self.phases)]
+
+    def _first_decisions(self, report: PopulationReport) -> list[Decision]:
+        return [self._enter(m, 0) for m in report.members]
+
+    def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:  # noqa: ARG002
+        arrived = list(ended.values())
+        self._rng.shuffle(arrived)
+        return [self._decide(at_end.report, at_end.score) for at_end in arrived]
+
+    def _decide(self, m: MemberReport, score: float) -> Decision:
+        phase = self._progress[m.member].phase
+        before = self._scores[phase]
+        if phase == self.phases - 1:
+            insort(before, score)
+            return self._complete(m.member, score)
+        collecting = len(before) < collection_size(len(self._progress), self.eviction_rate, phase)
+        lower = bisect_left(before, score)
+        rank = self._rng.randint(lower, bisect_right(before, score))
+        insort(before, score)
+        seen = len(before)
+        if not collecting and rank <= math.sqrt(self.eviction_rate) * (seen - 1):
+            reason = f"{score:.4g} is at place {seen - rank} of {seen}"
+            return self._give_up(m.member, reason, score, (seen - rank, seen))
+        return self._enter(m, phase + 1, "collecting" if collecting else f"at place {seen - rank} of {seen}")
+
+    def _phase_is_over(self, m: MemberReport, progress: Progress) -> bool:
+        episodes = self.phase_episodes * (progress.phase + 1)
+        return (0 < episodes <= m.episodes) or super()._phase_is_over(m, progress)
+
+    def _needs_more(self, m: MemberReport, progress: Progress) -> bool:
+        return not self.phase_episodes and super()._needs_more(m, progress)
+
+    def _enter(self, m: MemberReport, phase: int, why: str = "") -> Decision:
+        progress = self._progress[m.member]
+        progress.phase = phase
+        end = self.most_frames if self.phase_episodes else (phase + 1) * self.phase_frames
+        progress.end_frames = progress.until_frames = max(end, m.frames + 1)
+        reason = f"phase {phase}" + (f": {why}" if why else "")
+        return Continue(m.member, reason, progress.until_frames, phase)
+
+
+@dataclass(eq=False)
+class SuccessiveHalving(Brackets):
+    """All members train a phase; when all have ended it, the worst are stopped (Jamieson and Talwalkar 2016).
+
+    Of W0 members W0 (1 - r)^p, rounded, train in phase p, at least one; r = 1/2 gives the method its name, and r
+    is the eviction rate so that it can be compared with HyperTrick (Heinrich and Frosio 2019, figures 3 and 8).
+
+    slots: see `Brackets`; None for dynamic, a number for static allocation.
+    """
+
+    phases: int = field(default=10, kw_only=True)
+    eviction_rate: float = field(default=0.25, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        assert self.phases > 0
+        assert 0 <= self.eviction_rate < 1
+
+    def brackets(self, num_members: int) -> list[Bracket]:
+        """Return one bracket for all."""
+        sizes = [
+            max(1, round(expected_members(num_members, self.eviction_rate, p))) for p in range(self.phases)
+        ]
+        rungs = tuple(Rung(size, (p + 1) * self.phase_frames) for p, size in enumerate(sizes))
+        return [Bracket(tuple(range(num_members)), rungs)]

@@ -1,0 +1,82 @@
+"""Start values of single members, given by the user: one row per member, such as `learning_rate=1e-3,gamma=0.99`."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pbt_rl.controllers.controllers import Around
+from pbt_rl.controllers.decisions import Controller
+from pbt_rl.controllers.entry import ControllerEntry
+from pbt_rl.controllers.hypers import HyperSpec, Values
+from pbt_rl.errors import ConfigError, require
+
+
+@dataclass(eq=False)
+class Started(Around):
+    """A controller whose first members begin with given values; all else is left to it."""
+
+    rows: tuple[Values, ...]
+    """Of members 0, 1, ...; a value that is not in a row is the controller's."""
+
+    def initial(self, num_members: int) -> list[Values]:
+        """Lay the rows over what the controller returns."""
+        values = self.controller.initial(num_members)
+        return [value | row for value, row in zip(values, self.rows, strict=False)] + values[len(self.rows) :]
+
+
+def started(
+    controller: Controller, config: Any, entry: ControllerEntry, tuned: Mapping[str, HyperSpec]
+) -> Controller:
+    """Return the controller whose first members begin with the values that the user gave. Raises ConfigError."""
+    rows = config.pbt.start_values
+    if not rows:
+        return controller
+    require(not entry.follows, "pbt.start-values", rows[0], "a recorded run gives the first values")
+    return Started(controller, read_rows(rows, tuned, config.num_policies))
+
+
+def read_rows(rows: Sequence[str], table: Mapping[str, HyperSpec], members: int) -> tuple[Values, ...]:
+    """Return the values of each row. Raises ConfigError.
+
+    table: with the tuned values chosen. A tuned value must lie within its bounds, any other must be legal.
+    """
+    if len(rows) > members:
+        raise _refusal(f"of {len(rows)} members", f"there are {members} (--num-policies)")
+    return tuple(_read_row(row, table) for row in rows)
+
+
+def _read_row(row: str, table: Mapping[str, HyperSpec]) -> Values:
+    values = {}
+    for entry in filter(None, (part.strip() for part in row.split(","))):
+        name, given, text = entry.partition("=")
+        if not given:
+            raise _refusal(row, "write NAME=VALUE,NAME=VALUE for each member, or one FILE.csv or FILE.json")
+        if name not in table:
+            close = difflib.get_close_matches(name, table, n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise _refusal(entry, f"{hint}known names are {', '.join(sorted(table))}")
+        values[name] = _value(table[name], entry, text)
+    return values
+
+
+def _value(spec: HyperSpec, entry: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value):
+        raise _refusal(entry, "give a number")
+    if value != spec.hold(value):
+        low, high = (spec.low, spec.high) if spec.tuned else spec.limits
+        whole = " (a whole number)" if spec.scale == "integer" else ""
+        wider = "; --pbt.tune sets other bounds" if spec.tuned else ""
+        raise _refusal(entry, f"give {low:g} to {high:g}{whole}{wider}")
+    return value
+
+
+def _refusal(what: str, remedy: str) -> ConfigError:
+    return ConfigError(f"--pbt.start-values {what} cannot be used: {remedy}")

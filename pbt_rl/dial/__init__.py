@@ -1,1 +1,0 @@
-"""`--hours`: a run of a given time."""

@@ -1,0 +1,74 @@
+"""`--track csv`: two tables in `tracking/` of the run's folder, for spreadsheets and data frames.
+
+members.csv has a row per member and view, population.csv a row per view; the columns are the tags of TensorBoard. A
+column that comes later (learning statistics exist from the first update on) stands at the end, empty before.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pbt_rl.display.scalars import evaluation_scalars, member_scalars, population_scalars
+from pbt_rl.display.trackers.outlets import TrackedRun
+from pbt_rl.display.view import RunView
+
+Row = Mapping[str, object]
+TIME = "seconds"
+"""The column by which rows of lost training are cut off."""
+
+
+class Table:
+    """A CSV file that grows by rows, and is written anew if a column comes."""
+
+    def __init__(self, path: Path, until_seconds: float) -> None:
+        """Continue the file if there is one, without its rows after `until_seconds`. Raises OSError."""
+        self._path = path
+        rows = [] if path.is_symlink() or not path.exists() else self._rows()
+        self._write_anew([row for row in rows if float(str(row[TIME])) <= until_seconds])
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Append rows. Raises OSError."""
+        if not {name for row in rows for name in row} <= {*self._columns}:
+            self._write_anew([*self._rows(), *rows])
+            return
+        with self._path.open("a", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, self._columns, lineterminator="\n").writerows(rows)
+
+    def _rows(self) -> list[Row]:
+        with self._path.open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    def _write_anew(self, rows: Sequence[Row]) -> None:
+        self._columns = list(dict.fromkeys(name for row in rows for name in row))
+        draft = self._path.with_suffix(".draft")
+        draft.unlink(missing_ok=True)
+        with draft.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self._columns, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        draft.replace(self._path)
+
+
+class CsvTracker:
+    """Writes the two tables."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        self._members = Table(run.tracking / "members.csv", run.seconds)
+        self._population = Table(run.tracking / "population.csv", run.seconds)
+
+    def show(self, view: RunView) -> None:
+        """Append a row per member, and one for the population. Raises OSError."""
+        time = {TIME: round(view.seconds, 3)}
+        self._members.add(
+            [
+                {**time, "member": m.member, "frames": m.frames, "status": m.status, **member_scalars(m)}
+                for m in view.members
+            ]
+        )
+        scalars = population_scalars(view) | evaluation_scalars(view.evaluation)
+        self._population.add([{**time, "frames": view.frames, **scalars}])
+
+    def close(self, ended: str) -> None:
+        """Do nothing: the rows are there."""

@@ -1,0 +1,66 @@
+"""`--track wandb`: Weights & Biases, one run per member and one for the population, all in one group.
+
+The package follows the TensorBoard files by itself: each quantity is one chart with a line per member. The project
+is WANDB_PROJECT (default: pbt_rl); WANDB_MODE=offline and the package's other variables work as ever.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import wandb
+
+from pbt_rl.display.scalars import value_tag
+from pbt_rl.display.trackers.outlets import TrackedRun
+from pbt_rl.display.view import RunView
+
+PROJECT = "pbt_rl"
+
+
+class WandbTracker:
+    """Begins the runs at once: the package leaves out files of before."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        path = run.tracking / "id"  # a run that goes on goes on there too
+        if not path.is_file():
+            path.write_text(secrets.token_hex(6), encoding="utf-8")
+        number, folder = path.read_text(encoding="utf-8").strip(), run.folder
+        members = [(f"policy_{member:02d}", folder.member_events(member)) for member in range(run.members)]
+        self._population = _begin(run, "population", number, folder.population_events)
+        self._population.config.update(dict(run.config))
+        self._members = [_begin(run, part, number, events) for part, events in members]
+        self._shown = False
+
+    def show(self, view: RunView) -> None:
+        """Give each member's run the values that it began with, as its config."""
+        if not self._shown:
+            for m, run in zip(view.members, self._members, strict=True):
+                start = {value_tag(name): value for name, value in m.initial.items()}
+                run.config.update({"member": m.member, **start})
+        self._shown = True
+
+    def close(self, ended: str) -> None:
+        """Finish all runs: the package reads the files to their end."""
+        for run in (self._population, *self._members):
+            run.summary["ended"] = ended
+            run.finish(exit_code=1 if ended == "failed" else 0)
+
+
+def _begin(run: TrackedRun, part: str, number: str, events: Path) -> Any:
+    begun = wandb.init(
+        project=os.environ.get("WANDB_PROJECT", PROJECT),
+        group=run.name,
+        job_type=part.split("_", maxsplit=1)[0],
+        name=f"{run.name}/{part}",
+        id=f"{number}-{part}",
+        resume="allow",
+        dir=str(run.tracking),
+        reinit="create_new",
+        settings=wandb.Settings(silent=True, disable_git=True, disable_code=True),
+    )
+    # `sync_tensorboard` does this for writers that it knows, and for one run per process.
+    begun._tensorboard_callback(str(events), save=False, root_logdir=str(events))  # noqa: SLF001
+    return begun

@@ -1,0 +1,111 @@
+"""Reads a journal as it grows, and builds the history that is shown."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from pathlib import Path
+from typing import IO
+
+from pbt_rl.display.watch.state import State, state
+from pbt_rl.errors import ConfigError
+from pbt_rl.record.claim import is_held
+from pbt_rl.record.events import Event, Start, decode_event
+from pbt_rl.record.folder import RunFolder
+from pbt_rl.report.light import light
+from pbt_rl.report.read import history_of
+
+MIN_GAP_SECONDS = 1.0
+GAP_FACTOR = 10.0
+"""The pause between two states is at least this multiple of the time that the last one took: of a journal of weeks,
+seconds."""
+
+
+class Reader:
+    """The state of one run. May be used from several threads.
+
+    Links are not followed: the journal must be a file in the folder. A journal that was cut, as by a resume, or
+    replaced is read anew.
+    """
+
+    def __init__(self, run: Path) -> None:
+        """Raises ConfigError if there is no run."""
+        self._folder = RunFolder(run)
+        self._name = run.resolve().name
+        self._turn = threading.Lock()
+        self._file: tuple[int, int] | None = None
+        """Device and inode of the journal that was read."""
+        self._position = 0
+        self._last = b""
+        """The line that ends there."""
+        self._lines = 0
+        self._events: list[Event] = []
+        self._state: State = {}
+        self._next = 0.0
+        self.latest()
+
+    def latest(self) -> State:
+        """Return the present state, or that of a moment ago. Raises ConfigError if the journal cannot be read."""
+        with self._turn:
+            if time.monotonic() >= self._next:
+                began = time.monotonic()
+                grown = self._read()
+                if grown or not self._state:
+                    self._state = self._build()
+                self._state["running"] = is_held(self._folder.path) is True
+                age = time.time() - self._state["told"] if self._state["running"] else 0.0
+                self._state["since"] = max(0.0, age)
+                self._next = time.monotonic() + max(MIN_GAP_SECONDS, GAP_FACTOR * (time.monotonic() - began))
+            return dict(self._state)
+
+    def _build(self) -> State:
+        if not self._events or not isinstance(self._events[0], Start):
+            raise ConfigError(
+                f"{self._folder.path} is not the folder of a run: its journal does not begin with the event `start`"
+            )
+        return state(history_of(self._name, list(self._events)), self._events)
+
+    def _read(self) -> bool:
+        """Read the events that are new; return whether there are any."""
+        path = self._folder.journal
+        try:
+            with open(path, "rb", opener=_opener) as journal:
+                facts = os.fstat(journal.fileno())
+                if not stat.S_ISREG(facts.st_mode):
+                    raise ConfigError(f"{path} cannot be read: it is no regular file")
+                if self._file != (facts.st_dev, facts.st_ino) or not self._goes_on(journal):
+                    self._file = facts.st_dev, facts.st_ino
+                    self._position, self._last, self._lines = 0, b"", 0
+                    self._events, self._state = [], {}
+                journal.seek(self._position)
+                return self._read_lines(path, journal)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ConfigError(self._folder.lacks(path.name)) from None
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+
+    def _goes_on(self, journal: IO[bytes]) -> bool:
+        """Return whether what was read stands there still: a journal that was cut may have grown beyond it since."""
+        journal.seek(self._position - len(self._last))
+        return journal.read(len(self._last)) == self._last
+
+    def _read_lines(self, path: Path, journal: IO[bytes]) -> bool:
+        """Read whole lines, one after the other: those of weeks are gigabytes. Return whether there were any."""
+        before = self._lines
+        for line in journal:
+            if not line.endswith(b"\n"):
+                break
+            try:
+                self._events.append(light(decode_event(line, self._lines + 1)))
+            except ValueError as error:
+                raise ConfigError(f"{path} cannot be read: {error}") from error
+            self._position, self._last = self._position + len(line), line
+            self._lines += 1
+        return self._lines > before
+
+
+def _opener(path: str, flags: int) -> int:
+    """Open a file that is neither a link nor a pipe that blocks."""
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)

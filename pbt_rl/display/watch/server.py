@@ -1,0 +1,94 @@
+"""Serves the page and the state of a run over HTTP: three files and one JSON object, to be read only.
+
+The page needs no other file and no network. Nobody is asked who they are: whoever reaches the interface can read it.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from typing import Any
+from urllib.parse import urlsplit
+
+from pbt_rl.errors import ConfigError
+from pbt_rl.record.folder import finite_only
+
+REQUEST_SECONDS = 10.0
+PAGES = {
+    "/": ("page.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
+}
+
+
+class Server(ThreadingHTTPServer):
+    """A server for one run. state: returns what is shown, raises ConfigError if the run cannot be read."""
+
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, state: Callable[[], dict[str, Any]]) -> None:
+        """Port 0: any free one. Raises OSError."""
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.state = state
+        self.host = host
+        super().__init__((host, port), Handler)
+
+    def server_bind(self) -> None:
+        """Bind without the look-up of the host's name, which may take seconds."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = self.host, self.server_address[1]
+
+    @property
+    def url(self) -> str:
+        """What to open in a browser."""
+        anywhere = self.host in ("0.0.0.0", "::")  # noqa: S104 - the user's own choice
+        name = socket.gethostname() if anywhere else self.host
+        return f"http://{f'[{name}]' if ':' in name else name}:{self.server_port}/"
+
+    def handle_error(self, *_: Any) -> None:
+        """Say nothing about a browser that went away."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    server: Server
+    timeout = REQUEST_SECONDS
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "pbt_rl", ""
+
+    def do_GET(self) -> None:
+        """Answer with a file of the page or with the state."""
+        path = urlsplit(self.path).path
+        if path in PAGES:
+            name, kind = PAGES[path]
+            self._answer(200, files("pbt_rl.display.watch").joinpath(name).read_text(encoding="utf-8"), kind)
+        elif path == "/state.json":
+            self._answer_state()
+        else:
+            self._answer(404, "there is nothing here", "text/plain")
+
+    def _answer_state(self) -> None:
+        try:
+            text = json.dumps(finite_only(self.server.state()), allow_nan=False)
+        except ConfigError as error:
+            self._answer(503, json.dumps({"error": str(error)}), "application/json")
+        else:
+            self._answer(200, text, "application/json")
+
+    def _answer(self, code: int, text: str, kind: str) -> None:
+        content = text.encode()
+        self.send_response(code)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing per request."""

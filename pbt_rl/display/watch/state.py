@@ -1,0 +1,219 @@
+"""What the page shows, as JSON types: numbers, and texts that the page writes as texts."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pbt_rl.controllers.changes import DecisionName
+from pbt_rl.controllers.history.lineage import Node
+from pbt_rl.display.ranking import busy_shares
+from pbt_rl.display.terminal import in_words
+from pbt_rl.record.events import Event, Progress
+from pbt_rl.report.lanes import Layout, ancestors
+from pbt_rl.report.read import History, Point
+
+State = dict[str, Any]
+T = TypeVar("T")
+MOST_POINTS = 300
+"""Of a curve or a schedule, about; a screen shows no more."""
+MOST_DECISIONS = 100
+MOST_NODES = 3000
+"""Of the forest: of longer runs the newest, and the ancestors of the last members."""
+RATE_SECONDS = 60.0
+NEARLY_ALL = 0.99
+"""Of the budget of frames: a run that comes to it within its seconds may end by either."""
+NAMES: Mapping[DecisionName, str] = {
+    "replace": "replacements",
+    "mutate": "mutations",
+    "restart": "restarts",
+    "stop": "stopped",
+}
+
+
+def state(history: History, events: Sequence[Event]) -> State:
+    """Return everything that the page shows of a run. events: those that the history was built from."""
+    options, last = history.options, history.moments[-1] if history.moments else None
+    counts = Counter(taken.change.decision for taken in history.decisions)
+    progress = [e for e in events if isinstance(e, Progress)]
+    told = progress[-1] if progress and progress[-1].seconds is not None else None
+    final = history.final.means if history.final is not None else {}
+    best = max((m for m, mean in final.items() if math.isfinite(mean)), key=lambda m: final[m], default=None)
+    return {
+        "name": history.name,
+        "env": options.env if options.api is None else options.api,
+        "unit": options.unit,
+        "choices": options.choices,
+        "controller": options.controller,
+        "seed": history.seed,
+        "began": history.began,
+        "seconds": history.seconds if told is None else told.seconds,
+        "seconds_left": _seconds_left(history) if told is None else told.seconds_left,
+        "told": (told or events[-1]).time,
+        "changed": events[-1].time,
+        "ended": history.ended,
+        "budget_frames": _frames_budget(history, told),
+        "budget_seconds": options.train_for_seconds or None,
+        "frames": last.frames if last else 0,
+        "frames_per_second": _rate(history) if told is None else told.frames_per_second,
+        "counts": {name: counts[kind] for kind, name in NAMES.items() if counts[kind]},
+        "founders": last.founders if last and not history.is_search else None,
+        "actor_restarts": history.actor_restarts,
+        "shares": busy_shares(progress[-1].busy_threads) if progress else {},
+        "varied": history.varied,
+        "members": _members(history, final),
+        "final_episodes": history.final.episodes if history.final is not None else 0,
+        "remarks": history.remarks,
+        "population": history.population,
+        "best": best if best is not None else history.ranking[0] if history.ranking else None,
+        "curves": {str(m): _curve(points) for m, points in history.curves.items()},
+        "evaluations": [
+            [e.at_frames, e.mean, history.standard_error(e), e.episodes, e.member]
+            for e in history.evaluations
+        ],
+        "forest": _forest(history),
+        "schedules": _schedules(history),
+        "decisions": _decisions(history),
+    }
+
+
+def _frames_budget(history: History, told: Progress | None) -> int | None:
+    """Return the frames of each member at which the run ends; None if its seconds are spent before."""
+    options, frames = history.options, history.moments[-1].frames if history.moments else 0
+    budget = options.train_for_frames
+    if not budget or not options.train_for_seconds or history.ended == "frames":
+        return budget
+    if history.ended is not None or told is None or not told.seconds_left or not told.frames_per_second:
+        return None
+    to_come = told.seconds_left * told.frames_per_second / max(1, len(history.last))
+    return budget if frames + to_come >= budget * NEARLY_ALL else None
+
+
+def _members(history: History, final: Mapping[int, float]) -> list[State]:
+    """Return the members, best first. final: means of final games."""
+    stopped = {t.decision.member for t in history.decisions if t.change.stopped}
+    rows = []
+    for member in history.everyone:
+        node, points = history.last[member], history.curves[member]
+        now = points[-1] if points else None
+        first = history.lineage.path(member)[0]
+        rows.append(
+            {
+                "member": member,
+                "objective": history.objective(node),
+                "final": final.get(member),
+                "complete": now is None or now.complete,
+                "episodes": now.episodes if now else 0,
+                "generation": node.generation,
+                "frames": now.frames if now else 0,
+                "status": "stopped" if member in stopped else "control" if member in history.controls else "",
+                "founder": history.lineage.line(node.key)[0].member,
+                "values": [
+                    [history.options.shown(name, one.values[name]) for one in (first, node)]
+                    for name in history.varied
+                ],
+            }
+        )
+    return rows
+
+
+def _curve(points: Sequence[Point]) -> list[list[float | None]]:
+    """Return [frames, objective or None for a gap], thinned."""
+    return [[p.frames, p.drawn] for p in _thinned(points)]
+
+
+def _thinned(points: Sequence[T]) -> list[T]:
+    step = max(1, len(points) // MOST_POINTS)
+    return [*points[:-1:step], *points[-1:]]
+
+
+def _forest(history: History) -> State:
+    """Return where each node lies: x in frames of training, y in lanes downwards."""
+    lineage = history.lineage
+    if not lineage.nodes:
+        return {"height": 0, "nodes": [], "labels": []}
+    layout, alive = Layout.of(history), ancestors(history)
+    shown = set(alive) | {node.key for node in lineage.nodes[-MOST_NODES:]}
+    nodes = [
+        {
+            "from": node.trained,
+            "to": lineage.end_trained(node.key),
+            "until": alive.get(node.key),
+            "y": layout.y[node.key],
+            "parent_y": layout.y[node.parent] if node.parent is not None else None,
+            "objective": history.objective(node),
+            "text": f"member {node.member}, generation {node.generation}",
+        }
+        for node in lineage.nodes
+        if node.key in shown
+    ]
+    labels = [[lineage.end_trained(n.key), layout.y[n.key], m] for m, n in history.last.items()]
+    return {"height": layout.bottom, "nodes": nodes, "labels": labels}
+
+
+def _schedules(history: History) -> list[State]:
+    """Return, for each value that differs or changes, its steps along the line of each member's last weights."""
+    lineage = history.lineage
+    lines = {m: lineage.line(node.key) for m, node in history.last.items()}
+    ends = {m: lineage.end_trained(line[-1].key) for m, line in lines.items()}
+    return [
+        {
+            "name": name,
+            "lines": [
+                {"member": member, "points": [*_steps(line, name), (ends[member], line[-1].values[name])]}
+                for member, line in lines.items()
+            ],
+        }
+        for name in history.varied
+    ]
+
+
+def _steps(line: Sequence[Node], name: str) -> list[tuple[int, float]]:
+    """Return where a value changes, thinned; a change of a member is of a few of its values."""
+    points = [(node.trained, node.values[name]) for node in line]
+    return _thinned([p for i, p in enumerate(points) if i == 0 or p[1] != points[i - 1][1]])
+
+
+def _decisions(history: History) -> list[State]:
+    """Return the last ones that changed something, the newest first."""
+    changed = [t for t in history.decisions if t.change.decision not in ("continue", "evaluate")]
+    return [
+        {
+            "seconds": taken.seconds,
+            "frames": taken.frames,
+            "member": taken.decision.member,
+            "decision": taken.change.decision,
+            "donor": getattr(taken.decision, "donor", None),
+            "objective": taken.objective,
+            "reason": in_words(taken.decision.reason, taken.change),
+        }
+        for taken in changed[: -MOST_DECISIONS - 1 : -1]
+    ]
+
+
+def _rate(history: History) -> float | None:
+    """Return frames/s of all members over the last minute of the record, or its last two moments."""
+    totals = [(m.seconds, _total(m.points)) for m in history.moments if len(m.points) == len(history.last)]
+    recent = [one for one in totals if one[0] >= history.seconds - RATE_SECONDS]
+    recent = recent if len(recent) >= 2 else totals[-2:]
+    if len(recent) < 2 or recent[-1][0] <= recent[0][0]:
+        return None
+    return max(0.0, (recent[-1][1] - recent[0][1]) / (recent[-1][0] - recent[0][0]))
+
+
+def _seconds_left(history: History) -> float | None:
+    """Return about the time until a budget is spent, of a run that has not recorded it (yet)."""
+    options, rate, left = history.options, _rate(history), []
+    if options.train_for_seconds:
+        left.append(max(0.0, options.train_for_seconds - history.seconds))
+    if options.train_for_frames and rate and history.moments:
+        last = history.moments[-1]
+        frames = {p.member: p.frames for p in last.points}
+        left.append(sum(max(0, options.train_for_frames - frames.get(m, 0)) for m in last.remaining) / rate)
+    return min(left, default=None)
+
+
+def _total(points: Iterable[Point]) -> int:
+    return sum(p.frames for p in points)

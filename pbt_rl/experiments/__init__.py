@@ -1,0 +1,1 @@
+"""Runs beside each other: paired arms with a verdict (`prove`), and sweeps."""

@@ -1,0 +1,234 @@
+"""Runs one after the other or side by side: `pbt-rl sweep`.
+
+    points (grid x seeds) -> jobs, as many at a time as asked -> one `pbt-rl train` each -> results
+
+Each run is a process of its own, in a session of its own: Ctrl-C reaches this process alone, which passes every signal
+on once. If this process dies, whatever kills it, the runs get SIGTERM and save themselves (`bound_to_us`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TypeVar
+
+from pbt_rl.actors.child import bound_to_us
+from pbt_rl.actors.signals import handling
+from pbt_rl.errors import ConfigError
+from pbt_rl.run.plan.machine import CORES
+
+LOGS = "logs"
+"""Folder in that of the sweep: what each run prints."""
+POLL_SECONDS = 0.1
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+_MOST_NAME = 100
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a sweep. values: option -> what is written for it on the command line."""
+
+    name: str
+    values: Mapping[str, str]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a job may use of the machine.
+
+    devices: for --devices; empty: as the run chooses. cpus: its cores. cores: so many it plans for; fewer than `cpus`
+    if a CPU quota leaves less time than they have.
+    """
+
+    devices: str
+    cpus: frozenset[int]
+    cores: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that has ended. code: of its process; negative for a signal. seconds: it took, this time."""
+
+    point: Point
+    code: int
+    seconds: float
+
+
+def points(grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Point]:
+    """Return every combination of values with every seed, those of one seed together.
+
+    Raises ConfigError if two of them would have the same name.
+    """
+    found: dict[str, Point] = {}
+    for seed in seeds:
+        for values in itertools.product(*grid.values()):
+            chosen = dict(zip(grid, values, strict=True))
+            point = Point(_name(chosen, seed), chosen, seed)
+            if point.name in found:
+                raise ConfigError(
+                    f"two runs of the sweep would have the name {point.name}: give each seed and value once"
+                )
+            found[point.name] = point
+    return list(found.values())
+
+
+def _name(values: Mapping[str, str], seed: int) -> str:
+    """Return a name for a folder: the last part of each option with its value, and the seed."""
+    parts = [f"{option.rpartition('.')[2]}_{text}" for option, text in values.items()]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", ".".join([*parts, f"seed{seed}"]))
+    if len(name) > _MOST_NAME or not name[0].isalnum():
+        raise ConfigError(
+            f"the values of {', '.join(values)} are too long for the name of a folder: {name:.60}..."
+        )
+    return name
+
+
+def shares(jobs: int, devices: Sequence[str], cpus: Sequence[int], cores: int) -> list[Share]:
+    """Deal devices and cores to jobs that run side by side, evenly; more jobs than devices or cores share them.
+
+    devices: empty if every run chooses. cores: for whose time there is a quota, at most as many as `cpus`.
+    """
+    return [
+        Share(
+            ",".join(_part(devices, i, jobs)),
+            frozenset(_part(cpus, i, jobs)),
+            len(_part(range(cores), i, jobs)),
+        )
+        for i in range(jobs)
+    ]
+
+
+def _part(items: Sequence[Item], number: int, parts: int) -> Sequence[Item]:
+    """Return the part of a job: a run of neighbours, or one item that several jobs have."""
+    if not items:
+        return ()
+    if parts > len(items):
+        return (items[number % len(items)],)
+    return items[number * len(items) // parts : (number + 1) * len(items) // parts]
+
+
+@dataclass
+class _Job:
+    point: Point
+    share: Share
+    process: subprocess.Popen[bytes]
+    began: float = field(default_factory=time.monotonic)
+    told: bool = False
+    """It has got the signal that ends the sweep."""
+
+    def send(self, number: int) -> None:
+        self.told = self.told or number != signal.SIGUSR1
+        self.process.send_signal(number)
+
+
+class Sweep:
+    """The runs of a sweep. command: returns the arguments of `pbt-rl` for a point and the devices that it has.
+
+    folder: of the sweep. say: shows a line. after: called with each point whose run is whole.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        command: Callable[[Point, str], list[str]],
+        shares: Sequence[Share],
+        say: Callable[[str], None],
+        after: Callable[[Point], None] = lambda _: None,
+    ) -> None:
+        self._folder, self._command, self._say, self._after = folder, command, say, after
+        self._free = list(shares)
+        self._running: list[_Job] = []
+        self.signal: int | None = None
+        """The first one that asked for the end: no other run is started."""
+
+    def run(self, waiting: Sequence[Point]) -> list[Ended]:
+        """Train all, as many at a time as there are shares; return those that were begun, in order of their end."""
+        left, ended = list(waiting), list[Ended]()
+        (self._folder / LOGS).mkdir(parents=True, exist_ok=True)
+        with handling(FORWARDED, self._note):
+            try:
+                while self._running or (left and self.signal is None):
+                    while left and self.signal is None and self._free:
+                        self._start(left.pop(0), len(waiting) - len(left))
+                    ended += self._reap(len(left))
+                    time.sleep(POLL_SECONDS)
+            finally:
+                for job in self._running:  # only if something failed here
+                    job.process.terminate()
+        return ended
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if number != signal.SIGUSR1:
+            self.signal = self.signal or number
+        for job in self._running:
+            job.send(number)
+
+    def _start(self, point: Point, number: int) -> None:
+        share = self._free.pop(0)
+        train = [sys.executable, "-m", "pbt_rl", *self._command(point, share.devices)]
+        whole = os.sched_getaffinity(0)
+        log = self._folder / LOGS / f"{point.name}.txt"
+        try:
+            os.sched_setaffinity(0, share.cpus)  # the child inherits it
+            with log.open("ab") as out:
+                process = subprocess.Popen(
+                    bound_to_us(train, signal.SIGTERM),
+                    env={**os.environ, CORES: str(share.cores)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        finally:
+            os.sched_setaffinity(0, whole)
+        job = _Job(point, share, process)
+        self._running.append(job)
+        if self.signal is not None and not job.told:  # it came while the process was being made
+            job.send(self.signal)
+        where = f" on {share.devices}" if share.devices else ""
+        self._say(f"{number}: {point.name} begins{where}; what it prints is in {log}")
+
+    def _reap(self, left: int) -> list[Ended]:
+        ended = []
+        for job in list(self._running):
+            code = job.process.poll()
+            if code is None:
+                continue
+            self._running.remove(job)
+            self._free.append(job.share)
+            ended.append(Ended(job.point, code, time.monotonic() - job.began))
+            how = "has ended"
+            if code == 128 + (self.signal or 0):
+                how = "is saved"
+            elif self.signal is not None and code == -self.signal:
+                how = "was ended before it began to train"
+            elif code:
+                how = f"FAILED with exit code {code}: {last_line(self._folder, job.point)}"
+            self._say(
+                f"{job.point.name} {how} ({ended[-1].seconds:.0f} s); {left + len(self._running)} to go"
+            )
+            if not code:
+                self._after(job.point)
+        return ended
+
+
+def last_line(folder: Path, point: Point) -> str:
+    """Return the last line that a run has printed, where an error stands."""
+    try:
+        lines = (
+            (folder / LOGS / f"{point.name}.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+        )
+    except OSError:
+        return ""
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,215 @@
+"""The arms of an experiment, and the command of each of their runs.
+
+    base options (of every run) + arm's options + seed + first values drawn by the seed -> `pbt-rl train ...`
+
+The members of all arms but `defaults` begin with the same values, drawn from the priors by the seed alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from pbt_rl.cli.parse import spelt
+from pbt_rl.cli.sweep import GIVEN_BY_THE_SWEEP, in_files_of_options
+from pbt_rl.cli.train import parse_train
+from pbt_rl.config import Config
+from pbt_rl.controllers.hypers import HyperSpec, sample_prior
+from pbt_rl.controllers.registry import texts
+from pbt_rl.controllers.tuning import chosen
+from pbt_rl.envs.registry import probe
+from pbt_rl.errors import ConfigError, environment_code, require
+from pbt_rl.run.resolved import value_table
+from pbt_rl.run.train import resolve
+
+GIVEN_HERE = (*GIVEN_BY_THE_SWEEP, "train-for-seconds", "stop-at-objective")
+INSTEAD = {
+    "control": "the arm random is its control group",
+    "hours": "arms are compared at equal frames: give --train-for-frames",
+    "controller": "each arm has its own; give another one as --arm NAME, such as --arm mf-pbt",
+}
+"""Options that arms have already, and why they cannot be given."""
+OF_ALL_ARMS = ("env", "env-option", "config", "train-for-frames")
+BASELINE = "random"
+"""All other arms are compared with it."""
+BUILT_IN: Mapping[str, tuple[str, ...]] = {
+    "pbt": ("--controller", "pbt"),
+    "random": ("--controller", "random"),
+    "defaults": ("--pbt.no-enabled",),
+}
+COMPARISONS = 25
+"""Of an arm with periods, unless its options give their length."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One method. options: what it adds to those of all arms."""
+
+    name: str
+    options: tuple[str, ...]
+
+
+def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
+    """Return the built-in arms but those of `without`, and those given as NAME:OPTIONS or a controller's name.
+
+    Raises ConfigError for a name that is no controller and has no options, and if only the baseline would be left.
+    """
+    for name in without:
+        if name not in BUILT_IN or name == BASELINE:
+            others = " and ".join(other for other in BUILT_IN if other != BASELINE)
+            raise ConfigError(f"--without {name} cannot be used: only {others} can be left out")
+    arms = {name: Arm(name, options) for name, options in BUILT_IN.items()}
+    for text in given:
+        name, colon, options = text.partition(":")
+        if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,40}", name):
+            raise ConfigError(
+                f"--arm {text} cannot be used: begin with a name of small letters, digits and '-', such as "
+                "short:'--pbt.period-frames 4000'"
+            )
+        if name in arms:
+            raise ConfigError(
+                f"--arm {text} cannot be used: there is an arm {name} already; use another name"
+            )
+        if colon:
+            try:
+                arms[name] = Arm(name, tuple(shlex.split(options)))
+            except ValueError as error:
+                raise ConfigError(f"--arm {text} cannot be used: {error}") from None
+            check_words(arms[name].options, f"in --arm {name}", ("controller",))
+            for word in spellings(arms[name].options):
+                if word in OF_ALL_ARMS:
+                    raise ConfigError(f"--{word} cannot be used in --arm {name}: give it for all arms alike")
+        elif name in texts():
+            arms[name] = Arm(name, ("--controller", name))
+        else:
+            close = difflib.get_close_matches(name, texts(), n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise ConfigError(
+                f"--arm {name} cannot be used: {hint}give a controller ({', '.join(texts())}), or options as "
+                f"{name}:'--pbt.exploit t-test'"
+            )
+    left = [arm for arm in arms.values() if arm.name not in without]
+    if len(left) < 2:
+        raise ConfigError(f"--without {' '.join(without)} cannot be used: no arm is left beside {BASELINE}")
+    return left
+
+
+def spellings(words: Sequence[str]) -> list[str]:
+    """Return the names of the options among words, as they are spelt."""
+    return [spelt(word.partition("=")[0]).removeprefix("no-") for word in words if word.startswith("--")]
+
+
+def check_words(words: Sequence[str], where: str, allowed: Sequence[str] = ()) -> None:
+    """Raise ConfigError for an option that arms have already, but for those that are allowed here."""
+    for name in spellings(words):
+        if name in GIVEN_HERE:
+            raise ConfigError(
+                f"--{name} cannot be used {where}: runs have the seeds 0 to --seeds less 1 and end by frames"
+            )
+        if name in INSTEAD and name not in allowed:
+            raise ConfigError(f"--{name} cannot be used {where}: {INSTEAD[name]}")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all arms train. common: options of `pbt-rl train`, without seeds and names. config: of them alone."""
+
+    common: tuple[str, ...]
+    config: Config
+
+    @classmethod
+    def read(cls, common: Sequence[str]) -> Task:
+        """Raises ConfigError or EnvSetupError for options that cannot be, and without frames for a member."""
+        in_files = in_files_of_options(common)
+        if "hours" in in_files:  # before it is measured what follows from it
+            check_words(["--hours"], "with pbt-rl prove")
+        config, _ = parse_train(list(common))
+        if "train-for-frames" not in (*spellings(common), *in_files):
+            raise ConfigError(
+                "--train-for-frames is missing: give the frames of each member, such as --train-for-frames 1M; arms "
+                "have equal frames"
+            )
+        differs = {  # from the default: a file of options may be that of a run, which holds them all
+            "train-for-seconds": config.train_for_seconds > 0,
+            "stop-at-objective": config.stop_at_objective is not None,
+            "controller": config.controller != Config.controller,
+            "control": config.members > config.num_policies,
+        }
+        check_words([f"--{name}" for name, given in differs.items() if given], "with pbt-rl prove")
+        require(
+            config.num_policies > 1,
+            "num-policies",
+            config.num_policies,
+            "give two or more: one is no population",
+        )
+        require(config.pbt.enabled, "pbt.enabled", False, "the arm pbt would be random: leave it out")
+        with environment_code(config.env):
+            seats = probe(config.env, config.env_options).seats
+        require(
+            seats == 1,
+            "env",
+            config.env,
+            f"its {seats} agents would play against themselves, so that every arm has the same score; see "
+            "docs/several-agents.md for ratings",
+        )
+        return cls(tuple(common), config)
+
+    def command(self, arm: Arm, seed: int) -> list[str]:
+        """Return the arguments of `pbt-rl` for one run, without its folder and devices."""
+        members, frames = self.config.num_policies, self.config.train_for_frames
+        words = ["train", *self.common, *arm.options]
+        if arm.name == "defaults":
+            return [
+                *words,
+                "--num-policies",
+                "1",
+                "--train-for-frames",
+                str(members * frames),
+                "--seed",
+                str(seed),
+            ]
+        given = {*spellings(words), *in_files_of_options(self.common)}
+        if "pbt.period-frames" not in given:
+            words += ["--pbt.period-frames", str(max(1, frames // COMPARISONS))]
+        if "pbt.start-frames" not in given:  # that of a recipe may lie behind the end
+            words += ["--pbt.start-frames", str(parse_train(words[1:])[0].pbt.period_frames)]
+        config, _ = parse_train(words[1:])
+        if config.pbt.start_values:
+            return [*words, "--seed", str(seed)]
+        return [*words, "--seed", str(seed), "--pbt.start-values", *self.drawn(seed, config.num_policies)]
+
+    def check(self, arm: Arm) -> None:
+        """Raise ConfigError or EnvSetupError if the runs of an arm would end at their start, or be those of another."""
+        tuned = {spec.name.replace("_", "-") for spec in self._tuned()}
+        for name in spellings(arm.options):
+            of_start = name == "pbt.prior" or name.removeprefix("hypers.") in tuned
+            if of_start and "pbt.start-values" not in spellings(arm.options) and arm.name not in BUILT_IN:
+                raise ConfigError(
+                    f"--{name} cannot be used in --arm {arm.name}: the members of all arms begin with the same values, "
+                    "drawn before, which it does not change. Give it for all arms, or --pbt.start-values in this one"
+                )
+        try:
+            config, _ = parse_train(self.command(arm, 0)[1:])
+            resolve(config).controller().initial(config.members)
+        except ConfigError as error:
+            raise ConfigError(f"the arm {arm.name} cannot be trained: {error}") from error
+
+    def _tuned(self) -> list[HyperSpec]:
+        config = self.config
+        with environment_code(config.env):
+            shaping = probe(config.env, config.env_options).shaping
+        table = chosen(value_table(config.with_declared_hypers(), shaping), config.pbt.tune, config.pbt.prior)
+        return [spec for spec in table.values() if spec.tuned]
+
+    def drawn(self, seed: int, members: int) -> list[str]:
+        """Return the first values of each member; of a smaller population the first ones."""
+        rng, specs = Random(f"members.{seed}"), self._tuned()
+        return [",".join(_drawn(spec, rng) for spec in specs) for _ in range(members)]
+
+
+def _drawn(spec: HyperSpec, rng: Random) -> str:
+    return f"{spec.name}={spec.hold(float(f'{sample_prior(spec, rng):.6g}')):.6g}"

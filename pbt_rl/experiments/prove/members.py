@@ -1,0 +1,121 @@
+"""The same experiment with members of `tune.run`, from Python: any code that trains.
+
+    outcome = prove_members(make, table, {"pbt": my_pbt}, score=test_score, steps=1000, seeds=range(5))
+    for line in outcome.lines(): print(line)
+
+All runs are made in this process, one after the other, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from pbt_rl.controllers import Controller, Decision, HyperSpec, PopulationReport, Values, sample_prior
+from pbt_rl.controllers.decisions import StateKey
+from pbt_rl.controllers.starts import Started
+from pbt_rl.errors import require
+from pbt_rl.experiments.prove.games import Judged
+from pbt_rl.experiments.prove.outcome import Outcome, Scores, outcome
+from pbt_rl.tune import Member, run
+from pbt_rl.tune.result import Outcome as Ended
+
+ALONE = "random"
+"""The arm that all others are compared with: members that begin with the same values and are left alone."""
+
+
+@dataclass(eq=False)
+class Alone:
+    """A controller that decides nothing."""
+
+    def initial(self, num_members: int) -> list[Values]:
+        """Leave the values to `Started`."""
+        return [{} for _ in range(num_members)]
+
+    def observe(self, _report: PopulationReport) -> list[Decision]:
+        """Change nothing."""
+        return []
+
+    def remembers(self) -> frozenset[StateKey]:
+        """Remember nothing."""
+        return frozenset()
+
+
+def prove_members(
+    make: Callable[[int, int], Any],
+    table: Mapping[str, HyperSpec],
+    arms: Mapping[str, Callable[[int], Controller]],
+    *,
+    score: Callable[[Any], float],
+    steps: int,
+    num_members: int = 8,
+    seeds: Sequence[int] = range(5),
+    window: int = 1,
+) -> Outcome:
+    """Train every arm and `random` on each seed, and compare them seed by seed.
+
+    - make: (seed, index) -> a member of `tune.run`. table: of the values that are tuned; all arms begin at the same
+      draws from it. arms: name -> (seed -> controller).
+    - `evaluate()` picks a member at the end, and `score(member)` scores it: by other data than `evaluate` uses.
+    - window: as of `tune.run`.
+
+    Raises ConfigError for an arm of the name `random`, for less than two seeds, and if no member of a run has a finite
+    evaluation at its end.
+    """
+    require(len(set(seeds)) >= 2, "seeds", list(seeds), "give two or more: one has no spread")
+    require(ALONE not in arms, "arms", ALONE, "that arm is always there: use another name")
+    scores: Scores = {}
+    for arm, build in {ALONE: lambda _seed: Alone(), **arms}.items():
+        scores[arm] = {}
+        for seed in seeds:
+            members: list[Member] = [make(seed, index) for index in range(num_members)]
+            rows = _drawn(table, seed, num_members)
+            result = run(
+                members,
+                Started(build(seed), rows),
+                steps=steps,
+                window=window,
+                table=table,
+                progress=False,
+            )
+            validation = tuple(map(_evaluated, members, result.members))
+            require(
+                any(map(math.isfinite, validation)),
+                "arms",
+                arm,
+                f"no member of seed {seed} has a finite evaluation at its end, so none can be picked",
+            )
+            judged = Judged(
+                games=1,
+                frames=sum(member.steps for member in result.members),
+                members=tuple(range(num_members)),
+                validation=validation,
+                test=tuple(
+                    score(member) if math.isfinite(value) else value
+                    for member, value in zip(members, validation, strict=True)
+                ),
+            )
+            require(
+                math.isfinite(judged.score),
+                "score",
+                judged.score,
+                f"arm {arm}, seed {seed}: return a finite number",
+            )
+            scores[arm][seed] = judged
+    return outcome(scores, ALONE)
+
+
+def _evaluated(member: Member, ended: Ended) -> float:
+    """Return what picks a member; of a broken one, as of one that has diverged, the least that there is."""
+    value = -math.inf if ended.broken else float(member.evaluate())
+    return value if math.isfinite(value) else -math.inf
+
+
+def _drawn(table: Mapping[str, HyperSpec], seed: int, members: int) -> tuple[Values, ...]:
+    rng = Random(f"members.{seed}")
+    return tuple(
+        {name: sample_prior(spec, rng) for name, spec in table.items() if spec.tuned} for _ in range(members)
+    )

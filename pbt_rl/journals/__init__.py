@@ -1,1 +1,0 @@
-"""Journals of runs, read as typed events."""

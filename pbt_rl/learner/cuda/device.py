@@ -1,0 +1,114 @@
+"""All that makes one learner faster on its device, as the learner asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from mmap import mmap
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from pbt_rl.algos.optim import ADAM, adam_on
+from pbt_rl.algos.pack import Packing
+from pbt_rl.algos.update import Stepping
+from pbt_rl.algos.weights import Streams
+from pbt_rl.controllers.hypers import Values
+from pbt_rl.display.replayed import Replayed
+from pbt_rl.learner.acceleration import Acceleration
+from pbt_rl.learner.cuda.again import begin_again
+from pbt_rl.learner.cuda.memory import PageLocks, free_unused
+from pbt_rl.learner.cuda.recording import Replays, recorder_of, records
+from pbt_rl.learner.cuda.steps import RecordedStepping, record_steps
+from pbt_rl.learner.cuda.streams import streams_of
+from pbt_rl.learner.cuda.trial import BrokenTrialError, fastest_packing
+from pbt_rl.learner.cuda.turns import RecordedSampler
+from pbt_rl.learner.sampler import Sampler
+from pbt_rl.learner.samplers import AnySampler
+from pbt_rl.learner.setup import LearnerSetup
+from pbt_rl.learner.trainer import Trainer
+
+
+@runtime_checkable
+class RecordsTurns(Protocol):
+    """A sampler that records its turns."""
+
+    @property
+    def replays(self) -> Replays | None:
+        """Count of turns; None where nothing is recorded."""
+
+    def record_turns(self) -> None:
+        """Record turns, where anything is recorded."""
+
+
+class CudaAcceleration(Acceleration):
+    """Nothing on a device where nothing is recorded, such as a CPU."""
+
+    def __init__(self) -> None:
+        self._device = torch.device("cpu")
+        self._locks: PageLocks | None = None
+        self._replays: dict[str, Replays] = {}
+
+    def streams(self, device: torch.device, *, threads: bool) -> Streams:
+        """See `Acceleration`."""
+        return streams_of(device, threads=threads)
+
+    def packing(
+        self, setup: LearnerSetup, values: Sequence[Values], connection: Any
+    ) -> tuple[Packing | None, str]:
+        """See `Acceleration`."""
+        try:
+            return fastest_packing(setup.config, setup.spec, setup.plan, values, setup.without)
+        except BrokenTrialError as error:
+            print(f"{error}: the learner begins again without it")
+            begin_again(replace(setup, without=(*setup.without, error.packing)), connection.fileno())
+
+    def prepare(self, device: torch.device, memories: Iterable[mmap]) -> None:
+        """See `Acceleration`."""
+        self._device = device
+        self._locks = PageLocks(memories, device)
+
+    def sampler(self, plain: type[Sampler], *, on_policy: bool) -> type[Sampler]:
+        """See `Acceleration`."""
+        return plain if on_policy or not records(self._device) else RecordedSampler
+
+    def stepping(self) -> Stepping:
+        """See `Acceleration`."""
+        recorder = recorder_of(self._device)
+        if recorder is None:
+            return Stepping()
+        made = RecordedStepping(recorder)
+        self._replays["steps"] = made.replays
+        return made
+
+    def record(self, sampler: AnySampler, trainer: Trainer) -> str:
+        """See `Acceleration`.
+
+        Another thread's first calls would break a recording. Afterwards nothing is recorded any more, so how much
+        memory there is to be, and what is refused, is known before an actor runs.
+        """
+        trainer.pack.streams.wait_for_work()
+        if isinstance(sampler, RecordsTurns) and sampler.replays is not None:
+            sampler.record_turns()
+            self._replays = {"turns": sampler.replays, **self._replays}
+        if "steps" in self._replays:
+            rollouts = sampler.rollouts()[: trainer.units_per_batch]
+            record_steps(trainer, [*rollouts], self._replays["steps"])
+        free_unused(self._device)
+        names = {"turns": "turns", "steps": "optimiser steps"}
+        said = [adam_on(self._device)[1]] if trainer.pack.optimizer is ADAM else []
+        said += [
+            f"{names[name]} are not replayed, which costs speed: {one.why_not}"
+            for name, one in self._replays.items()
+            if one.why_not
+        ]
+        return "; ".join(filter(None, said))
+
+    def report(self) -> dict[str, Replayed]:
+        """Return how often `turns` of the sampler and optimiser `steps` were replayed, in total."""
+        return {name: Replayed(one.replayed, one.runs, one.why_not) for name, one in self._replays.items()}
+
+    def close(self) -> None:
+        """See `Acceleration`."""
+        if self._locks is not None:
+            self._locks.release()

@@ -1,0 +1,166 @@
+"""Optimiser steps whose calls are recorded once and replayed by a single call from then on.
+
+A replay repeats the same calls on the same memory, so samples and the order of their rows are staged. A new hyper,
+another member in a slot or other weights record nothing anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pbt_rl.algos.batch import Samples
+from pbt_rl.algos.device import for_upload
+from pbt_rl.algos.rollout import FIELDS, FieldSpec, Rollout, poison
+from pbt_rl.algos.update import Orders, Program, StepLog, Stepping, Steps
+from pbt_rl.learner.cuda.recording import RUNS, NotRecordedError, Recorder, Recording, Replays
+from pbt_rl.learner.shared import AnyRollout
+from pbt_rl.learner.trainer import Trainer
+
+
+class RecordedStepping(Stepping):
+    """Makes the steps of all groups of a pack."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder, self._staging, self.replays = recorder, Staging(), Replays()
+        self.obs = self._staging.obs
+
+    def steps(self, span: slice, program: Program, log: StepLog, number: int) -> Steps:
+        """See `Stepping`."""
+        return RecordedSteps(span, program, log, self._recorder, self._staging, number, self.replays)
+
+
+class Staging:
+    """Samples that lie in one place, batch after batch. Groups of one size share it: they learn one after the other."""
+
+    def __init__(self) -> None:
+        self.obs: dict[str, Tensor] = {}
+        """Name -> [G, T, B, ...], as stored; made with the first batch."""
+        self.samples: Samples | None = None
+
+    def take(self, samples: Samples) -> Samples:
+        """Copy a batch to its place. Its observations lie there already."""
+        if self.samples is None:
+            tensors = {name: torch.empty_like(x) for name, x in samples.tensors()}
+            replayed = tuple(segments.each(torch.empty_like) for segments in samples.replayed)
+            self.samples = Samples(obs=dict(samples.obs), replayed=replayed, **tensors)
+        for (name, mine), (_, theirs) in zip(self.samples.tensors(), samples.tensors(), strict=True):
+            assert mine.shape == theirs.shape, f"{name}: {mine.shape} and {theirs.shape}"
+            mine.copy_(theirs)
+        for ours, others in zip(self.samples.replayed, samples.replayed, strict=True):
+            for mine, theirs in zip(ours.tensors(), others.tensors(), strict=True):
+                mine.copy_(theirs)
+        return self.samples
+
+
+class RecordedSteps:
+    """Steps that are recorded, those of each number of rows apart from the others."""
+
+    def __init__(
+        self,
+        span: slice,
+        program: Program,
+        log: StepLog,
+        recorder: Recorder,
+        staging: Staging,
+        number: int,
+        replays: Replays,
+    ) -> None:
+        self._replays = replays
+        self._span, self._program, self._log = span, program, log
+        self._recorder: Recorder | None = recorder
+        self._staging, self._number = staging, number
+        self._order_SN = self._step_1 = torch.empty(0)
+        self._sizes: list[int] = []
+        self._recordings: dict[int, Recording] = {}
+
+    def load_batch(self, samples: Samples, orders: Orders) -> None:
+        """See `Steps`."""
+        device = self._staging.take(samples).valid.device
+        columns = samples.valid.shape[2]
+        self._sizes = [columns if order is None else len(order) for order in orders]
+        if not self._step_1.numel():
+            self._step_1 = torch.zeros(1, dtype=torch.int64, device=device)
+            self._order_SN = torch.zeros((self._number, columns), dtype=torch.int64, device=device)
+        self._step_1.zero_()
+        if columns not in self._sizes:
+            packed = torch.zeros(self._order_SN.shape, dtype=torch.int64)
+            for row, order in zip(packed, orders, strict=False):
+                assert order is not None
+                row[: len(order)] = order
+            self._order_SN.copy_(for_upload(packed, device), non_blocking=True)
+
+    def run(self, step: int) -> None:
+        """See `Steps`."""
+        size = self._sizes[step]
+        recording = self._recordings.setdefault(size, Recording(lambda: self._one(size)))
+        try:
+            recording.run(self._recorder)
+        except NotRecordedError as error:
+            self._replays.fail("optimiser steps", error)
+            self._recorder = None
+            self._one(size)
+        self._replays.count(replayed=recording.replays)
+
+    def end(self) -> None:
+        """See `Steps`. The staged samples stay: replays read them where they lie."""
+
+    def _one(self, size: int) -> None:
+        """Carry out the step whose number lies on the device, and count it."""
+        samples = self._staging.samples
+        assert samples is not None, "no batch was begun"
+        if size < samples.valid.shape[2]:
+            samples = samples.columns(self._order_SN.index_select(0, self._step_1)[0, :size])
+        self._log.write(self._step_1, self._span, self._program(samples))
+        self._step_1 += 1
+
+
+def record_steps(trainer: Trainer, rollouts: list[AnyRollout], replays: Replays) -> None:
+    """Record optimiser steps of every size; changes nothing. rollouts: of one batch.
+
+    A recording breaks if another thread calls a library for the first time meanwhile, so it is made before there is
+    one.
+    """
+    current = trainer.members.current
+    chance, before = trainer.generator.get_state(), current.host.copy()
+    with trainer.pack.streams.learning():
+        for rollout in rollouts:
+            _clear(rollout)
+        current.begin_batch(np.zeros_like(before))
+        batch = trainer.batch_of(rollouts, np.zeros((len(before), len(rollouts)), np.bool_))
+        if trainer.replay is not None:
+            batch = replace(batch, replayed=trainer.replay.draw(batch, trainer.generator))
+        trainer.updater.rehearse(batch, trainer.generator, RUNS)
+        current.begin_batch(before)
+        for rollout in rollouts:
+            _poison(rollout)
+    trainer.generator.set_state(chance)
+    replays.restart()
+
+
+def _clear(rollout: AnyRollout) -> None:
+    """Write zeros over everything, as if nothing had ever happened."""
+    for array, _ in _on_host(rollout):
+        array[:] = 0
+    for memory in rollout.on_device:
+        memory.zero_()
+
+
+def _poison(rollout: AnyRollout) -> None:
+    """Make it as it was made."""
+    for array, spec in _on_host(rollout):
+        array[:] = spec.on_host(array.shape)
+    for memory in rollout.on_device:
+        memory.fill_(poison(memory.dtype))
+
+
+def _on_host(rollout: AnyRollout) -> Iterator[tuple[NDArray[Any], FieldSpec]]:
+    for name, spec in FIELDS.items() if isinstance(rollout, Rollout) else ():
+        if spec.source == "environment":
+            yield getattr(rollout, name), spec

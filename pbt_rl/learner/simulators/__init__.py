@@ -1,0 +1,1 @@
+"""Simulators on the learner's device, in which it samples itself, without actors."""

@@ -1,0 +1,229 @@
+"""Checks rows of tensors (`ResidentEnv`): what they return, which weights they read, whether a step waits.
+
+Two policies act in one simulator. Compared are runs under the same seed and actions: with the default weights for
+both, and with other ones for the second.
+
+Axes: P = 2 policies, b rows of a policy, R = P * b, K shaping terms, T steps.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import pbt_rl
+from pbt_rl.envs import registry
+from pbt_rl.envs.base import EnvSetupError, EnvSpec
+from pbt_rl.envs.first_trial import environment_traceback
+from pbt_rl.envs.resident import Checks, ResidentEnv, ResidentStep
+from pbt_rl.learner.cuda.recording import INDEXING, WAITING
+
+POLICIES, ENVS = 2, 4
+STEPS = 400
+"""Of each row, at most."""
+SAME_LENGTH = 8
+"""So many episodes of one length, none of them truncated, look like a limit that is not said."""
+_ELSEWHERE = tuple(f"{Path(module.__file__ or '').parent}/" for module in (torch, pbt_rl))
+_OURS = tuple(f"{Path(__file__).resolve().parents[3] / room}/" for room in ("pbt_rl", "envs", "algos"))
+
+
+@dataclass
+class Played:
+    """What a run of the rows gave."""
+
+    rewards: list[Tensor] = field(default_factory=list)
+    """T times [R]."""
+    objectives: list[Tensor] = field(default_factory=list)
+    """Likewise; empty if there are none."""
+    lengths: list[int] = field(default_factory=list)
+    terminated: int = 0
+    truncated: int = 0
+    final_obs: bool = False
+    """Whether the last observations are given."""
+    adapted: bool = False
+    """Whether what plays a foreign interface is ours."""
+    waits: Counter[str] = field(default_factory=Counter)
+    """Place -> number."""
+    broke: str = ""
+
+
+class Waits(TorchDispatchMode):
+    """Counts what makes the host wait for a device, by the line of the user's code."""
+
+    def __init__(self, found: Counter[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # torch's has no annotations
+        self._found = found
+
+    def __torch_dispatch__(
+        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = func.name().split("::")[1].split(".")[0]
+        by_mask = name in INDEXING and any(
+            isinstance(x, Tensor) and x.dtype in (torch.bool, torch.uint8) for x in args[1]
+        )
+        if name in WAITING or by_mask:
+            self._found[f"{'a mask as index' if by_mask else _said(name)}, {_place()}"] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def _said(name: str) -> str:
+    return ".item(), float() or a truth value" if name == "_local_scalar_dense" else f"{name}()"
+
+
+def _place() -> str:
+    """Return the line of the code that is not ours, nor torch's."""
+    frames = traceback.extract_stack(sys._getframe(2))  # noqa: SLF001 - of the caller
+    inside = [frame for frame in frames if not frame.filename.startswith((*_ELSEWHERE, *_OURS))]
+    last = (inside or frames)[-1]
+    return f"{Path(last.filename).name}:{last.lineno} in {last.name}"
+
+
+def check_rows(
+    env_id: str, options: registry.EnvOptions, spec: EnvSpec, steps: int, seed: int, device: str
+) -> tuple[list[str], list[str]]:
+    """Return mistakes and notes. steps: of all rows together."""
+    defaults = list(spec.shaping.values())
+    others = [2 * value or 1.0 for value in defaults]
+    each = max(1, min(STEPS, steps // (POLICIES * ENVS)))
+
+    def play(*weights: list[float]) -> Played:
+        return _played(env_id, options, weights, each, seed, device)
+
+    main = play(defaults, others)
+    if main.broke:
+        return [main.broke], []
+    mistakes, notes = _of_ends(main)
+    if main.waits:
+        place, _ = main.waits.most_common(1)[0]
+        text = (
+            f"a step waits for the device, {sum(main.waits.values()) / each:.3g} times on average ({place}): compute "
+            "with torch.where and masks instead"
+        )
+        (notes if main.adapted else mistakes).append(text)
+    if spec.shaping:
+        of_weights = _of_weights(main, play(defaults, others), play(defaults, defaults))
+        mistakes += of_weights[0]
+        notes += of_weights[1]
+    return mistakes, notes
+
+
+def _played(
+    env_id: str, options: registry.EnvOptions, weights: Any, steps: int, seed: int, device: str
+) -> Played:
+    played = Played()
+    try:
+        env: ResidentEnv = registry.make_resident(env_id, POLICIES * ENVS, seed, device, options)
+        with closing(env):
+            _play(env, torch.tensor(weights, device=env.device), steps, played)
+    except EnvSetupError as error:
+        played.broke = str(error).removeprefix(f"{env_id}: ")
+    except Exception as error:  # noqa: BLE001 - whatever it raises is what we report
+        played.broke = f"it raised {type(error).__name__}\n{environment_traceback(error)}"
+    if played.broke:
+        played.broke = f"at step {len(played.rewards) + 1}: {played.broke}"
+    return played
+
+
+@torch.no_grad()
+def _play(env: ResidentEnv, weights_PK: Tensor, steps: int, played: Played) -> None:
+    played.adapted = type(env).__module__.startswith("pbt_rl.")
+    checks, random = Checks(env, POLICIES), torch.Generator().manual_seed(0)
+    length = torch.zeros(env.rows, dtype=torch.int64)
+    env.attach(weights_PK)
+    checks.obs(env.reset())
+    for _ in range(steps):
+        action = _drawn(env.spec, env.rows, random).to(env.device)
+        with Waits(played.waits):
+            step = env.step(action)
+        checks.step(step)
+        checks.values(step.obs)
+        checks.rewards(step.reward)
+        checks.ends(step.terminated, step.truncated)
+        wrong = [text for text, so in zip(checks.KINDS, checks.wrong.any(0).tolist(), strict=True) if so]
+        if wrong:
+            raise EnvSetupError(wrong[0])
+        _note(played, step, length)
+
+
+def _note(played: Played, step: ResidentStep, length: Tensor) -> None:
+    played.rewards.append(step.reward.cpu().clone())
+    if step.objective is not None:
+        played.objectives.append(step.objective.cpu().clone())
+    played.final_obs = step.final_obs is not None
+    terminated, truncated = step.terminated.cpu(), step.truncated.cpu()
+    length += 1
+    played.lengths += length[terminated | truncated].tolist()
+    played.terminated += int(terminated.sum())
+    played.truncated += int(truncated.sum())
+    length.masked_fill_(terminated | truncated, 0)
+
+
+def _drawn(spec: EnvSpec, rows: int, random: torch.Generator) -> Tensor:
+    """Draw actions as a policy does that has learned nothing, [R, A]."""
+    action = spec.action
+    parts = [torch.randint(size, (rows, 1), generator=random) for size in action.nvec]
+    if action.low:
+        centre, half = (torch.tensor(x) for x in action.units)
+        drawn = centre + half * torch.randn((rows, len(action.low)), generator=random)
+        parts.append(drawn.clamp(torch.tensor(action.low), torch.tensor(action.high)))
+    return torch.cat(parts, 1).to(getattr(torch, action.dtype))
+
+
+def _of_ends(played: Played) -> tuple[list[str], list[str]]:
+    number, longest = len(played.lengths), max(played.lengths, default=0)
+    as_long = played.lengths.count(longest)
+    if as_long >= SAME_LENGTH and not played.truncated and longest > 1:
+        remedy = (
+            f"terminated after exactly {longest} steps; at a limit of time set truncated, not terminated, else values "
+            "of all states before it are learned too low"
+        )
+        if as_long == number:
+            return [f"no time-outs: all {number} episodes were {remedy}"], []
+        if 2 * as_long > number:
+            return [], [f"no time-outs: {as_long} of {number} episodes, the longest, were {remedy}"]
+    if played.truncated and not played.final_obs:
+        text = "no final_obs: at a limit the value of the observation before the last step stands for what follows"
+        return [], [text]
+    return [], []
+
+
+NO_OBJECTIVE = (
+    "it gives no objective, and its reward depends on weights that are tuned: give ResidentStep.objective, by which "
+    "members are compared"
+)
+BY_CHANCE = "not deterministic under a seed: what the weights change cannot be told from chance"
+OF_ANOTHER = (
+    "the rewards of a policy change with the weights of another: row r belongs to policy r // b, "
+    "weights_PK.repeat_interleave(rows // len(weights_PK), 0)"
+)
+CONTAINED = (
+    "the objective contains the weights: it changes with them, so that members would be compared by their own weights; "
+    "compute it from the terms alone"
+)
+UNREAD = "no reward changed with the weights: are they read at every step?"
+
+
+def _of_weights(main: Played, again: Played, usual: Played) -> tuple[list[str], list[str]]:
+    """Compare runs. main, again: the second policy has other weights; usual: both have the defaults."""
+    if not main.objectives:
+        return [NO_OBJECTIVE], []
+    if not _same(main.rewards, again.rewards):
+        return [], [BY_CHANCE]
+    if not _same(main.rewards, usual.rewards, slice(None, ENVS)):
+        return [OF_ANOTHER], []
+    if not _same(main.objectives, usual.objectives):
+        return [CONTAINED], []
+    return [], [UNREAD] if _same(main.rewards, usual.rewards) else []
+
+
+def _same(left: list[Tensor], right: list[Tensor], rows: slice = slice(None)) -> bool:
+    return all(torch.equal(a[rows], b[rows]) for a, b in zip(left, right, strict=False))

@@ -1,0 +1,75 @@
+"""Values of the observations that limits were reached with, where episodes end and begin in one step.
+
+Axes: P slots, b rows of a policy, R = P * b, T steps, S recurrent state.
+
+Each row keeps the last one of a rollout, and one call of the network at its end values them all: the host need not
+know whether there are any. An earlier limit of the same row counts by the value of the observation before its last
+step, as all do where an environment gives none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from pbt_rl.algos.observations import ObsLayout
+from pbt_rl.learner.simulators.rounds import nowhere
+
+Valued = Callable[[Mapping[str, Tensor], Tensor, Tensor], Tensor]
+"""(observations [P, b, ...] as seen, state [P, b, S], first [P, b]) -> values [P, b]."""
+
+
+class Finals:
+    """The last observation that each row of a rollout met a limit with."""
+
+    def __init__(
+        self,
+        layouts: Mapping[str, ObsLayout],
+        policies: int,
+        rows: int,
+        state_size: int,
+        device: torch.device,
+    ) -> None:
+        self._layouts, self._shape, self._device = layouts, (policies, rows), device
+        self.obs: dict[str, Tensor] = {}
+        """Name -> [R, ...] as delivered; zeros where a row has met none. Empty until a first one was given."""
+        self._state = torch.zeros((policies, rows, state_size), device=device)
+        self._at = torch.full((policies, rows), -1, dtype=torch.int64, device=device)
+        """[P, b] step of the limit in this rollout; -1: none."""
+
+    def note(
+        self, t: int | Tensor, truncated: Tensor, obs: Mapping[str, Tensor] | None, state: Tensor
+    ) -> None:
+        """Take in step t (on the device: [1]).
+
+        truncated: [R]. obs: name -> [R, ...], or None. state: [P, b, S] that acting left behind.
+        """
+        if obs is None or (self.obs and nowhere(truncated)):
+            return
+        if not self.obs:
+            self.obs = {name: torch.zeros_like(obs[name]) for name in self._layouts}
+        for name, kept in self.obs.items():
+            here = truncated.view(-1, *(1,) * (kept.dim() - 1))
+            torch.where(here, obs[name], kept, out=kept)
+        limits = truncated.view(self._shape)
+        if self._state.numel():
+            torch.where(limits[..., None], state, self._state, out=self._state)
+        self._at.copy_(torch.where(limits, t, self._at))
+
+    def values(self, value_PTB: Tensor, valued: Valued) -> Tensor:
+        """Return what follows a limit, [P, T, b], and begin anew. value_PTB: of the observations acted on."""
+        if not self.obs or nowhere(self._at >= 0):
+            return value_PTB
+        seen = {
+            name: self._layouts[name].as_seen(x.unflatten(0, self._shape)) for name, x in self.obs.items()
+        }
+        begins = torch.zeros(self._shape, dtype=torch.bool, device=self._device)
+        final_PB = valued(seen, self._state, begins)
+        steps = torch.arange(value_PTB.shape[1], device=self._device)[None, :, None]
+        values = torch.where(steps == self._at[:, None], final_PB[:, None], value_PTB)
+        self._at.fill_(-1)
+        for kept in self.obs.values():
+            kept.zero_()
+        return values

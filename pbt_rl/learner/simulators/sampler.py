@@ -1,0 +1,322 @@
+"""The sampler of a simulator on the device: all members of a pack act in one, made and stepped by the learner.
+
+    consumes     the pack's weights, shaping written between two rollouts
+    produces     one full rollout, and rounds of episodes
+    waits for    the device, once a rollout
+    runs in      the learner's thread (sync and serial modes)
+
+Axes: P policies (slots), b rows of a policy, R = P * b, T steps, K shaping terms, G groups of rows,
+N rounds of a group.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pbt_rl.actors.messages import Episode
+from pbt_rl.actors.tables import ShapingTable
+from pbt_rl.algos.distributions import Distribution
+from pbt_rl.algos.pack import Pack
+from pbt_rl.config import Config
+from pbt_rl.controllers.hypers import SHAPING
+from pbt_rl.envs.base import MOST_STATS, EnvSetupError, EnvSpec
+from pbt_rl.envs.first_trial import environment_traceback
+from pbt_rl.envs.registry import make_resident
+from pbt_rl.envs.resident import Checks, ResidentEnv, ResidentStep
+from pbt_rl.errors import ConfigError, RunFailed, environment_code
+from pbt_rl.learner.build import obs_layouts
+from pbt_rl.learner.cuda.recording import Replays, recorder_of
+from pbt_rl.learner.shared import SharedState
+from pbt_rl.learner.simulators.finals import Finals
+from pbt_rl.learner.simulators.in_place import InPlaceRollout
+from pbt_rl.learner.simulators.rounds import Rounds
+from pbt_rl.learner.simulators.turns import Turns
+from pbt_rl.run.plan import PackPlan
+
+FIRST_STEP = 30
+"""So many times --learner-timeout-seconds a simulator may take to be made, and again for its first step, which may
+compile: half an hour if nobody says otherwise."""
+
+
+class DeviceShaping:
+    """Shaping of the slots as a tensor that the simulator reads at every step; the face of `ShapingTable`.
+
+    A change takes effect at once. changed: called with a slot whenever it is written.
+    """
+
+    def __init__(self, table: ShapingTable, slots: int, device: torch.device) -> None:
+        self._table, self.names = table, table.names
+        self.weights_PK = torch.zeros((slots, len(self.names)), device=device)
+        self.changed: Callable[[int], None] = lambda _: None
+        for slot in range(slots):
+            self._upload(slot, table.read(slot)[1])
+
+    @property
+    def shaping_version(self) -> Any:
+        """[P] writes of each slot's shaping."""
+        return self._table.shaping_version
+
+    def write(self, slot: int, version: int, values: Mapping[str, float]) -> None:
+        """Let a slot's rows have these values from the next step on."""
+        self._table.write(slot, version, values)
+        self._upload(slot, values)
+        self.changed(slot)
+
+    def _upload(self, slot: int, values: Mapping[str, float]) -> None:
+        if self.names:
+            self.weights_PK[slot] = torch.tensor([values[name] for name in self.names])
+
+    def read(self, slot: int) -> tuple[int, dict[str, float]]:
+        """Return the version, and the values that the simulator reads."""
+        values = self.weights_PK[slot].tolist()
+        return int(self.shaping_version[slot]), dict(zip(self.names, values, strict=True))
+
+
+class ResidentSampler:
+    """Acts in one simulator of R rows. Each call of `serve` fills a whole rollout, so that edits come between two.
+
+    beat: called as a sign of life. give_up: called by another thread with why, if the simulator hangs at its start.
+    """
+
+    def __init__(
+        self,
+        pack: Pack,
+        shared: SharedState,
+        config: Config,
+        spec: EnvSpec,
+        plan: PackPlan,
+        shaping: DeviceShaping,
+        distribution: Distribution,
+        seed: int,
+        beat: Callable[[], None],
+        give_up: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self._give_up = give_up
+        self._pack, self._shared, self._spec, self._beat = pack, shared, spec, beat
+        self._config, self._plan = config, plan
+        self._shaping, self.distribution = shaping, distribution
+        self.generator = torch.Generator(pack.device).manual_seed(seed)
+        self.units: list[Any] = []
+        """None: there are no mailboxes."""
+        self.between_policies: Callable[[], object] = lambda: None
+        self._steps, self._envs, self._groups = config.learner.rollout, plan.envs_per_policy, plan.groups
+        self._layouts = obs_layouts(spec)
+        action = (spec.action.components, getattr(torch, spec.action.dtype))
+        sizes = (pack.num_policies, self._envs, action, pack.state_size, pack.device)
+        self.rollout = InPlaceRollout(self._layouts, self._steps, *sizes)
+        self._finals = Finals(self._layouts, pack.num_policies, self._envs, pack.state_size, pack.device)
+        parts = (self._layouts, self.rollout, self._finals, recorder_of(pack.device))
+        self._turns = Turns(pack, distribution, self.generator, *parts)
+        with environment_code(config.env), self._may_take_long("making"):
+            self._env: ResidentEnv = make_resident(
+                config.env, plan.rows, seed % 2**31, plan.device, config.env_options
+            )
+            self._checks = Checks(self._env, pack.num_policies)
+            self._env.attach(shaping.weights_PK)
+            self._obs: Mapping[str, Tensor] = self._env.reset()
+            spread = getattr(self._env, "spread_phases", None) if config.random_phases else None
+            self._cut_short = spread is not None and bool(spread(seed % 2**31))
+        self._checks.obs(self._obs)
+        shaping.changed = self._reopen
+        shared.ended_versions.append(np.full(pack.num_policies, -1, np.int64))
+
+    @property
+    def begun(self) -> bool:
+        """Whether a rollout is half done: never, between two calls."""
+        return False
+
+    def rollouts(self) -> list[InPlaceRollout]:
+        """Return the memory of a batch."""
+        return [self.rollout]
+
+    @property
+    def replays(self) -> Replays | None:
+        """Count of halves of turns (turns.py); None where nothing is recorded."""
+        return self._turns.replays
+
+    def record_turns(self) -> None:
+        """Do nothing: they are recorded as they come, since there is no second thread."""
+
+    def resume_finished(self) -> None:
+        """Do nothing: the next rollout begins with the last observation."""
+
+    def take_resets(self) -> None:
+        """Zero the recurrent state of slots whose weights were exchanged."""
+        self._epoch = self._shared.pack.weights_epoch.copy()
+        while self._shared.state_resets:
+            self._turns.state[self._shared.state_resets.popleft()] = 0
+
+    def _reopen(self, slot: int) -> None:
+        if self._turns.rounds is not None:
+            self._turns.rounds.open_rounds(slot)
+
+    def serve(self) -> bool:
+        """Fill a rollout, unless no member holds a slot; return whether it was filled."""
+        shared = self._shared
+        if shared.full or not any(shared.pack.holders):
+            return False
+        began, stepped = time.thread_time(), shared.sampling.environment_seconds
+        with self._pack.streams.acting(), torch.no_grad():
+            self.take_resets()
+            self.rollout.weights_epoch[:] = self._epoch
+            self.rollout.weights_version[:] = shared.pack.weights_version
+            self._pack.streams.after(self.rollout.ready)
+            if self._turns.rounds is None:  # the first step may compile for minutes
+                with self._may_take_long("the first steps of"):
+                    self._play()
+            else:
+                self._play()
+            self.rollout.ready = self._pack.streams.mark()
+            shared.sampling.steps[shared.pack.member] += self._envs * self._steps
+            self._fetch()
+        shared.full.append(self.rollout)
+        stepped = shared.sampling.environment_seconds - stepped
+        shared.sampling.inference_seconds += time.thread_time() - began - stepped
+        return True
+
+    def _play(self) -> None:
+        fields, turns = self.rollout.fields, self._turns
+        first = fields["first"]
+        if turns.rounds is None:
+            first[:, 0] = True
+        else:
+            first[:, 0] = first[:, -1]
+        turns.begin_rollout()
+        for _ in range(self._steps):
+            self._beat()
+            step = self._step(turns.act(self._obs))
+            self._checks.step(step)
+            self._obs = step.obs
+            if turns.rounds is None:
+                turns.rounds = self._make_rounds(step)
+            turns.take(step)
+        turns.end(self._obs)
+        self._checks.values(self._obs)
+        self._checks.values(self._finals.obs)
+        self._checks.ends(fields["terminated"], fields["truncated"])
+        assert turns.rounds is not None
+        self._checks.rewards(turns.rounds.sums.transpose(0, 1))
+        self.rollout.final_value.copy_(
+            self._finals.values(
+                fields["value"][:, : self._steps],
+                lambda obs, state, first: self._pack.act(obs, state, first)[1],
+            )
+        )
+
+    def _make_rounds(self, step: ResidentStep) -> Rounds:
+        """Return what counts episodes, now that a step has shown their statistics."""
+        if len(step.stats) > MOST_STATS:
+            raise ConfigError(f"{self._spec.env_id} has {len(step.stats)} stats, {MOST_STATS} at most")
+        self._check_objective(None if step.objective is step.reward else step.objective)
+        sizes = self._pack.num_policies, self._envs, self._groups
+        return Rounds(*sizes, [*step.stats], self._pack.device, begun=not self._cut_short)
+
+    @contextmanager
+    def _may_take_long(self, what: str) -> Iterator[None]:
+        """Show signs of life inside, since it may take minutes; for a limited time only."""
+        limit = FIRST_STEP * self._config.learner_timeout_seconds
+        until, done = time.monotonic() + limit, Event()
+
+        def keep() -> None:
+            while not done.wait(min(1.0, limit)):
+                if time.monotonic() > until:
+                    self._give_up(
+                        f"{self._config.env} hangs: {what} the simulator of {self._plan.rows:,} rows took more than "
+                        f"{limit:g} s ({FIRST_STEP} times --learner-timeout-seconds)"
+                    )
+                    return
+                self._beat()
+
+        thread = Thread(target=keep, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _step(self, action: Tensor) -> ResidentStep:
+        began = time.thread_time()
+        try:
+            return self._env.step(action)
+        except (ConfigError, EnvSetupError):
+            raise
+        except Exception as error:
+            raise RunFailed(
+                f"{self._config.env} raised in a step.\n{environment_traceback(error)}"
+            ) from error
+        finally:
+            self._shared.sampling.environment_seconds += time.thread_time() - began
+
+    def _check_objective(self, objective: Tensor | None) -> None:
+        """Raise ConfigError if members would be compared by what their own weights make of the reward."""
+        pbt = self._config.pbt
+        tuned = not pbt.tune or any(name.startswith(SHAPING) for name in pbt.tune)
+        if (
+            objective is None
+            and self._spec.shaping
+            and tuned
+            and pbt.enabled
+            and self._config.num_policies > 1
+        ):
+            raise ConfigError(
+                f"{self._spec.env_id} gives no objective but the reward, and the weights of that are tuned: members "
+                "would be compared by rewards that they raise by their weights alone. Give ResidentStep.objective, or "
+                "name in --pbt.tune what else to tune"
+            )
+
+    def _fetch(self) -> None:
+        """Read what has ended and what is wrong: the one wait of a rollout."""
+        rounds, shared = self._turns.rounds, self._shared
+        assert rounds is not None
+        policies = self._pack.num_policies
+        read = torch.cat((rounds.totals.flatten(), self._checks.wrong.flatten().float())).cpu().numpy()
+        rounds.clear()
+        self._raise_if_wrong(read[rounds.totals.numel() :].reshape(policies, -1) > 0)
+        counted_NPG, means_CNPG = rounds.means(read[: rounds.totals.numel()].reshape(rounds.totals.shape))
+        shared.sampling.note(self._episodes(counted_NPG, means_CNPG), ())
+        shared.ended_versions[0][:] = self._shaping.shaping_version
+
+    def _raise_if_wrong(self, wrong: Any) -> None:
+        for slot, kinds in enumerate(wrong):
+            for text in (text for text, is_so in zip(Checks.KINDS, kinds, strict=True) if is_so):
+                holder = self._shared.pack.holders[slot]
+                whose = (
+                    "a slot without a member"
+                    if holder is None
+                    else f"member {self._shared.members[holder.member]}"
+                )
+                raise ConfigError(f"{self._spec.env_id}: {text} in rows of {whose}")
+
+    def _episodes(self, counted_NPG: Any, means_CNPG: Any) -> Iterator[Episode]:
+        rounds = self._turns.rounds
+        assert rounds is not None
+        for entry, slot, group in zip(*np.nonzero(counted_NPG), strict=True):
+            holder, version = self._shared.pack.holders[slot], int(self._shaping.shaping_version[slot])
+            if holder is None or version not in holder.generation_of:
+                continue
+            objective, shaped, length, *stats = (float(x) for x in means_CNPG[:, entry, slot, group])
+            yield Episode(
+                member=self._shared.members[holder.member],
+                generation=holder.generation_of[version],
+                objective=objective,
+                raw_return=objective,
+                shaped_return=shaped,
+                length_steps=round(length),
+                extra=dict(zip(rounds.stats, stats, strict=True)),
+                environment=int(group),
+                evaluation=version in holder.evaluations,
+                count=int(counted_NPG[entry, slot, group]) * rounds.size,
+            )
+
+    def close(self) -> None:
+        """Release the simulator."""
+        self._env.close()

@@ -1,1 +1,0 @@
-"""`pbt-rl runs`: a table of the runs in a folder, from their files."""

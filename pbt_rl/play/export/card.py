@@ -1,0 +1,211 @@
+"""The model card of an exported member: a README.md in the form that model hubs show, YAML header and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isinf
+
+import yaml
+
+import pbt_rl
+from pbt_rl.actors.store import SnapshotHeader
+from pbt_rl.config import Config
+from pbt_rl.controllers.history.lineage import Lineage, Node
+from pbt_rl.controllers.hypers import SHAPING
+from pbt_rl.controllers.objectives import mean, spread
+from pbt_rl.envs.base import ActionSpec
+from pbt_rl.play.export.net import STATE_IN, ExportedPolicy, Port
+from pbt_rl.record.saved import SavedPolicy
+
+USES = {
+    "onnx": """import numpy as np
+import onnxruntime
+
+session = onnxruntime.InferenceSession("policy.onnx")
+inputs = {one.name: ... for one in session.get_inputs()}  # NumPy arrays as in the table
+outputs = session.run(None, inputs)""",
+    "safetensors": """from safetensors.numpy import load_file
+
+weights = load_file("policy.safetensors")  # net.*: the network's state_dict; statistics.*: the normalisers""",
+    "rsl_rl": """import json
+
+from rsl_rl.runners import OnPolicyRunner
+
+with open("policy_rsl_rl.json") as file:
+    found = json.load(file)
+runner = OnPolicyRunner(env, found["runner"], device=env.device)  # name your observation group in "obs_groups"
+runner.load("policy_rsl_rl.pt")  # without a critic in it: load_cfg={"actor": True}
+act = runner.get_inference_policy()
+
+# Or train anew by the schedule that was found:
+steps = env.num_envs * found["runner"]["num_steps_per_env"]
+for now, then in zip(found["schedule"], [*found["schedule"][1:], found["end"]]):
+    for name, value in now["algorithm"].items():
+        setattr(runner.alg, name, value)
+    for group in runner.alg.optimizer.param_groups:
+        group["lr"] = now["algorithm"]["learning_rate"]
+    for term, weight in now["reward_weights"].items():
+        env.unwrapped.reward_manager.get_term_cfg(term).weight = weight
+    runner.learn((then["steps"] - now["steps"]) // steps)""",
+}
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a card tells.
+
+    scores: objectives of the episodes that were played for it; empty: objective, the mean of the last ones in
+    training, is shown. played: how the environment is played elsewhere (games.py). lineage: of the whole run;
+    None if it is not known.
+    """
+
+    config: Config
+    saved: SavedPolicy
+    header: SnapshotHeader
+    policy: ExportedPolicy
+    formats: Sequence[str]
+    scores: Sequence[float]
+    played: str
+    lineage: Lineage | None
+
+    def text(self) -> str:
+        """Return the README.md."""
+        header = yaml.safe_dump(self._metadata(), sort_keys=False, allow_unicode=True)
+        played = f"## Environment\n\n{self.played}" if self.played else ""
+        parts = [self._what(), self._how(), played, self._values(), self._descent()]
+        return f"---\n{header}---\n\n" + "\n\n".join(part for part in parts if part) + "\n"
+
+    @property
+    def _name(self) -> str:
+        return f"{self.saved.run.resolve().name}-policy-{self.saved.member:02d}"
+
+    def _score(self) -> str:
+        return f"{mean(self.scores):.2f} +/- {spread(self.scores):.2f}"
+
+    def _metadata(self) -> dict[str, object]:
+        env = self.config.env
+        tags = [
+            env,
+            "reinforcement-learning",
+            "deep-reinforcement-learning",
+            "population-based-training",
+            *self.formats,
+        ]
+        content: dict[str, object] = {"library_name": "pbt_rl", "tags": tags}
+        if self.scores:
+            result = {
+                "task": {"type": "reinforcement-learning", "name": "reinforcement-learning"},
+                "dataset": {"name": env, "type": env},
+                "metrics": [
+                    {"type": "mean_reward", "value": self._score(), "name": "mean_reward", "verified": False}
+                ],
+            }
+            content["model-index"] = [{"name": self._name, "results": [result]}]
+        return content
+
+    def _what(self) -> str:
+        header, model = self.header, self.config.model
+        score = (
+            f", objective {self._score()} over {len(self.scores)} episodes with sampled actions"
+            if self.scores
+            else ""
+        )
+        width = "" if ":" in model.core else f" of {model.core_size}"
+        core = "" if model.core == "none" else f", {model.core}{width}"
+        return (
+            f"# {self._name}\n\nA policy for `{self.config.env}`{score}. Trained by pbt_rl "
+            f"{pbt_rl.__version__} as member {header.member} of a population of {self.config.num_policies}, "
+            f"with `{self.config.algo}`, for {header.frames:,} frames "
+            f"and {header.updates:,} updates. Encoder `{model.encoder}`{core}."
+        )
+
+    def _how(self) -> str:
+        rows = [f"| `{p.name}` | {p.dtype} | {_shape(p)} | {_meaning(p)} |" for p in self.policy.inputs]
+        action = self.policy.action
+        parts = [
+            f"the most probable index of each component, of {list(action.nvec)}" * bool(action.nvec),
+            _mean(action) * bool(action.low),
+        ]
+        kind = f"{action.dtype} [N, {action.components}]: {', then '.join(filter(None, parts))}"
+        kind += "; indices count from 0: add the space's `start`" * bool(action.nvec)
+        pieces = ["logits of all components"] * bool(action.nvec)
+        pieces += ["means", "log deviations"] * bool(action.low)
+        wide = ", then ".join(pieces)
+        centre, half = action.units
+        if (
+            action.low
+            and self.config.model.action_bounds == "clip"
+            and (any(centre) or any(x != 1 for x in half))
+        ):
+            wide += f" (of numbers u; an action is {list(centre)} + {list(half)} * u, cut off at its bounds)"
+        value = "" if self.policy.acts_only else "\n- `value` float32 [N]: expected return"
+        state = (
+            f"\n- `state_out` float32 {_shape(self.policy.inputs[-1])}: `{STATE_IN}` of the next step"
+            * self.policy.recurrent
+        )
+        normalised = "Observations are normalised inside. " if self.policy.normalises else ""
+        uses = "\n\n".join(f"```python\n{USES[name]}\n```" for name in self.formats)
+        return (
+            "## Use\n\n"
+            + uses
+            + "\n\n| input | dtype | shape | |\n| --- | --- | --- | --- |\n"
+            + "\n".join(rows)
+            + f"\n\nOutputs:\n\n- `action` {kind}\n- `params` float32 [N, {self.policy.params_size}]: {wide}; "
+            f"draw from them to act as in training{value}{state}\n\n"
+            f"{normalised}Everything is computed in float32; where training computed in bfloat16, "
+            "two almost equally probable actions may change places."
+        )
+
+    def _values(self) -> str:
+        rows = [f"| {name.removeprefix(SHAPING)} | {value:g} |" for name, value in self.header.values.items()]
+        return "## Hyperparameters and reward shaping at the end\n\n| | |\n| --- | --- |\n" + "\n".join(rows)
+
+    def _descent(self) -> str:
+        key = (self.header.member, self.header.generation)
+        if self.lineage is None or key not in self.lineage:
+            return ""
+        line = self.lineage.line(key)
+        steps = [_step(before, node) for before, node in zip([None, *line], line, strict=False)]
+        return "## Lineage\n\nWhere its weights come from, oldest first:\n\n" + "\n".join(steps)
+
+
+def _mean(action: ActionSpec) -> str:
+    if all(map(isinf, (*action.low, *action.high))):
+        return "the mean, without bounds"
+    return f"the mean, within {list(action.low)} to {list(action.high)}"
+
+
+def _shape(port: Port) -> str:
+    return f"[{', '.join(map(str, ('N', *port.shape)))}]"
+
+
+def _meaning(port: Port) -> str:
+    of = f"observation `{port.obs}`: " if port.obs not in ("", port.name) else ""
+    return of + _content(port)
+
+
+def _content(port: Port) -> str:
+    if port.name == STATE_IN:
+        return "recurrent state; zeros when an episode begins, then `state_out`"
+    if port.frames > 1:
+        return f"the last {port.frames} frames, oldest first; an episode begins with copies of its first"
+    if port.dtype == "uint8" and len(port.shape) == 3:
+        shown = f" (it gives {port.given})" if port.given else ""
+        return f"pixels, channels first, whatever the environment has{shown}"
+    if port.dtype == "int32":
+        return "the words of a text, hashed as training does, the last ones at the end, 0 before them"
+    return "numbers as the environment gives them; of a `Discrete` space one-hot, 1 at value - `start`"
+
+
+def _step(before: Node | None, node: Node) -> str:
+    if before is None:
+        return f"1. member {node.member}: fresh weights"
+    moved = [
+        f"{name} {before.values[name]:.3g} -> {value:.3g}"
+        for name, value in node.values.items()
+        if before.values.get(name, value) != value
+    ]
+    kind = "copied from" if node.member != before.member else "went on from"
+    values = f", {', '.join(moved)}" if moved else ""
+    return f"1. member {node.member} at {node.frames:,} frames: {kind} member {before.member}{values}"

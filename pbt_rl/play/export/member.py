@@ -1,0 +1,79 @@
+"""`pbt-rl export RUN --format onnx`: a trained member as files for other programs."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from pbt_rl.controllers.history.lineage import Lineage
+from pbt_rl.envs.registry import EnvOptions
+from pbt_rl.errors import ConfigError
+from pbt_rl.play.export.card import Card
+from pbt_rl.play.export.formats import FORMATS, SUFFIXES
+from pbt_rl.play.export.games import played
+from pbt_rl.play.export.net import exported_policy
+from pbt_rl.play.export.rsl_rl import write_rsl_rl
+from pbt_rl.play.member import Policy, evaluation_spec, load_pack, play_episodes, say
+from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.reading import each_event
+from pbt_rl.record.saved import PLAY, SavedPolicy, Source, check_trust, find_saved, read_config
+
+CARD = "README.md"
+
+
+def export_member(
+    source: Source,
+    form: str,
+    out: Path | None = None,
+    *,
+    episodes: int = 10,
+    seed: int = 0,
+    trust: bool = False,
+) -> list[Path]:
+    """Write a member in one of SUFFIXES, and a model card; return the files.
+
+    out: folder; None: `export/policy_NN` of the run. episodes: to play for the score on the card, as `pbt-rl eval`
+    plays them; 0: none. trust: what is imported of what the run names. Raises ConfigError for a member that was not
+    saved, missing packages, a folder that cannot be written, and a network that the format cannot hold.
+    """
+    config = read_config(source.run)
+    check_trust(config, PLAY, source.run, trust=trust)
+    saved = find_saved(source, say)
+    spec, options = evaluation_spec(config)
+    pack = load_pack(config, spec, saved, seed)
+    policy = exported_policy(config, spec, pack)
+    folder = out or source.run / "export" / f"policy_{saved.member:02d}"
+    path = folder / f"policy{SUFFIXES[form]}"
+    _, header = saved.checkpoint.tensors(saved.member)
+    lineage = _lineage(saved)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [path]
+        if form == "rsl_rl":
+            known = lineage is not None and (header.member, header.generation) in lineage
+            line = lineage.line((header.member, header.generation)) if lineage is not None and known else []
+            paths = write_rsl_rl(policy, path, config, header, line)
+        else:
+            FORMATS[form](policy, path)
+        scores = _scores(Policy(pack, spec, config.model, seed, greedy=False), options, episodes, seed)
+        there = [name for name, suffix in SUFFIXES.items() if (folder / f"policy{suffix}").exists()]
+        text = played(config.env, options)
+        card = Card(config, saved, header, policy, there, scores, text, lineage)
+        (folder / CARD).write_text(card.text(), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
+    return [*paths, folder / CARD]
+
+
+def _scores(policy: Policy, options: EnvOptions, episodes: int, seed: int) -> list[float]:
+    with contextlib.chdir("."):  # an environment may change it
+        return [one.objective for one in play_episodes(policy, options, episodes, seed)] if episodes else []
+
+
+def _lineage(saved: SavedPolicy) -> Lineage | None:
+    """Return the run's lineage; None if its journal is gone or damaged, which the member does not need."""
+    try:
+        return Lineage.from_events(each_event(RunFolder(saved.run).journal))
+    except (OSError, ValueError) as error:
+        say(f"the model card has no lineage: {error}")
+        return None

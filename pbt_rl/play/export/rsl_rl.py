@@ -1,0 +1,211 @@
+"""A trained member for RSL-RL's runner: its weights as a checkpoint, its options and schedule as JSON.
+
+The checkpoint has the keys of rsl-rl-lib 4 and 5 (`actor_state_dict`, ...) and those of 3 (`model_state_dict`). What
+lies between network and environment is folded into the layers: an action's unit into the last one of the policy, the
+scale of returns into the last one of the value. A critic that sees more than the policy is left out: RSL-RL's is one
+MLP over all of its inputs, ours has one for each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import pbt_rl
+from pbt_rl.actors.store import SnapshotHeader
+from pbt_rl.algos.distributions import DiagonalGaussian
+from pbt_rl.algos.encoders import Mlp, ObsEncoder
+from pbt_rl.algos.models import FREE_LOG_STD_RANGE, Body, TwinBody
+from pbt_rl.algos.normalizers import return_scale
+from pbt_rl.config import Config
+from pbt_rl.controllers.history.lineage import Node
+from pbt_rl.controllers.hypers import SHAPING, Values
+from pbt_rl.errors import ConfigError
+from pbt_rl.play.export.net import ExportedPolicy
+
+NORMALIZER_EPS = 0.01
+"""What RSL-RL's `EmpiricalNormalization` adds to a deviation; ours adds 1e-6 to the variance."""
+GROUP = "policy"
+"""Name of the observation group in the runner's options; Isaac Lab's and RSL-RL's own examples have it."""
+Layers = list[tuple[Tensor, Tensor]]
+"""(weight, bias) of each layer."""
+
+
+def write_rsl_rl(
+    policy: ExportedPolicy, path: Path, config: Config, header: SnapshotHeader, line: Sequence[Node]
+) -> list[Path]:
+    """Write checkpoint and options; return both paths. line: the weights' descent; empty if it is not known.
+
+    Raises ConfigError for a network that RSL-RL has no form for.
+    """
+    actor, critic = _actor(policy, path), _critic(policy)
+    torch.save(_checkpoint(policy, actor, critic, header), path)
+    options = path.with_suffix(".json")
+    scale = float(return_scale(policy.statistics(), slice(0, 1))[0])
+    found = {
+        "runner": _runner(policy, config, header.values, actor[0], critic is not None, scale),
+        "schedule": [_row(node.trained, node.values, scale) for node in line],
+        "end": {"steps": header.frames},
+    }
+    options.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    return [path, options]
+
+
+def _actor(policy: ExportedPolicy, path: Path) -> tuple[Layers, Tensor]:
+    """Return the layers from observation to action, and the log deviations of actions. Raises ConfigError."""
+    body, heads, distribution = policy.net.acting_body, policy.net.heads, policy.distribution
+    layers = _layers(body, heads.policy)
+    against = {
+        "its actions are not all continuous, or bent by a tanh": not isinstance(
+            distribution, DiagonalGaussian
+        ),
+        "the deviations of its actions depend on the state": heads.log_std is None,
+        "it is recurrent": policy.recurrent,
+        "it is not one MLP over one observation of numbers": layers is None,
+    }
+    for why, so in against.items():
+        if so:
+            raise ConfigError(
+                f"{path} cannot be written: RSL-RL's MLPModel has no form for this network: {why}"
+            )
+    assert isinstance(distribution, DiagonalGaussian)
+    assert layers is not None
+    assert heads.log_std is not None
+    log_std = heads.log_std.detach().clamp(*FREE_LOG_STD_RANGE)
+    if distribution.centre:
+        centre, half = torch.tensor(distribution.centre), torch.tensor(distribution.half)
+        weight, bias = layers[-1]
+        layers[-1] = (weight * half[:, None], bias * half + centre)
+        log_std = log_std + half.log()
+    return layers, log_std
+
+
+def _critic(policy: ExportedPolicy) -> Layers | None:
+    """Return the layers from observation to value; None for a critic that RSL-RL has no form for."""
+    body = policy.net.body.critic if isinstance(policy.net.body, TwinBody) else policy.net.body
+    layers = None if policy.acts_only else _layers(body, policy.net.heads.value)
+    if layers is not None:
+        scale = return_scale(policy.statistics(), slice(0, 1))
+        layers[-1] = (layers[-1][0] * scale, layers[-1][1] * scale)
+    return layers
+
+
+def _layers(body: Body, head: nn.Module) -> Layers | None:
+    """Return the layers of an MLP over one observation; None if it is something else."""
+    encoder = body.encoder
+    if (
+        body.core is not None
+        or not isinstance(encoder, ObsEncoder)
+        or len(encoder.parts) != 1
+        or encoder.last
+    ):
+        return None
+    (part,) = encoder.parts
+    if encoder.mix is not None or not isinstance(part, Mlp) or not isinstance(head, nn.Linear):
+        return None
+    linear = [layer for layer in (*part.layers, head) if isinstance(layer, nn.Linear)]
+    return [(layer.weight.detach(), layer.bias.detach()) for layer in linear]
+
+
+def _checkpoint(
+    policy: ExportedPolicy, actor: tuple[Layers, Tensor], critic: Layers | None, header: SnapshotHeader
+) -> dict[str, Any]:
+    normalizer = _normalizer(policy)
+    mlp, log_std = _named("mlp.", actor[0]), actor[1]
+    checkpoint: dict[str, Any] = {
+        "actor_state_dict": normalizer | mlp | {"distribution.log_std_param": log_std},
+        "iter": header.updates,
+        "infos": {"pbt_rl": pbt_rl.__version__, "member": header.member, "frames": header.frames},
+    }
+    if critic is None:
+        return checkpoint
+    checkpoint["critic_state_dict"] = normalizer | _named("mlp.", critic)
+    of_both = {f"{who}_{name}": x for who in ("actor", "critic") for name, x in normalizer.items()}
+    checkpoint["model_state_dict"] = (
+        {"log_std": log_std} | _named("actor.", actor[0]) | _named("critic.", critic) | of_both
+    )
+    count = 1 + 2 * (len(actor[0]) + len(critic))
+    adam = torch.optim.Adam([torch.zeros(1) for _ in range(count)], lr=header.values["learning_rate"])
+    checkpoint["optimizer_state_dict"] = adam.state_dict()
+    return checkpoint
+
+
+def _named(prefix: str, layers: Layers) -> dict[str, Tensor]:
+    """Return tensors by the names of RSL-RL's `MLP`, in which every other module is an activation."""
+    named = {}
+    for number, (weight, bias) in enumerate(layers):
+        named[f"{prefix}{2 * number}.weight"] = weight.contiguous().clone()
+        named[f"{prefix}{2 * number}.bias"] = bias.contiguous().clone()
+    return named
+
+
+def _normalizer(policy: ExportedPolicy) -> dict[str, Tensor]:
+    """Return the state of `EmpiricalNormalization`: (x - mean) / (std + eps); empty if nothing is normalised."""
+    if not policy.normalises:
+        return {}
+    (name,) = (port.obs for port in policy.inputs)
+    statistics = policy.statistics()
+    variance = statistics[f"obs_var.{name}"]
+    return {
+        "obs_normalizer._mean": statistics[f"obs_mean.{name}"].clone(),
+        "obs_normalizer._var": variance.clone(),
+        "obs_normalizer._std": (variance + 1e-6).sqrt() - NORMALIZER_EPS,
+        "obs_normalizer.count": statistics[f"obs_count.{name}"][0].long(),
+    }
+
+
+def _runner(
+    policy: ExportedPolicy, config: Config, values: Values, layers: Layers, critic: bool, scale: float
+) -> dict[str, Any]:
+    """Return the options of `OnPolicyRunner`."""
+    learner = config.learner
+    mlp = {
+        "class_name": "MLPModel",
+        "hidden_dims": [len(weight) for weight, _ in layers[:-1]],
+        "activation": config.model.activation,
+        "obs_normalization": policy.normalises,
+    }
+    gaussian = {"class_name": "GaussianDistribution", "init_std": 1.0, "std_type": "log"}
+    return {
+        "class_name": "OnPolicyRunner",
+        "num_steps_per_env": learner.rollout,
+        "save_interval": 50,
+        "obs_groups": {"actor": [GROUP], "critic": [GROUP] if critic else [GROUP, "critic"]},
+        "actor": {**mlp, "distribution_cfg": gaussian},
+        "critic": mlp,
+        "algorithm": {
+            "class_name": "PPO",
+            "num_learning_epochs": learner.epochs,
+            "num_mini_batches": learner.minibatches,
+            "schedule": "adaptive" if learner.lr_schedule == "kl-adaptive" else "fixed",
+            "desired_kl": learner.lr_schedule_kl,
+            "use_clipped_value_loss": False,  # its limit would be that of the ratio
+            "normalize_advantage_per_mini_batch": learner.normalize_advantage,
+            "rnd_cfg": None,
+            "symmetry_cfg": None,
+            **_algorithm(values, scale),
+        },
+    }
+
+
+def _algorithm(values: Values, scale: float) -> dict[str, float]:
+    """Return what PBT may have changed, by the names of RSL-RL's `PPO`. scale: of returns in our value loss."""
+    return {
+        "learning_rate": values["learning_rate"],
+        "clip_param": values["clip_ratio"],
+        "entropy_coef": values["entropy_coef"],
+        "value_loss_coef": values["value_coef"] / 2 / scale**2,
+        "gamma": values["gamma"],
+        "lam": values["gae_lambda"],
+        "max_grad_norm": values["max_grad_norm"],
+    }
+
+
+def _row(steps: int, values: Values, scale: float) -> Mapping[str, Any]:
+    weights = {k.removeprefix(SHAPING): v for k, v in values.items() if k.startswith(SHAPING)}
+    return {"steps": steps, "algorithm": _algorithm(values, scale), "reward_weights": weights}

@@ -1,0 +1,35 @@
+"""The process that plays one member's final games, or its games beside training.
+
+consumes     a FinalSetup, or an EvaluationSetup
+produces     one FinalRound per finished round, or one Evaluated
+waits for    nothing; its parent ends it
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pbt_rl.actors.child import begin_child, send_failure
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.errors import ConfigError
+from pbt_rl.play.games.beside import EvaluationSetup, evaluated
+from pbt_rl.play.games.rounds import FinalSetup, final_rounds
+
+
+def main() -> None:
+    """Play the episodes of the setup."""
+    connection, setup = begin_child()
+    if isinstance(setup, EvaluationSetup):
+        try:
+            connection.send(evaluated(setup))
+        except (ConfigError, EnvSetupError) as error:
+            send_failure(connection, str(error), user_error=True)
+            sys.exit(1)
+        return
+    assert isinstance(setup, FinalSetup)
+    for played in final_rounds(setup):
+        connection.send(played)
+
+
+if __name__ == "__main__":
+    main()

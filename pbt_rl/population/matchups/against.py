@@ -1,0 +1,248 @@
+"""`pbt-rl eval RUN --against ...`: a trained member plays games against others, in every seat equally often.
+
+Opponents are another run's member (or an earlier state of the same run), uniformly random actions, or a custom
+policy. In a game of more than two seats the member plays one, its opponent all others.
+
+Axes: G games, R = G * S rows, S seats; A action components.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbt_rl.controllers.objectives import mean
+from pbt_rl.envs.base import (
+    ACTION_MASK,
+    EnvSpec,
+    StepArrays,
+    Unit,
+    default_shaping_source,
+    private_step_arrays,
+    random_allowed,
+    random_within,
+)
+from pbt_rl.envs.custom import find_factory
+from pbt_rl.envs.registry import make_unit, probe
+from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.learner.build import one_thread
+from pbt_rl.play.member import Player, Policy, load_pack, say, shares
+from pbt_rl.record.saved import PLAY, Source, check_trust, find_saved, read_config
+
+MAX_GAMES = 16
+"""Games that are played at once."""
+CONFIDENCE = 0.95
+Act = Callable[[Mapping[str, NDArray[Any]], NDArray[np.bool_]], NDArray[Any]]
+"""(name -> [N, ...] observations, [N] whether a game begins) -> [N, A] actions: a custom policy."""
+
+
+class Opponent(Protocol):
+    """A player that answers rows of a step."""
+
+    def act(self, step: StepArrays) -> NDArray[Any]:
+        """Return actions [N, A] for all N rows of the step."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of games of one player against others."""
+
+    wins: int
+    draws: int
+    losses: int
+    objectives: tuple[float, ...]
+    """Objectives of the player, game by game."""
+    others: tuple[float, ...]
+    """Mean objective of its opponents, game by game."""
+
+    @property
+    def games(self) -> int:
+        """The number of all games."""
+        return self.wins + self.draws + self.losses
+
+    def lines(self) -> list[str]:
+        """Return the result as text."""
+        low, high = wilson(self.wins, self.games)
+        interval = f"between {low:.1%} and {high:.1%} with {CONFIDENCE:.0%} confidence"
+        score = (self.wins + self.draws / 2) / self.games
+        return [
+            f"win {self.wins}, draw {self.draws}, loss {self.losses} of {self.games} games",
+            f"wins {self.wins / self.games:.1%} ({interval}), score {score:.3f}",
+            f"objective: mean {mean(self.objectives):.4g}, the others {mean(self.others):.4g}",
+        ]
+
+
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """Return the confidence interval of a share (Wilson 1927, "Probable inference, the law of succession").
+
+    centre +- half, with z the normal quantile, n trials and p the share seen:
+    centre = (p + z^2 / 2n) / (1 + z^2 / n), half = z / (1 + z^2 / n) sqrt(p (1 - p) / n + z^2 / 4n^2).
+    """
+    z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+    p, n = successes / trials, trials
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def evaluate_against(
+    source: Source,
+    against: str,
+    games: int,
+    seed: int,
+    *,
+    greedy: bool,
+    trust: bool = False,
+) -> None:
+    """Play games and print who won. The number of games is rounded up so that every seat is played equally often.
+
+    against: `random`; RUN[@FRAMES][:MEMBER], a member of a run (by default the best of its newest checkpoint); or
+    `module:factory`, called with the EnvSpec, that returns an `Act`. trust: what is imported of what the runs name.
+    Raises ConfigError if any of that is missing, and for an environment of one agent.
+    """
+    if games < 1:
+        raise ConfigError(f"--episodes {games} cannot be used: give 1 or more")
+    if seed < 0:
+        raise ConfigError(f"--seed {seed} cannot be used: give 0 or more")
+    run = source.run
+    config = read_config(run)
+    check_trust(config, PLAY, run, trust=trust)
+    saved = find_saved(source, say)
+    with environment_code(config.env):
+        spec = probe(config.env, config.env_options)
+    if spec.seats == 1:
+        raise ConfigError(f"--against {against} cannot be used: {config.env} has one agent, and no opponents")
+    total = -(-games // spec.seats) * spec.seats
+    tables = min(total, -(-MAX_GAMES // spec.seats) * spec.seats)
+    pack = load_pack(config, spec, saved, seed)
+    player = Player(Policy(pack, spec, config.model, seed, greedy=greedy))
+    opponent, name = find_opponent(against, spec, seed + 1, greedy=greedy, trust=trust)
+    how = "greedy" if greedy else "sampled"
+    print(f"{saved} against {name}: {total} games of {config.env}, {how} actions")
+    unit = make_unit(spec.env_id, tables * spec.seats, seed, config.env_options, default_shaping_source(spec))
+    with closing(unit), one_thread():
+        print("\n".join(play_games(unit, player, opponent, shares(total, tables)).lines()))
+
+
+def rows_of_seats(games: int, seats: int) -> tuple[list[int], list[int]]:
+    """Return the rows of the player, which has seat g % S of game g, and the rows of the others."""
+    rows = [g * seats + g % seats for g in range(games)]
+    return rows, [row for row in range(games * seats) if row not in set(rows)]
+
+
+def play_games(unit: Unit, player: Opponent, opponent: Opponent, share_G: list[int]) -> Result:
+    """Play `share_G[g]` games at table g, with the player in seat g % S."""
+    seats = unit.spec.seats
+    sides = tuple(zip((player, opponent), rows_of_seats(len(share_G), seats), strict=True))
+    step = private_step_arrays(unit.spec, unit.rows)
+    action_RA = np.zeros((unit.rows, unit.spec.action.components), unit.spec.action.dtype)
+    left = list(share_G)
+    wins = draws = losses = 0
+    objectives, others = [], []
+    unit.reset(step)
+    while any(left):
+        for side, rows in sides:
+            action_RA[rows] = side.act(_part(step, rows))
+        unit.step(action_RA, step)
+        for g in range(len(left)):
+            mine = g * seats + g % seats
+            if not step.episode_done[mine] or not left[g]:
+                continue
+            left[g] -= 1
+            score = float(step.objective[mine])
+            rest = [float(step.objective[g * seats + s]) for s in range(seats) if s != g % seats]
+            wins += score > max(rest)
+            draws += score == max(rest)
+            losses += score < max(rest)
+            objectives.append(score)
+            others.append(mean(rest))
+    return Result(wins, draws, losses, tuple(objectives), tuple(others))
+
+
+def _part(step: StepArrays, rows: list[int]) -> StepArrays:
+    """Copy some rows of a step."""
+    rest: dict[str, Any] = {f.name: getattr(step, f.name) for f in dataclasses.fields(step)}
+    obs = {name: array[rows] for name, array in rest.pop("obs").items()}
+    fields: dict[str, Any] = {name: None if array is None else array[rows] for name, array in rest.items()}
+    return StepArrays(obs=obs, **fields)
+
+
+# -- opponents ----------------------------------------------------------------------------------------------
+
+
+class RandomPlayer:
+    """Uniformly random allowed actions."""
+
+    def __init__(self, spec: EnvSpec, seed: int) -> None:
+        self._action, self._rng = spec.action, np.random.default_rng(seed)
+
+    def act(self, step: StepArrays) -> NDArray[Any]:
+        """See Opponent."""
+        rows = len(step.first)
+        parts: list[NDArray[Any]] = []
+        if self._action.nvec:
+            everything = np.ones((rows, sum(self._action.nvec)), np.uint8)
+            parts.append(random_allowed(self._action.nvec, step.obs.get(ACTION_MASK, everything), self._rng))
+        if self._action.low:
+            parts.append(random_within(self._action, rows, self._rng))
+        return np.concatenate(parts, 1, dtype=self._action.dtype)
+
+
+class CustomPlayer:
+    """A policy of the user."""
+
+    def __init__(self, name: str, act: Act, spec: EnvSpec) -> None:
+        self._name, self._act, self._spec = name, act, spec
+
+    def act(self, step: StepArrays) -> NDArray[Any]:
+        """See Opponent. Raises ConfigError if the actions have the wrong shape."""
+        with environment_code(f"--against {self._name}"):
+            action = np.asarray(self._act(step.obs, step.first))
+        wanted = (len(step.first), self._spec.action.components)
+        if action.shape != wanted:
+            raise ConfigError(
+                f"--against {self._name} returned an array of shape {action.shape}: give [N, A] = {wanted} actions"
+            )
+        return action
+
+
+def find_opponent(
+    against: str, spec: EnvSpec, seed: int, *, greedy: bool, trust: bool = False
+) -> tuple[Opponent, str]:
+    """Return (opponent, its name for people). Raises ConfigError if there is none."""
+    if against == "random":
+        return RandomPlayer(spec, seed), "random actions"
+    source = Source.of(against)
+    if source is not None:
+        config = read_config(source.run)
+        check_trust(config, PLAY, source.run, trust=trust)
+        with environment_code(config.env):
+            theirs = probe(config.env, config.env_options)
+        if (theirs.obs, theirs.action, theirs.seats) != (spec.obs, spec.action, spec.seats):
+            raise ConfigError(
+                f"--against {against}: that run is on {config.env}, whose observations, actions or seats differ"
+            )
+        saved = find_saved(source, say)
+        pack = load_pack(config, theirs, saved, seed)
+        return Player(Policy(pack, theirs, config.model, seed, greedy=greedy)), str(saved)
+    if ":" in against:
+        with environment_code(f"--against {against}"):
+            act = find_factory(against)(spec)
+        if not callable(act):
+            raise ConfigError(
+                f"--against {against} returned {type(act).__name__}: return a function of (observations, first) that "
+                "returns actions [N, A]"
+            )
+        return CustomPlayer(against, act, spec), against
+    raise ConfigError(
+        f"--against {against!r} cannot be used: write random, a member of a run (RUN[@FRAMES][:MEMBER]), or "
+        "module:factory"
+    )

@@ -1,0 +1,175 @@
+"""Ratings from games between members: Elo, and the win rate of every pair. Pure bookkeeping.
+
+Expected score of a against b, and the update after a game (Elo 1978, "The Rating of Chessplayers"):
+
+    E_a = 1 / (1 + 10^((R_b - R_a) / 400))        R_a += K (S_a - E_a)        S: win 1, draw 1/2, loss 0
+
+A game of S > 2 seats counts as a game of every pair, each with K / (S - 1), all on the ratings from before it.
+Pairs of seats that one member holds are left out.
+
+A rating belongs to weights. A member that becomes a copy gets its donor's rating; one that keeps its weights (a
+mutation, a copy of values alone) keeps its rating; fresh weights begin with `START`. Ratings can be compared only
+among members that play each other: those of one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from math import fsum
+from typing import Literal
+
+from pbt_rl.controllers.changes import Change
+from pbt_rl.controllers.decisions import StateKey
+
+Objective = Literal["return", "win-rate", "elo"]
+RECENT_GAMES = 100
+START = 1000.0
+SCALE = 400.0
+FORGET = 0.98
+"""Factor on the record of a pair per new game: about the last 50 games count."""
+
+
+def scores(objectives: Sequence[float], a: int, b: int) -> float:
+    """Return the score of seat a against seat b: 1 for the higher objective, 1/2 for equal ones, else 0."""
+    return 0.5 if objectives[a] == objectives[b] else float(objectives[a] > objectives[b])
+
+
+def expected(own: float, other: float) -> float:
+    """Return the expected score of the first of two ratings."""
+    return float(1.0 / (1.0 + 10.0 ** ((other - own) / SCALE)))
+
+
+@dataclass(eq=False)
+class Ratings:
+    """Ratings and pair results of all members (`population.RatesGames`).
+
+    members: their number. k: the most points by which a game moves one. objective: that members are judged by.
+    """
+
+    members: int
+    k: float
+    objective: Objective = "return"
+    elo: list[float] = field(init=False)
+    games: list[int] = field(init=False)
+    """Rated games of the present weights."""
+    _won: list[list[float]] = field(init=False)
+    _played: list[list[float]] = field(init=False)
+    _remembered: dict[StateKey, float] = field(default_factory=dict, init=False)
+    _scores: list[list[float]] = field(init=False)
+    """Of the last games of each member against others, in its present generation."""
+    _shown: dict[int, float] = field(default_factory=dict, init=False)
+    """Member -> its rating after its last game."""
+
+    def __post_init__(self) -> None:
+        self.elo, self.games = [START] * self.members, [0] * self.members
+        self._scores = [[] for _ in range(self.members)]
+        self._won, self._played = ([[0.0] * self.members for _ in range(self.members)] for _ in range(2))
+
+    def restored(self) -> None:
+        """Check that everything is there for every member. Raises ValueError."""
+        tables = (self._won, self._played)
+        sizes = {len(self.elo), len(self.games), len(self._scores), *map(len, tables)}
+        sizes |= {len(row) for table in tables for row in table}
+        if sizes != {self.members}:
+            raise ValueError(f"the saved ratings are not those of {self.members} members")
+
+    @property
+    def judges(self) -> bool:
+        """See RatesGames."""
+        return self.objective != "return"
+
+    @property
+    def window(self) -> int | None:
+        """See RatesGames. A rating is a mean already."""
+        return 1 if self.objective == "elo" else None
+
+    def take(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
+        """See RatesGames."""
+        rated = self.note_game(members, objectives)
+        for member, score in rated:
+            self._scores[member] = [*self._scores[member], score][-RECENT_GAMES:]
+            self._shown[member] = self.elo[member]
+        if self.objective == "return":
+            return []
+        return [(m, score if self.objective == "win-rate" else self.elo[m]) for m, score in rated]
+
+    def stats(self, member: int) -> dict[str, float]:
+        """Return the rating and the win rate of a member, as far as there are any."""
+        scores = self._scores[member]
+        found = {"win_rate": fsum(scores) / len(scores)} if scores else {}
+        return found | ({"elo": self._shown[member]} if member in self._shown else {})
+
+    def note_game(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
+        """Count a finished game, given per seat.
+
+        Returns (member, mean score against the others) for each seat that faced another member.
+        """
+        gained = [0.0] * len(members)
+        score: list[list[float]] = [[] for _ in members]
+        for a, b in combinations(range(len(members)), 2):
+            one, other = members[a], members[b]
+            if one == other:
+                continue
+            s = scores(objectives, a, b)
+            score[a].append(s)
+            score[b].append(1.0 - s)
+            points = self.k / (len(members) - 1) * (s - expected(self.elo[one], self.elo[other]))
+            gained[a] += points
+            gained[b] -= points
+            self._note_pair(one, other, s)
+            self._note_pair(other, one, 1.0 - s)
+        for member, points in zip(members, gained, strict=True):
+            self.elo[member] += points
+        rated = [(member, own) for member, own in zip(members, score, strict=True) if own]
+        for member in {member for member, _ in rated}:
+            self.games[member] += 1
+        return [(member, sum(own) / len(own)) for member, own in rated]
+
+    def _note_pair(self, one: int, other: int, score: float) -> None:
+        self._won[one][other] = FORGET * self._won[one][other] + score
+        self._played[one][other] = FORGET * self._played[one][other] + 1.0
+
+    def win_rate(self, one: int, other: int) -> float:
+        """Return the share of recent games that a member wins against another; 1/2 without any."""
+        return (self._won[one][other] + 0.5) / (self._played[one][other] + 1.0)
+
+    def follow(self, changes: Iterable[Change], remembered: frozenset[StateKey]) -> None:
+        """Let ratings and pair results follow the weights, as they were before the comparison.
+
+        remembered: the states that the controller keeps from now on.
+        """
+        before, kept = list(self.elo), dict(self._remembered)
+        self._remembered = {key: kept.get(key, before[key[0]]) for key in remembered}
+        sources: dict[int, int | None] = {}
+        for change in changes:
+            if change.values is not None:
+                self._scores[change.member] = []
+            if change.weights == "fresh":
+                self.elo[change.member] = START
+                sources[change.member] = None
+            elif change.weights_from is not None:
+                donor = change.weights_from[0]
+                self.elo[change.member] = (
+                    kept.get(change.weights_from, before[donor]) if change.remembered else before[donor]
+                )
+                sources[change.member] = None if change.remembered else donor
+        self._copy_pairs(sources)
+
+    def _copy_pairs(self, sources: Mapping[int, int | None]) -> None:
+        """Give members with other weights the pair results of their donors, against the donors of others likewise.
+
+        sources: member -> its donor; None for weights that have played nobody.
+        """
+        for member in sources:
+            self.games[member] = 0
+        for now in (self._won, self._played):
+            then = [list(row) for row in now]
+            for member, donor in sources.items():
+                for other in range(len(self.elo)):
+                    faced = sources.get(other, other)
+                    if donor is None or faced is None or donor == faced:
+                        now[member][other] = now[other][member] = 0.0
+                    else:
+                        now[member][other], now[other][member] = then[donor][faced], then[faced][donor]

@@ -1,0 +1,210 @@
+"""`pbt-rl audit RUN`: decide a recorded run again, and compare bit for bit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+
+import pbt_rl
+from pbt_rl.config import Config
+from pbt_rl.controllers.decisions import Controller
+from pbt_rl.controllers.history.decide import Mismatch, audit_decisions
+from pbt_rl.controllers.hypers import HyperSpec
+from pbt_rl.errors import ConfigError
+from pbt_rl.options import table
+from pbt_rl.record.events import Event, Initial, Lost, Round, Start
+from pbt_rl.record.folder import config_from_json
+from pbt_rl.record.reading import journal_events
+from pbt_rl.record.saved import AUDIT, check_trust
+from pbt_rl.record.versions import git_version
+from pbt_rl.registry import EXPLOIT_RULES
+from pbt_rl.run.resolved import build_controller, resumed_controller, value_table
+
+EXIT_OK, EXIT_DIFFERENT = 0, 1
+
+
+def audit(run: Path, trust: bool = False) -> int:
+    """Print how many rounds and decisions agree, or the first that does not; return the exit code.
+
+    The environment is not needed: the journal holds its shaping. trust: whether rules of somebody's own are imported.
+    Raises ConfigError if `run` is no run, or if another version decided it by other rules.
+    """
+    recorded = Recorded.open(run, trust)
+    config = recorded.config
+    controller = build_controller(config, recorded.table(config), config.seed)
+    rounds = _Rounds(run, recorded.events)
+    mismatches = audit_decisions(rounds, controller, recorded.resumed)
+    made = f"{len(rounds.frames)} rounds with {rounds.decisions} decisions"
+    counted = f"{made}, and the values of all members at the start"
+    if not mismatches:
+        print(f"{run}: {counted}, agree bit for bit with what the controller decides again")
+        return EXIT_OK
+    _check_rule(run, recorded)
+    print(f"{run}: of {counted}, {len(mismatches)} disagree with what the controller decides again")
+    print(_described(mismatches[0], rounds.frames.get(mismatches[0].index)) + _origin(recorded.start))
+    return EXIT_DIFFERENT
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A run that can be decided again. events: all of them, to be read once. config: that it was started with."""
+
+    run: Path
+    trust: bool
+    start: Start
+    config: Config
+    events: Iterator[Event]
+    names: frozenset[str]
+    """Of the members' values at its start."""
+
+    @classmethod
+    def open(cls, run: Path, trust: bool = False) -> Recorded:
+        """Read the head of a run's journal. Raises ConfigError if `run` is no run, or cannot be decided again."""
+        events = journal_events(run)
+        head = _head(events)
+        start, config = _first_event(run, head)
+        check_trust(config, AUDIT, run, trust=trust)
+        config = _declared(config, trust, run)
+        first = next(event.values[0] for event in head if isinstance(event, Initial))
+        return cls(run, trust, start, config, itertools.chain(head, events), frozenset(first))
+
+    def table(self, config: Config) -> dict[str, HyperSpec]:
+        """Return the table of the values that the run's members have, under its config or another one."""
+        return value_table(config, self.start.shaping, self.names)
+
+    def resumed(
+        self, written: Mapping[str, Any], state: Any, change: Callable[[Config], Config] = lambda c: c
+    ) -> Controller:
+        """Return the controller of the run from where it was resumed with other options. change: of its options."""
+        config = config_from_json(written)
+        check_trust(config, AUDIT, self.run, trust=self.trust)
+        config = change(_declared(config, self.trust, self.run))
+        try:
+            return resumed_controller(config, self.table(config), config.seed, state)
+        except ValueError as error:
+            raise ConfigError(
+                f"{self.run} cannot be decided again from where it was resumed: {error}"
+            ) from error
+
+
+def _check_rule(run: Path, recorded: Recorded) -> None:
+    """Raise ConfigError if the run was made before an option that its rule of selection reads: it decided otherwise."""
+    rule, given = EXPLOIT_RULES.get(recorded.config.pbt.exploit), recorded.start.config.get("pbt", {})
+    for name in () if rule is None else rule.options:
+        if name.partition(".")[2] not in given:
+            version, source = recorded.start.versions.get("pbt_rl"), recorded.start.git
+            raise ConfigError(
+                f"{run} cannot be audited: it was recorded when there was no --{name.replace('_', '-')}, and its rules "
+                f"decided otherwise; audit it with pbt_rl {_shown(version)} (source {_shown(source)}), which made it"
+            )
+
+
+class _Rounds:
+    """Passes events on and counts the rounds among them. Nothing else is kept: a journal of weeks has gigabytes."""
+
+    def __init__(self, run: Path, events: Iterable[Event]) -> None:
+        self._run, self._events = run, events
+        self.decisions = 0
+        self.frames: dict[int, int] = {}
+        """Index of each round -> the population's clock."""
+
+    def __iter__(self) -> Iterator[Event]:
+        """Yield the events. Raises ConfigError at rounds that were lost."""
+        for index, event in enumerate(self._events):
+            match event:
+                case Lost(counts=counts) if lost := counts.get("round"):
+                    raise ConfigError(
+                        f"{self._run} cannot be audited: {lost} of its rounds were lost while the disk was full"
+                    )
+                case Round(frames=frames, decisions=decisions):
+                    self.frames[index] = frames
+                    self.decisions += len(decisions)
+            yield event
+
+
+def _declared(config: Config, trust: bool, run: Path) -> Config:
+    """Return the config with all that is known of its hypers. Raises ConfigError.
+
+    Those of an algorithm of the user's own that declares some are known when it is imported; others are not imported.
+    """
+    if all("bounds" in option.metadata for option in table(config.hypers).values()):
+        return config
+    check_trust(config, ("algo",), run, trust=trust)
+    return config.with_declared_hypers()
+
+
+def _head(events: Iterator[Event]) -> list[Event]:
+    """Return the events up to the values at the start, without which no round can follow."""
+    head = []
+    for event in events:
+        head.append(event)
+        if isinstance(event, Initial | Round):
+            break
+    return head
+
+
+def _first_event(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
+    """Return the first event, and the config that the run was started with (a resumed run may have another by now).
+
+    events: up to the values at the start. Raises ConfigError if it cannot be decided again.
+    """
+    if not events or not isinstance(events[0], Start):
+        raise ConfigError(
+            f"{run} is not the folder of a run: its journal does not begin with the event `start`"
+        )
+    if "api" in events[0].config:
+        raise ConfigError(f"{run} is a run of tune.run: audit it from Python by tune.audit(folder, space)")
+    config = config_from_json(events[0].config)
+    members = next((len(event.values) for event in events if isinstance(event, Initial)), None)
+    if members != config.members:
+        raise ConfigError(
+            f"{run} cannot be audited: its journal was started with {config.members} members, and has values of "
+            f"{'none' if members is None else members}"
+        )
+    return events[0], config
+
+
+def _described(mismatch: Mismatch, frames: int | None) -> str:
+    """frames: the population's clock at the round; None at the start."""
+    pairs = itertools.zip_longest(mismatch.recorded, mismatch.decided)
+    recorded, decided = next((a, b) for a, b in pairs if a != b)
+    where = "values at the start" if frames is None else f"round at {frames:,} frames"
+    lines = [f"first in line {mismatch.index + 1} of the journal, the {where}:"]
+    for label, one, other in (("recorded", recorded, decided), ("decided again", decided, recorded)):
+        lines.append(f"  {label}: {_differing(one, other)}")
+    return "\n".join(lines)
+
+
+def _differing(one: Any, other: Any) -> str:
+    """Describe `one`; if both are of a kind, only the parts that differ."""
+    if one is None:
+        return "nothing"
+    if type(one) is not type(other):
+        return str(one)
+    kind = "values" if isinstance(one, dict) else f"{type(one).__name__} of member {one.member}"
+    flat, flat_other = (_flat(x if isinstance(x, dict) else structs.asdict(x)) for x in (one, other))
+    parts = [f"{name} {flat[name]!r}" for name in flat if flat[name] != flat_other.get(name)]
+    return f"{kind}: " + ", ".join(parts)
+
+
+def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in fields.items() if k != "values"} | dict(fields.get("values", {}))
+
+
+def _origin(start: Start) -> str:
+    """Return a note if other code made the record, whose decisions may then differ for a good reason."""
+    then, now = (start.versions.get("pbt_rl"), start.git), (pbt_rl.__version__, git_version())
+    if then == now:
+        return ""
+    return f"\nnote: recorded by pbt_rl {_shown(then[0])} (source {_shown(then[1])}), and this is {now[0]} ({now[1]})"
+
+
+def _shown(text: str | None) -> str:
+    return (
+        "of an unknown version" if text is None else f"{text:.60}" if text.isprintable() else f"{text!r:.60}"
+    )

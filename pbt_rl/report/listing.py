@@ -1,0 +1,238 @@
+"""The runs of a folder, from their files, for `pbt-rl runs`. Nothing that a file names is imported."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, ValidationError, convert, json
+
+from pbt_rl.config import number_of_controls
+from pbt_rl.controllers.records import NOT_JSON, Whole, finite
+from pbt_rl.record.claim import is_held
+from pbt_rl.record.events import End, Event, Progress, Start, decode_event
+from pbt_rl.record.folder import RunFolder
+
+PLANNED_ENDS = ("frames", "steps", "seconds", "objective", "all members are done")
+"""Ends of a run that has nothing left to do."""
+TUNE_STATE = "state.pickle"
+"""Of a run of `tune.run`: that from which it goes on."""
+_MAX_JSON_BYTES = 8 << 20
+_TAILS = tuple(1 << exponent for exponent in (14, 17, 20, 23))
+"""The journal's end is read in pieces that grow until one holds the members' progress."""
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run. None: unknown.
+
+    frames: of the whole population. best: the highest objective in training. changed: when it last wrote, in
+    seconds since the epoch.
+    state: running, ended, resumable, interrupted, failed, or "broken: why".
+    """
+
+    name: str
+    env: str | None
+    members: int | None
+    frames: int | None
+    best: float | None
+    state: str
+    changed: float
+    final: float | None = None
+    """The highest mean of final games; None if there were none."""
+
+
+class _Config(Struct):
+    """Of config.json, what a row shows."""
+
+    env: str
+    num_policies: Whole
+    control: Annotated[float, Meta(ge=0, le=100_000)] = 0.0
+
+
+class _Tuned(Struct):
+    """The same of a run of `tune.run`."""
+
+    api: str
+    num_members: Whole
+
+
+class _Games(Struct):
+    mean: float | None = None
+
+
+class _Member(Struct):
+    member: Whole = 0
+    frames: Whole = 0
+    objective: float | None = None
+    final: _Games | None = None
+
+
+class _Summary(Struct):
+    """Of summary.json, what a row shows."""
+
+    members: list[_Member] = []
+    ended: str | None = None
+    saved_at_frames: Whole | None = 0
+
+
+_OBJECT = json.Decoder(dict[str, Any])
+
+
+class _Broken(Exception):  # noqa: N818 - reads as what happened
+    """A file of a run cannot be read. The message says which one and why."""
+
+
+def list_runs(folder: Path) -> list[RunRow]:
+    """Return the runs in a folder, or the one that it is, the newest first. Raises OSError if it cannot be read."""
+    if _is_run(folder):
+        return [_row(folder)]
+    entries = [
+        Path(entry) for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")
+    ]
+    return sorted(map(_row, filter(_is_run, entries)), key=lambda row: (-row.changed, row.name))
+
+
+def _is_run(path: Path) -> bool:
+    folder = RunFolder(path)
+    return os.path.lexists(folder.config) or os.path.lexists(folder.journal)
+
+
+def _row(path: Path) -> RunRow:
+    folder = RunFolder(path)
+    changed = max(map(_changed, (folder.config, folder.journal, folder.summary)))
+    env = members = frames = best = final = None
+    state = "running" if is_held(path) else ""
+    try:
+        env, members, population = (_config if os.path.lexists(folder.config) else _tuned)(folder)
+        last, progress = _tail(folder.journal)
+        end = last.ended if isinstance(last, End) else None
+        # A run that was resumed has a summary of an earlier end.
+        at_end = end is not None or _changed(folder.summary) >= _changed(folder.journal)
+        summary = (
+            _summary(folder.summary) if at_end and not state and os.path.lexists(folder.summary) else None
+        )
+        told = summary or progress
+        if told is not None and told.members:
+            frames = sum(member.frames for member in told.members)
+            best = _highest(member.objective for member in told.members if member.member < population)
+        if summary is not None:
+            own = [member for member in summary.members if member.member < population]
+            final = _highest(member.final.mean for member in own if member.final is not None)
+        ended = end or (summary.ended if summary else None)
+        state = state or _state(folder, ended, summary, begun=last is not None)
+    except _Broken as broken:
+        state = state or f"broken: {broken}"
+    return RunRow(path.name or path.resolve().name, env, members, frames, best, state, changed, final)
+
+
+def _config(folder: RunFolder) -> tuple[str, int, int]:
+    """Return the environment, the number of members, and of those that are no controls. Raises _Broken."""
+    try:
+        config = convert(_json(folder.config), _Config)
+    except ValidationError:
+        raise _Broken(f"{folder.config.name} names no environment or no members") from None
+    population = config.num_policies
+    return config.env, population + number_of_controls(config.control, population), population
+
+
+def _tuned(folder: RunFolder) -> tuple[str, int, int]:
+    """Return the same of a run of `tune.run`, which has no config.json: its journal names it. Raises _Broken."""
+    head, _ = _read(folder.journal, _TAILS[-1], from_start=True)
+    try:
+        start = decode_event(head.partition(b"\n")[0], 1)
+        given = convert(start.config if isinstance(start, Start) else None, _Tuned)
+    except ValueError:
+        raise _Broken(f"{folder.config.name} is missing") from None
+    return given.api, given.num_members, given.num_members
+
+
+def _state(folder: RunFolder, ended: str | None, summary: _Summary | None, *, begun: bool) -> str:
+    """Return how a run ended. One whose end could not be saved has still to go on from its last checkpoint.
+
+    begun: its journal has an event. Raises _Broken.
+    """
+    planned = ended in PLANNED_ENDS
+    unsaved = os.path.lexists(folder.config) and summary is not None and summary.saved_at_frames is None
+    if planned and not unsaved:
+        return "ended"
+    saved = next(folder.checkpoints.glob("*/manifest.json"), None) is not None
+    if saved and not begun:
+        raise _Broken("journal.jsonl is empty")
+    if saved or os.path.lexists(folder.path / TUNE_STATE):
+        return "resumable"
+    return "failed" if ended == "failed" or planned else "interrupted"
+
+
+def _highest(numbers: Iterable[float | None]) -> float | None:
+    return max((n for n in map(finite, numbers) if n is not None), default=None)
+
+
+def _tail(journal: Path) -> tuple[Event | None, Progress | None]:
+    """Return the last event, and the last `Progress` (None if there is none near the end). Raises _Broken."""
+    last = None
+    for size in _TAILS:
+        data, whole = _read(journal, size)
+        events = list(_events_backwards(data if whole else data.partition(b"\n")[2]))
+        last = events[0] if events else None
+        progress = next((event for event in events if isinstance(event, Progress)), None)
+        if progress is not None or whole:
+            if not events and data:
+                raise _Broken("journal.jsonl holds no event at its end")
+            return last, progress
+    return last, None
+
+
+def _events_backwards(data: bytes) -> Iterator[Event]:
+    for line in reversed(data.splitlines()):
+        with contextlib.suppress(ValueError):  # cut off, or damaged
+            yield decode_event(line, 0)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    data, whole = _read(path, _MAX_JSON_BYTES)
+    try:
+        content: dict[str, Any] = _OBJECT.decode(data if whole else b"")
+    except (*NOT_JSON, RecursionError):
+        raise _Broken(f"{path.name} is not a JSON object") from None
+    return content
+
+
+def _summary(path: Path) -> _Summary:
+    try:
+        return convert(_json(path), _Summary)
+    except ValidationError:
+        raise _Broken(f"{path.name} is not the summary of a run") from None
+
+
+def _read(path: Path, limit: int, *, from_start: bool = False) -> tuple[bytes, bool]:
+    """Return the last (or first) bytes of a file, at most `limit`, and whether they are all of it. Raises _Broken."""
+    try:
+        # Not blocking: the file may be a pipe, which is refused below.
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise _Broken(f"{path.name} is missing") from None
+    except OSError as error:
+        raise _Broken(f"{path.name}: {error.strerror}") from error
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise _Broken(f"{path.name} is not a file")
+        rest = max(0, status.st_size - limit)
+        return os.pread(file, limit, 0 if from_start else rest), rest == 0
+    except OSError as error:
+        raise _Broken(f"{path.name}: {error.strerror}") from error
+    finally:
+        os.close(file)
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

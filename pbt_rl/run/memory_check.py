@@ -1,0 +1,346 @@
+"""The memory of a run, by the shapes of what it allocates, against what host and devices have.
+
+Exact are the large parts: rollouts, the copies of the weights, mailboxes. What an interpreter or an emulator takes
+besides was measured, and is named here. Of a user's environment nothing is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pbt_rl.algos.encoders import compute_by_products
+from pbt_rl.algos.models import PolicyNet
+from pbt_rl.algos.rollout import FIELDS
+from pbt_rl.config import Config
+from pbt_rl.envs.base import EnvSpec, step_array_specs
+from pbt_rl.errors import ConfigError
+from pbt_rl.learner.build import (
+    blank_inputs,
+    build_net,
+    compute_dtype,
+    obs_layouts,
+    one_thread,
+    packings_of,
+)
+from pbt_rl.run.plan import PackPlan
+from pbt_rl.run.plan.machine import CGROUPS, OWN_CGROUPS, cgroups_around, number_in
+from pbt_rl.run.resolved import ResolvedRun
+
+MEMORY_INFO = Path("/proc/meminfo")
+MIB, GIB = 2**20, 2**30
+LEARNER_BYTES = 330 * MIB
+"""A learner with an empty pack: interpreter, torch, compiled kernels (shared pages counted by their share)."""
+SUPERVISOR_BYTES = 240 * MIB
+EVALUATION_BYTES = 360 * MIB
+"""The process that plays beside training, with a few small environments."""
+CUDA_BYTES = 700 * MIB
+"""Of a device's memory: the context, and the libraries' work space, of which each of three threads has its own."""
+REMEDY = (
+    "use fewer environments (--envs-per-unit), members that take turns (--slots), a smaller --learner.batch, or fewer "
+    "--num-policies"
+)
+ACTOR_BYTES = 45 * 2**20
+"""An actor without environments."""
+ENVIRONMENT_BYTES: Mapping[str, int] = {"atari": 840 * 1024}
+"""Of one environment of a family, where it was measured to be large."""
+OPTIMIZER_VECTORS = 3
+"""Vectors as long as the parameters that a step of the optimiser has at the same time on a device, where it is not one
+kernel (algos/optim.py); counted on the tests' device."""
+ROUND_BYTES = 32
+"""Of a row: three sums, memory to compute in, stages."""
+GIVEN_BYTES = 10
+"""Of a row: reward, objective, two ends."""
+SMALL_ENVIRONMENT_BYTES = 4096
+"""Of one environment of any other: CartPole's. A large one of a user's own is not foreseen."""
+NEARLY_ALL = 0.9
+"""A run that is estimated to need more than this share of what is available is warned about."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Memory of a run: of the host, and of each GPU by name."""
+
+    host: int
+    devices: Mapping[str, int]
+    packs: tuple[PackBytes, ...]
+    certain: int
+    """Part of the host's memory that is no estimate: it is allocated in any case."""
+    certain_of_devices: Mapping[str, int]
+    """Likewise of each GPU's."""
+
+
+def memory_notes(resolved: ResolvedRun, host: HostMemory | None = None) -> list[str]:
+    """Warn of a run that is estimated to need more memory than there is, with what would need less.
+
+    host: for tests.
+    """
+    needed, host = estimate(resolved), host or host_memory()
+    notes = []
+    if needed.host > NEARLY_ALL * host.available:
+        notes.append(
+            f"warning: this run needs about {_gib(needed.host)} of memory, and {_gib(host.available)} are available "
+            f"({_parts(needed)}): {REMEDY}"
+        )
+    for device, size in needed.devices.items():
+        there = _device_bytes(device)
+        if size > NEARLY_ALL * there:
+            notes.append(
+                f"warning: this run needs about {_gib(size)} on {device}, which has {_gib(there)} "
+                f"({_parts(needed)}): {REMEDY}"
+            )
+    return notes
+
+
+def check_memory(resolved: ResolvedRun, host: HostMemory | None = None) -> None:
+    """Raise ConfigError if what a run allocates in any case is more than the machine or a GPU has. host: for tests."""
+    needed, host = estimate(resolved), host or host_memory()
+    if needed.certain > host.total:
+        raise ConfigError(
+            f"this run cannot fit into memory: it needs {_gib(needed.certain)} of {_gib(host.total)} "
+            f"({_parts(needed)}): {REMEDY}"
+        )
+    for device, size in needed.certain_of_devices.items():
+        there = _device_bytes(device)
+        if size > there:
+            raise ConfigError(
+                f"this run cannot fit on {device}: it needs {_gib(size)} at least, and {_gib(there)} are there "
+                f"({_parts(needed)}): {REMEDY}"
+            )
+
+
+def _device_bytes(device: str) -> float:
+    """Return the memory of a GPU; unlimited if the plan is for another machine."""
+    if not torch.cuda.is_available():
+        return math.inf
+    return float(torch.cuda.get_device_properties(torch.device(device)).total_memory)
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:,.1f} GiB"
+
+
+def _parts(needed: Estimate) -> str:
+    """Name the parts, the largest first."""
+    parts = {
+        "rollouts": sum(p.rollouts for p in needed.packs),
+        "replay": sum(p.replay for p in needed.packs),
+        "weights and moments": sum(p.weights + p.parked for p in needed.packs),
+        "updates": sum(p.update for p in needed.packs),
+        "actors and their environments": sum(p.actors + p.environments + p.mailboxes for p in needed.packs),
+    }
+    return ", ".join(
+        f"{name} {_gib(size)}" for name, size in sorted(parts.items(), key=lambda part: -part[1]) if size
+    )
+
+
+def estimate(resolved: ResolvedRun) -> Estimate:
+    """Estimate the memory of a run."""
+    plans = resolved.plan.packs
+    packs = tuple(pack_bytes(resolved.config, resolved.spec, plan) for plan in plans)
+    host = SUPERVISOR_BYTES + (EVALUATION_BYTES if resolved.config.evaluate_every_frames else 0)
+    certain = 0
+    devices: dict[str, int] = {}
+    certain_of: dict[str, int] = {}
+    for plan, pack in zip(plans, packs, strict=True):
+        host += LEARNER_BYTES + pack.parked + pack.mailboxes + pack.actors + pack.environments
+        certain += pack.parked + pack.mailboxes
+        if plan.device == "cpu":
+            host += pack.sampled + pack.weights + pack.update
+            certain += pack.sampled + pack.weights
+        else:
+            on_device = pack.sampled + pack.weights + pack.update + CUDA_BYTES
+            devices[plan.device] = devices.get(plan.device, 0) + on_device
+            certain_of[plan.device] = certain_of.get(plan.device, 0) + pack.sampled + pack.weights
+    return Estimate(host, devices, packs, certain, certain_of)
+
+
+@dataclass(frozen=True)
+class HostMemory:
+    """Memory of the host, or of the cgroup that limits this process, in bytes."""
+
+    total: int
+    available: int
+    """Free, or taken by caches that give way."""
+
+
+def host_memory(info: Path = MEMORY_INFO, own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> HostMemory:
+    """Return what the machine has, and no more than the limits of all cgroups around this process (v2 and v1)."""
+    fields = dict(line.split(":", 1) for line in info.read_text().splitlines())
+    total, available = (int(fields[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
+    for folder in cgroups_around("memory", own, cgroups):
+        for limit_file, usage_file, cache in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            limit, usage = number_in(folder / limit_file), number_in(folder / usage_file)
+            if limit >= 0 and usage >= 0:
+                total = min(total, limit)
+                available = min(available, limit - usage + _cached(folder / "memory.stat", cache))
+    return HostMemory(total, max(0, available))
+
+
+def _cached(stat: Path, name: str) -> int:
+    try:
+        return next(
+            (int(line.split()[1]) for line in stat.read_text().splitlines() if line.split()[0] == name), 0
+        )
+    except OSError:
+        return 0
+
+
+@dataclass(frozen=True)
+class PackBytes:
+    """Memory of one learner and its actors."""
+
+    rollouts: int
+    replay: int
+    """0 for an algorithm without one."""
+    weights: int
+    """All copies, gradients and moments of the policies that hold slots."""
+    update: int
+    """What one optimiser step takes for a while: its samples and what is kept for the backward pass."""
+    parked: int
+    """Of all that wait at the start."""
+    mailboxes: int
+    environments: int
+    """As far as those are known."""
+    actors: int
+    """Without their environments."""
+
+    @property
+    def sampled(self) -> int:
+        """Return the bytes of what is sampled and kept."""
+        return self.rollouts + self.replay
+
+
+@one_thread()
+def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
+    """Return what the learner and the actors of a pack allocate."""
+    net = build_net(spec, config.model, config.algorithm)
+    dtype = compute_dtype(config.learner.precision, torch.device(plan.device), spec)
+    numbers = sum(p.numel() for p in net.parameters())
+    moments = len(config.algorithm.optimizer.moments)
+    state = 4 * numbers * (1 + moments)
+    # Beside the state: serving weights and, in a smaller dtype, working weights; gradients in both dtypes.
+    smaller = dtype.itemsize * numbers if dtype != torch.float32 else 0
+    copies = 4 * numbers if not smaller else 2 * smaller
+    if (
+        plan.device != "cpu" and config.mode == "async"
+    ):  # publications on their way to acting (algos/weights.py)
+        copies += 2 * dtype.itemsize * numbers
+    together = 1 if packings_of(config, spec, plan) == ("loop",) else plan.slots
+    on_device = plan.device != "cpu"
+    environments = plan.environments // spec.seats
+    family = config.env.partition("/")[0]
+    return PackBytes(
+        rollouts=(
+            rollouts_of(config, plan) + (on_device and not spec.resident)
+        )  # recorded turns have one for no unit
+        * _rollout_bytes(spec, config.learner.rollout, plan.rows, net.state_size)
+        + spec.resident * plan.rows * _episode_bytes(spec, config.learner.rollout, net.state_size, on_device)
+        + plan.units * plan.rows * _stack_bytes(spec),
+        replay=_replay_bytes(config, spec, plan),
+        weights=plan.slots * (state + copies) + together * (4 * numbers + smaller),
+        update=_update_bytes(config, spec, plan, net, dtype)
+        + on_device * OPTIMIZER_VECTORS * together * 4 * numbers,
+        parked=(len(plan.members) - plan.slots) * state,
+        mailboxes=plan.units * plan.rows * _step_bytes(spec),
+        environments=environments * ENVIRONMENT_BYTES.get(family, SMALL_ENVIRONMENT_BYTES),
+        actors=plan.actors * ACTOR_BYTES,
+    )
+
+
+def _replay_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> int:
+    auxiliary = config.algorithm.auxiliary
+    if auxiliary is None:
+        return 0
+    sizes = plan.units, plan.slots, plan.envs_per_policy, spec.action.components
+    return auxiliary.replay.device_bytes(obs_layouts(spec), *sizes)
+
+
+def rollouts_of(config: Config, plan: PackPlan) -> int:
+    """Return how many rollout buffers a learner makes."""
+    return max(plan.units, 1) + (2 * plan.units_per_batch if config.mode == "async" else 0)
+
+
+def _rollout_bytes(spec: EnvSpec, steps: int, rows: int, state_size: int) -> int:
+    sizes = {"action": spec.action.components, "state": state_size}
+    total = rows * sum(
+        (layout.history + steps + 1) * layout.kept[0].itemsize * math.prod(layout.kept[1])
+        for layout in obs_layouts(spec).values()
+    )
+    for field in FIELDS.values():
+        width = 1 if field.dtype == "bool" else 4
+        total += width * math.prod(field.shape(steps, rows, sizes))
+    return total
+
+
+def _episode_bytes(spec: EnvSpec, steps: int, state_size: int, recorded: bool) -> int:
+    """Return what a row of a simulator has beside its rollout.
+
+    Values after limits, the last observation and state that one was met with, what its episode's round sums up; and
+    what recorded turns are given.
+    """
+    kept = [layout.kept for layout in obs_layouts(spec).values()]
+    last = sum(dtype.itemsize * math.prod(shape) for dtype, shape in kept)
+    given = recorded * (2 * last + GIVEN_BYTES)
+    return 4 * steps + last + 4 * state_size + 8 + ROUND_BYTES + given
+
+
+def _step_bytes(spec: EnvSpec) -> int:
+    """Return the size of one row's step in a mailbox."""
+    arrays = step_array_specs(spec).values()
+    return (
+        sum(np.dtype(array.dtype).itemsize * math.prod(array.shape) for array in arrays)
+        + 4 * spec.action.components
+    )
+
+
+def _stack_bytes(spec: EnvSpec) -> int:
+    """Return the size of one row's stacks, of which a unit has one set."""
+    stacked = [layout.stored for layout in obs_layouts(spec).values() if layout.stack > 1]
+    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in stacked)
+
+
+def _stored_bytes(spec: EnvSpec) -> int:
+    """Return the size of one row's observation as the network is given it."""
+    stored = [layout.stored for layout in obs_layouts(spec).values()]
+    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in stored)
+
+
+def _update_bytes(config: Config, spec: EnvSpec, plan: PackPlan, net: PolicyNet, dtype: torch.dtype) -> int:
+    """Return what one optimiser step takes: the batch's observations, the minibatch's, and what backward needs."""
+    ways = packings_of(config, spec, plan)
+    together = 1 if ways == ("loop",) else plan.slots
+    if "bmm" in ways:
+        compute_by_products(net)
+    batch = plan.batch_rows * config.learner.rollout
+    parts = 1 if config.algorithm.learns_per_unit else config.learner.minibatches
+    stored = _stored_bytes(spec)
+    kept = _kept_for_backward(spec, net, dtype)
+    copies = 2 if parts > 1 else 1
+    auxiliary = config.algorithm.auxiliary
+    replayed = 0 if auxiliary is None else auxiliary.replay.drawn_steps(batch)
+    return together * (batch * (stored * copies + (stored + kept) // parts) + replayed * (stored + kept))
+
+
+def _kept_for_backward(spec: EnvSpec, net: PolicyNet, dtype: torch.dtype) -> int:
+    """Return the bytes per sample that autograd keeps, found by a forward pass of two samples."""
+    weights = {p.data_ptr() for p in net.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        if x.data_ptr() not in weights:
+            kept[x.data_ptr()] = x.numel() * (dtype.itemsize if x.is_floating_point() else x.element_size())
+        return x
+
+    samples = 2
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        net(*blank_inputs(spec, net.state_size, samples))
+    return sum(kept.values()) // samples

@@ -1,0 +1,150 @@
+"""Members that begin from saved ones instead of from drawn weights.
+
+They take arrays alone: their hypers and shaping are this run's own, and their frames, steps, updates and the learning
+rate's schedule begin at 0. Nothing that the other run's config names is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pbt_rl.actors.store import MemberSnapshot, SnapshotHeader
+from pbt_rl.config import Config
+from pbt_rl.controllers.hypers import Values
+from pbt_rl.errors import ConfigError
+from pbt_rl.learner.build import build_pack, net_names
+from pbt_rl.population.dispatch import Read
+from pbt_rl.record.checkpoints import WEIGHTS, Arrays, NetNames
+from pbt_rl.record.saved import Source, find_saved
+from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.warm_start.fit import Fitted, Saved, fit, read_saved
+
+SUFFIX = ".safetensors"
+MAX_LINES = 20
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What members begin from. text: as the user wrote it; found: what that is."""
+
+    text: str
+    found: str
+    saved: Saved
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """Where every member begins: origins: one for all, or one of each."""
+
+    resolved: ResolvedRun
+    origins: tuple[Origin, ...]
+    skipped: tuple[tuple[str, ...], ...]
+    """Of each origin: what it lacks or has in another shape, with the reason."""
+
+    @classmethod
+    def find(cls, resolved: ResolvedRun, note: Callable[[str], None]) -> WarmStart | None:
+        """Read what --init-from names and lay it over this run's network; None without --init-from.
+
+        note: is told of checkpoints that are passed over. Raises ConfigError if there is no such member, if its file is
+        damaged, or if it does not fit, naming the layers.
+        """
+        origins = tuple(_origin(text, note) for text in resolved.config.init_from)
+        if not origins:
+            return None
+        names, fresh = _fresh(resolved, 0)
+        return cls(resolved, origins, tuple(_checked(one, names, fresh, resolved.config) for one in origins))
+
+    def origin(self, member: int) -> Origin:
+        """Return where a member begins."""
+        return self.origins[member % len(self.origins)]
+
+    def sources(self, values: Sequence[Values], names: NetNames) -> list[tuple[int, Read]]:
+        """Return (member, what reads the state that it begins with). values: of every member."""
+        return [(m, partial(self._snapshot, m, own, names)) for m, own in enumerate(values)]
+
+    def _snapshot(self, member: int, values: Values, names: NetNames) -> MemberSnapshot:
+        _, fresh = _fresh(self.resolved, member)
+        fitted = _fit(self.origin(member), names, fresh, self.resolved.config, strict=False)
+        # Its factor belongs to the schedule of the other run.
+        arrays = fitted.arrays | {"lr_factor": fresh["lr_factor"]}
+        header = SnapshotHeader(member, 0, values, frames=0, steps=0, updates=0, fresh_frames=0)
+        return MemberSnapshot(header, arrays)
+
+    def described(self) -> list[str]:
+        """Return lines about who begins where, and what was skipped."""
+        lines = []
+        for number, (origin, skipped) in enumerate(zip(self.origins, self.skipped, strict=True)):
+            who = "all members begin" if len(self.origins) == 1 else f"member {number} begins"
+            lines.append(f"{who} from {origin.found} ({self._parts})")
+            lines += [f"  not loaded: {reason}" for reason in _shortened(skipped)]
+        return lines
+
+    def record(self) -> dict[str, Any]:
+        """Return what is loaded, and where each member begins, in order of id."""
+        members = [self.origin(member).found for member in range(self.resolved.config.members)]
+        return {"parts": self._parts, "members": members}
+
+    @property
+    def _parts(self) -> str:
+        return self.resolved.config.init_parts
+
+
+def _origin(text: str, note: Callable[[str], None]) -> Origin:
+    source = Source.of(text)
+    if source is not None:
+        policy = find_saved(source, note)
+        checkpoint, member = policy.checkpoint, policy.member
+        return Origin(text, str(policy), Saved(checkpoint.file(member), *checkpoint.tensors(member)))
+    if text.endswith(SUFFIX):
+        return Origin(text, text, read_saved(Path(text)))
+    raise ConfigError(
+        f"--init-from {text} cannot be used: write a member of a run as RUN[@FRAMES][:MEMBER], with its folder, "
+        f"or a file of a member that ends in {SUFFIX}"
+    )
+
+
+def _fresh(resolved: ResolvedRun, member: int) -> tuple[NetNames, Arrays]:
+    """Return the state that a member of this run begins with otherwise."""
+    plan = replace(resolved.plan.packs[0], members=(member,), slots=1, device="cpu")
+    values = {name: spec.default for name, spec in resolved.table.items()}
+    pack = build_pack(resolved.config, resolved.spec, plan, [values], resolved.config.seed)
+    return net_names(pack), {name: tensor.numpy() for name, tensor in pack.export_member(0).items()}
+
+
+def _fit(origin: Origin, names: NetNames, fresh: Arrays, config: Config, *, strict: bool) -> Fitted:
+    return fit(
+        origin.saved,
+        names,
+        fresh,
+        strict=strict,
+        optimizer=config.init_parts == "all",
+        normalisers=config.init_parts != "weights",
+    )
+
+
+def _checked(origin: Origin, names: NetNames, fresh: Arrays, config: Config) -> tuple[str, ...]:
+    """Return what would be skipped. Raises ConfigError if that may not be, or is everything."""
+    fitted = _fit(origin, names, fresh, config, strict=False)
+    if fitted.skipped and config.init_strict:
+        try:
+            _fit(origin, names, fresh, config, strict=True)
+        except ConfigError as error:
+            raise ConfigError(
+                f"--init-from {origin.text} cannot be used: {error}\n"
+                "Give the options of that run (--model..., --learner.normalize-observations, "
+                "--learner.normalize-images), leave parts out (--init-parts weights), or load what fits "
+                "(--init-strict no)"
+            ) from error
+    # One bias or the other fits every network.
+    if not any(name.startswith(WEIGHTS) and origin.saved.tensors[name].ndim > 1 for name in fitted.loaded):
+        raise ConfigError(f"--init-from {origin.text} cannot be used: none of its weights fits this network")
+    return fitted.skipped
+
+
+def _shortened(lines: Sequence[str]) -> list[str]:
+    more = [f"and {len(lines) - MAX_LINES} more"] if len(lines) > MAX_LINES else []
+    return [*lines[:MAX_LINES], *more]

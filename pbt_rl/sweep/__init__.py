@@ -1,1 +1,0 @@
-"""`pbt-rl sweep`: the same training with several seeds and options."""

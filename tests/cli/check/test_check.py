@@ -1,0 +1,356 @@
+"""`pbt-rl envs check`: every mistake is found in an environment that makes it, and in no other."""
+
+import random
+import re
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
+
+from pbt_rl.cli.check.report import check
+from pbt_rl.envs import registry
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.envs.registry import EnvOptions
+from tests.helpers.runs import start
+
+
+class Right(gymnasium.Env):
+    """A random walk without mistakes: 8 steps, then truncated."""
+
+    def __init__(self):
+        self.observation_space = Box(-9, 9, (2,), np.float32)
+        self.action_space = Discrete(2)
+        self.cost = 0.5
+
+    def get_default_reward_shaping(self):
+        return {"cost": 0.5}
+
+    def set_reward_shaping(self, reward_shaping, agent_idx):
+        self.cost = reward_shaping["cost"]
+
+    def see(self):
+        return np.array([self.place, 1], np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place, self.steps = float(self.np_random.uniform(-1, 1)), 0
+        return self.see(), {}
+
+    def step(self, action):
+        self.place += 1 if action else -1
+        self.steps += 1
+        info = {"true_objective": self.place} if self.steps == 8 else {}
+        return self.see(), -self.cost, False, self.steps == 8, info
+
+
+class NoObjective(Right):
+    def step(self, action):
+        return *super().step(action)[:4], {}
+
+
+class ObjectiveAtSomeEnds(Right):
+    def step(self, action):
+        *rest, info = super().step(action)
+        return *rest, info if self.place > 0 else {}
+
+
+class WrongType(Right):
+    def see(self):
+        return super().see().astype(np.float64)
+
+
+class NotFinite(Right):
+    def step(self, action):
+        obs, reward, *rest = super().step(action)
+        return obs, np.inf if self.steps == 7 else reward, *rest
+
+
+class NaNSeen(Right):
+    def see(self):
+        return super().see() * (np.nan if self.steps == 3 else 1)
+
+
+class ShapeDrifts(Right):
+    def see(self):
+        return super().see()[: 1 + (self.steps < 5)]
+
+
+class SpaceDrifts(Right):
+    def reset(self, **kwargs):
+        answer = super().reset(**kwargs)
+        self.observation_space = Box(-9 - self.place, 9, (2,), np.float32)
+        return answer
+
+
+class FirstInsteadOfLast(Right):
+    """It resets itself inside the last step."""
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = super().step(action)
+        if truncated:
+            obs = self.coming = super().reset()[0]
+        return obs, reward, terminated, truncated, info
+
+    def reset(self, **kwargs):
+        answer = super().reset(**kwargs)
+        if hasattr(self, "coming"):
+            self.place = float(self.coming[0])
+            answer = self.see(), {}
+        return answer
+
+
+class NothingAtLast(Right):
+    def see(self):
+        return super().see() * (self.steps < 8)
+
+
+class NothingReturnedAtLast(Right):
+    def see(self):
+        return None if self.steps == 8 else super().see()
+
+
+class GlobalRandom(Right):
+    def step(self, action):
+        return super().step(action if random.random() < 0.9 else 1 - action)
+
+
+class RoundingErrors(Right):
+    """Sums of a simulator that differ from process to process."""
+
+    def see(self):
+        return super().see() + np.float32(random.SystemRandom().uniform(1e-4, 4e-4))
+
+
+class SlowReset(Right):
+    def reset(self, **kwargs):
+        time.sleep(0.025)
+        return super().reset(**kwargs)
+
+
+class MaskUnused(Right):
+    def step(self, action):
+        *rest, info = super().step(action)
+        return *rest, info | {"action_mask": np.ones(2, np.int8)}
+
+
+class AllAllowed(Right):
+    metadata = {"action_mask": True}  # noqa: RUF012 - as Gymnasium has it
+
+    def reset(self, **options):
+        return super().reset(**options)[0], {"action_mask": np.ones(2, np.int8)}
+
+    def step(self, action):
+        *rest, info = super().step(action)
+        return *rest, info | {"action_mask": np.ones(2, np.int8)}
+
+
+class NothingAllowed(Right):
+    def __init__(self):
+        super().__init__()
+        self.observation_space = Dict({"obs": self.observation_space, "action_mask": MultiBinary(2)})
+
+    def see(self):
+        return {"obs": super().see(), "action_mask": np.zeros(2, np.int8)}
+
+
+class NewDefaults(Right):
+    def get_default_reward_shaping(self):
+        return {"cost": self.cost}
+
+
+class ShapingRaises(Right):
+    def set_reward_shaping(self, reward_shaping, agent_idx):
+        if reward_shaping["cost"] != 0.5:
+            raise TypeError("no other cost")
+
+
+class Raises(Right):
+    def step(self, action):
+        if self.steps == 6:
+            raise RuntimeError("lost the server")
+        return super().step(action)
+
+
+class Hangs(Right):
+    def step(self, action):
+        while self.steps == 6:
+            time.sleep(0.05)
+        return super().step(action)
+
+
+class Deaf(Right):
+    def set_reward_shaping(self, reward_shaping, agent_idx):
+        pass
+
+
+class Unseeded(Right):
+    def reset(self, **kwargs):
+        return super().reset(seed=0)
+
+
+class OutOfBounds(Right):
+    def see(self):
+        return super().see() * 10
+
+
+class Dim(Right):
+    """Its numbers are 0 and 1, and its bounds those of another unit."""
+
+    def __init__(self):
+        super().__init__()
+        self.observation_space = Box(0, 1000, (40, 40, 1), np.float32)
+
+    def see(self):
+        return np.full((40, 40, 1), self.place > 0, np.float32)
+
+
+class Endless(Right):
+    def step(self, action):
+        return *super().step(action)[:2], False, False, {}
+
+
+class ZeroDefault(Right):
+    def get_default_reward_shaping(self):
+        return {"cost": 0.0}
+
+
+@pytest.fixture
+def found():
+    def call(kind, steps=200, timeout=30.0):
+        return check(f"{__name__}:{kind.__name__}", EnvOptions(), steps, 0, timeout)
+
+    return call
+
+
+def test_an_environment_without_mistakes_has_none(found):
+    report = found(Right)
+    assert (report.mistakes, report.notes) == ([], [])
+    facts = dict(report.facts)
+    assert facts["observation"] == "obs 2 float32"
+    assert facts["action"] == "discrete, 2"
+    assert facts["shaping"] == "cost 0.5"
+    assert re.match(r"[\d,]+ steps/s on one core, 2 rows, 200 steps; resets take \d+% of", facts["speed"])
+    assert facts["episodes"].startswith(
+        "22 with random actions: 0 terminated, 22 truncated; 8..8, mean 8 steps"
+    )
+    assert facts["objective"].startswith('info["true_objective"] -')
+    assert facts["seeds"] == "same seed, same 100 steps; another seed, others"
+    assert facts["round trip"] == "other rewards when changed: cost"
+    assert report.lines()[-1] == "no mistakes found"
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (NoObjective, 'reward shaping but no info["true_objective"]'),
+        (ObjectiveAtSomeEnds, r'info["true_objective"] is missing at \d+ of 22 episode ends'),
+        (WrongType, "observation 'obs' has dtype float64, its space has float32"),
+        (NotFinite, "at step 7: .*the reward must be finite, got inf"),
+        (NaNSeen, "at step 3: .*got NaN or infinity"),
+        (ShapeDrifts, r"at step 5: .*expected shape \(2,\), got shape \(1,\)"),
+        (SpaceDrifts, "its spaces change while it runs"),
+        (
+            FirstInsteadOfLast,
+            "missing final observation: at all 22 truncations .* first one of the next episode",
+        ),
+        (NothingAtLast, "missing final observation: at all 22 truncations the observation is all zeros"),
+        (NothingReturnedAtLast, r"at step 8: .*got shape \(\)"),
+        (GlobalRandom, r"not deterministic under a seed: .* step \d+ differs"),
+        (SlowReset, r"slow reset: it takes [23]\d ms, (9\d|100)% of all time"),
+        (NewDefaults, "get_default_reward_shaping returns other values after set_reward_shaping"),
+        (ShapingRaises, "set_reward_shaping raised TypeError: no other cost"),
+        (MaskUnused, 'info["action_mask"] is given but not used: set metadata'),
+        (NothingAllowed, "the action mask never allows anything"),
+        (Raises, "at step 7: it raised RuntimeError\n(?s:.*)test_check.py(?s:.*)lost the server"),
+    ],
+)
+def test_a_mistake_is_found_alone(found, kind, said):
+    report = found(kind)
+    assert len(report.mistakes) == 1, report.mistakes
+    assert re.search(said.replace('["', r'\["').replace('"]', r'"\]'), report.mistakes[0])
+    assert report.lines()[-1] == "mistakes: 1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Deaf, "no reward changed in 100 steps when these were doubled: cost"),
+        (Unseeded, "not seeded: another seed changes nothing"),
+        (OutOfBounds, "'obs' lies outside the bounds of its space: 10 where -9 to 9 are allowed"),
+        (Dim, "picture 'obs' has shades from 0 to 0 only"),
+        (Endless, "no episode ended in 100 steps of a row"),
+        (ZeroDefault, "shaping cost begins at 0 and stays there"),
+        (AllAllowed, "the action mask never forbade anything"),
+        (RoundingErrors, "not deterministic under a seed, step 1 differs: by less than 0.001"),
+    ],
+)
+def test_possibly_intended_findings_are_notes(found, kind, said):
+    report = found(kind)
+    assert report.mistakes == []
+    assert any(said in note for note in report.notes), report.notes
+
+
+def test_a_step_that_hangs_is_a_mistake(found):
+    assert found(Hangs, timeout=1.5).mistakes == [
+        "at step 7: it hangs: a step took more than 1.5 s (--timeout-seconds)"
+    ]
+
+
+class ResetHangs(Right):
+    def reset(self, **kwargs):
+        time.sleep(60)
+
+
+class ResetRaises(Right):
+    def reset(self, **kwargs):
+        raise RuntimeError("no level")
+
+
+def test_what_cannot_be_made_or_reset_cannot_be_used(found):
+    with pytest.raises(
+        EnvSetupError, match=r"hangs: making and resetting it took more than 0.2 s \(--timeout-seconds\)"
+    ):
+        found(ResetHangs, timeout=0.2)
+    with pytest.raises(RuntimeError, match="no level"):
+        found(ResetRaises)
+
+
+def vector(num_envs):
+    return gymnasium.vector.SyncVectorEnv([Right] * num_envs, autoreset_mode="SameStep")
+
+
+def test_a_mask_is_described_and_obeyed():
+    report = check("toy/masked", EnvOptions(), 400)
+    assert report.mistakes == report.notes == []
+    assert re.fullmatch(
+        r"forbids 5\d% of the choices; allows none in 2\d% of the steps", dict(report.facts)["action mask"]
+    )
+
+
+def test_vectors_and_engines_are_checked_through_their_units():
+    report = check(f"{__name__}:vector", EnvOptions(), 200)
+    assert report.mistakes == []
+    assert "round trip" in dict(report.facts)
+    assert registry.make_raw("atari/pong", EnvOptions()) is None
+    report = check("atari/pong", EnvOptions(), 400)
+    assert report.mistakes == []
+    assert ("frames", "4 a step") in report.facts
+
+
+def test_the_command_and_its_exit_codes(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from pbt_rl.envs.toy import Identity\nfrom pbt_rl.envs.toy import NotANumber\n"
+        "import gymnasium\n"
+        "def good(size):\n    return Identity(size)\n"
+        "def bad():\n    return NotANumber()\n"
+        "def worst():\n    raise RuntimeError('no display')\n"
+    )
+    good = start(tmp_path, "envs", "check", "mine:good", "--env-option", "size=3", "--steps", "100")
+    bad = start(tmp_path, "envs", "check", "mine:bad")
+    assert good.wait() == 0
+    assert bad.wait() == 1
+    worst = start(tmp_path, "envs", "check", "mine:worst")
+    assert worst.wait() == 2
+    assert worst.err.startswith("pbt-rl: mine:worst cannot be used: it raised RuntimeError")

@@ -1,0 +1,288 @@
+"""An exploit rule and an explore rule in one file, chosen by name: `--pbt.exploit module:Class`."""
+
+import re
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import pytest
+
+from pbt_rl.controllers.decisions import Continue, Replace
+from pbt_rl.controllers.exploit import Selection, rank, score
+from pbt_rl.controllers.hypers import HyperSpec
+from pbt_rl.controllers.options import PbtConfig
+from pbt_rl.controllers.state import restore_state, save_state
+from pbt_rl.errors import ConfigError
+from tests.helpers.populations import build, member, report
+
+TABLE = {"rate": HyperSpec("rate", 1.0, 0.1, 100.0, "log", tuned=True)}
+HERE = "tests.pbt.own.test_rules"
+
+
+@dataclass
+class WorstOfAll:
+    """The worst member copies the best one, in every `every`-th comparison."""
+
+    every: int = 1
+    note: str = "the worst of all"
+    _comparisons: int = field(default=0, init=False)
+
+    def select(self, members, rng, deciding=None):
+        self._comparisons += 1
+        best, *_, worst = rank({m.member: score(m) for m in members}, rng)
+        due = self._comparisons % self.every == 0
+        return [
+            Selection(m.member, best, mutate=True, reason=self.note)
+            if due and m.member == worst
+            else Selection(m.member, None, mutate=False, reason="stays")
+            for m in members
+        ]
+
+
+@dataclass
+class Doubled:
+    """Every value is doubled, and once more for each mutation before if it accelerates."""
+
+    tuned: dict[str, HyperSpec]
+    accelerates: bool
+    _mutations: int = field(default=0, init=False)
+
+    def initial(self, values, rng):
+        return dict(values)
+
+    def mutate(self, values, rng):
+        self._mutations += 1
+        factor = 2**self._mutations if self.accelerates else 2
+        return {n: self.tuned[n].clamp(factor * v) if n in self.tuned else v for n, v in values.items()}
+
+
+class NoDataclass:
+    def select(self, members, rng, deciding=None):
+        return []
+
+
+PBT = PbtConfig(
+    period_frames=100,
+    start_frames=0,
+    min_episodes=1,
+    exploit=f"{HERE}:WorstOfAll",
+    explore=f"{HERE}:Doubled",
+    explore_option=("accelerates=true",),
+)
+
+
+def observed(controller, clock, values=(1.0, 1.0, 1.0)):
+    members = [
+        member(i, (s,), values={"rate": v}) for i, (s, v) in enumerate(zip((9, 5, 1), values, strict=True))
+    ]
+    return controller.observe(report(clock, members))
+
+
+def test_rules_of_ones_own_decide():
+    controller = build(replace(PBT, exploit_option=("every=2", "note=at last")), TABLE, 0, 3)
+    assert controller.initial(3) == [{"rate": 1.0}] * 3
+    assert all(isinstance(d, Continue) for d in observed(controller, 100))
+    *stay, copied = observed(controller, 200)
+    assert all(isinstance(d, Continue) for d in stay)
+    assert isinstance(copied, Replace)
+    assert (copied.member, copied.donor, copied.values) == (2, 0, {"rate": 2.0})
+    assert copied.reason.startswith("at last; mutated rate")
+
+
+def test_their_fields_are_saved():
+    first, second = (build(replace(PBT, exploit_option=("every=2",)), TABLE, 0, 3) for _ in range(2))
+    for clock in (100, 200, 300):
+        observed(first, clock)
+    restore_state(second, save_state(first))
+    assert observed(second, 400)[2].values == observed(first, 400)[2].values == {"rate": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exploit": f"{HERE}:Nothing"}, r"--pbt.exploit .*:Nothing cannot be loaded: .*no attribute"),
+        ({"exploit": "nowhere:Rule"}, "--pbt.exploit nowhere:Rule cannot be loaded: .*No module"),
+        ({"exploit": f"{HERE}:NoDataclass"}, "give a dataclass that has the method select"),
+        ({"exploit": f"{HERE}:Doubled"}, "give a dataclass that has the method select"),
+        ({"explore_option": ()}, "set accelerates with --pbt.explore-option accelerates=VALUE"),
+        ({"explore_option": ("accelerates=2",)}, "--pbt.explore-option accelerates=2 .* give true or false"),
+        ({"exploit_option": ("_comparisons=3",)}, "NAME=VALUE; the rule's settings are every, note"),
+        ({"exploit_option": ("every.x=3",)}, "NAME=VALUE; the rule's settings are every, note"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_a_remedy(options, message):
+    with pytest.raises(ConfigError, match=message):
+        build(replace(PBT, **options), TABLE, 0, 3)
+
+
+def test_a_rule_whose_state_could_not_be_saved_is_refused():
+    controller = build(PBT, TABLE, 0, 3)
+    careless = NoDataclass()
+    careless.memory = [1]
+    rules = {"ready": controller.ready, "explore": controller.explore}
+    with pytest.raises(TypeError, match="the state of NoDataclass cannot be saved: make it a dataclass"):
+        type(controller)(TABLE, 0, exploit=careless, **rules)
+    type(controller)(TABLE, 0, exploit=NoDataclass(), **rules)  # without attributes there is nothing to save
+
+
+def test_a_users_rule_goes_with_mf_pbt():
+    controller = build(replace(PBT, frequencies=(1, 2)), TABLE, 0, 8, "mf-pbt")
+    values = controller.initial(8)
+    members = [member(i, (float(Random(i).random()),), values=v) for i, v in enumerate(values)]
+    assert len(controller.observe(report(100, members))) == 8
+
+
+@dataclass
+class Untaken:
+    """An explore rule that takes no specs."""
+
+    def initial(self, values, rng):
+        return dict(values)
+
+    mutate = initial
+
+
+@dataclass
+class Halves:
+    """An explore rule without `initial`."""
+
+    tuned: dict[str, HyperSpec]
+
+    def mutate(self, values, rng):
+        return dict(values)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exploit": "raises_on_import:Rule"}, "cannot be loaded: ZeroDivisionError"),
+        ({"exploit": "not_python:Rule"}, "cannot be loaded: SyntaxError"),
+        (
+            {"exploit": "late_types:Rule"},
+            "'Mapping' is not defined; import the types of its fields at run time",
+        ),
+        ({"explore": f"{HERE}:Untaken"}, "its first field takes the specs of the tuned values"),
+        ({"explore": f"{HERE}:Halves"}, "give a dataclass that has the methods initial and mutate"),
+        ({"custom_explore": "os:path"}, "give a function of"),
+        ({"explore_option": ("factor_min=9",)}, "give at most factor_max, 1.5"),
+        ({"exploit_option": (f"gap.relative=1{'0' * 400}",)}, "give a finite number"),
+    ],
+)
+def test_what_cannot_be_used_is_one_clear_error(options, message, tmp_path, monkeypatch):
+    rule = "from dataclasses import dataclass\n{}@dataclass\nclass Rule:\n    a: {} = 1\n    def select(self): ...\n"
+    (tmp_path / "raises_on_import.py").write_text("1 / 0\n")
+    (tmp_path / "not_python.py").write_text("def (\n")
+    late = "from __future__ import annotations\n" + rule.format("", "Mapping[str, int]")
+    (tmp_path / "late_types.py").write_text(late)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        build(PbtConfig(**options), TABLE, 0)
+
+
+@dataclass
+class Answering:
+    """An explore rule that mutates to ANSWER."""
+
+    tuned: dict[str, HyperSpec]
+
+    def initial(self, values, rng):
+        return dict(values)
+
+    def mutate(self, values, rng):
+        return ANSWER[0]
+
+
+ANSWER = [None]
+
+
+@dataclass
+class Failing(Answering):
+    def mutate(self, values, rng):
+        return {"rate": values["speed"]}
+
+
+@dataclass
+class Deaf(Answering):
+    def mutate(self, values):
+        return dict(values)
+
+
+@dataclass
+class Learned(Answering):
+    """One that makes the values of a copy, and is told of the comparisons."""
+
+    seen: int = 0
+
+    def learn(self, member, own, better, rng):
+        return {"rate": own["rate"] + better["rate"] + self.seen}
+
+    def before(self, members):
+        self.seen = len(members)
+
+    def after(self, members, changes):
+        self.seen += 100
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (None, "mutate returned values for None: give one for each of ['rate']"),
+        ({}, "mutate returned values for []: give one for each of ['rate']"),
+        ({"rate": "much"}, "mutate returned a value that is no number: could not convert"),
+        ({"rate": float("nan")}, "mutate returned NaN for rate"),
+    ],
+)
+def test_wrong_values_of_an_explore_rule_are_one_clear_error(answer, message):
+    ANSWER[0] = answer
+    controller = build(replace(PBT, explore=f"{HERE}:Answering", explore_option=()), TABLE, 0, 3)
+    with pytest.raises(ConfigError, match=re.escape(f"--pbt.explore {HERE}:Answering: {message}")):
+        observed(controller, 100)
+
+
+def test_what_an_explore_rule_changes_is_held_to_the_bounds():
+    ANSWER[0] = {"rate": 1e9}
+    controller = build(replace(PBT, explore=f"{HERE}:Answering", explore_option=()), TABLE, 0, 3)
+    assert observed(controller, 100)[2].values == {"rate": 100.0}
+
+
+def test_an_explore_rule_that_raises_is_named():
+    controller = build(replace(PBT, explore=f"{HERE}:Failing", explore_option=()), TABLE, 0, 3)
+    with pytest.raises(
+        ConfigError, match=f"--pbt.explore {HERE}:Failing raised KeyError .*in mutate: 'speed'"
+    ):
+        observed(controller, 100)
+    with pytest.raises(ConfigError, match="Deaf cannot be used: mutate is called with 2 arguments"):
+        build(replace(PBT, explore=f"{HERE}:Deaf", explore_option=()), TABLE, 0, 3)
+
+
+def test_an_explore_rule_may_learn_from_pairs_and_comparisons():
+    controller = build(replace(PBT, explore=f"{HERE}:Learned", explore_option=()), TABLE, 0, 3)
+    assert observed(controller, 100, (4.0, 1.0, 2.0))[2].values == {"rate": 4.0 + 2.0 + 3}
+    assert controller.explore.rule.seen == 103
+
+
+def raises_on_call(values, rng):
+    return {"rate": 1 / 0}
+
+
+def one_argument(values):
+    return values
+
+
+def texts(values, rng):
+    return dict.fromkeys(values, "much")
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("raises_on_call", "--pbt.custom-explore raises_on_call raised ZeroDivisionError"),
+        (
+            "one_argument",
+            r"--pbt.custom-explore .*:one_argument cannot be used: it is called with 2 arguments",
+        ),
+        ("texts", "the custom explore function returned a value that is no number"),
+    ],
+)
+def test_a_function_that_explores_and_fails_is_one_clear_error_at_the_start(function, message):
+    with pytest.raises(ConfigError, match=message):
+        build(replace(PBT, custom_explore=f"{HERE}:{function}"), TABLE, 0, 3)

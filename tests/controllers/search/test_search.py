@@ -1,0 +1,289 @@
+"""HyperTrick by hand and by its law, the searches against each other, and their options."""
+
+import math
+from dataclasses import replace
+from statistics import mean, stdev
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbt_rl.config import Config
+from pbt_rl.controllers.decisions import Continue, Stop
+from pbt_rl.controllers.options import PbtConfig
+from pbt_rl.controllers.search.base import RandomSearch
+from pbt_rl.controllers.search.draws import draw_grid
+from pbt_rl.controllers.search.hyperband import Hyperband
+from pbt_rl.controllers.search.hypertrick import (
+    HyperTrick,
+    SuccessiveHalving,
+    collection_size,
+    expected_completion,
+    expected_members,
+    matching_eviction_rate,
+)
+from pbt_rl.controllers.search.options import SearchConfig
+from pbt_rl.controllers.state import restore_state, save_state
+from pbt_rl.errors import ConfigError
+from pbt_rl.run.resolved import build_controller
+from pbt_rl.tune.simulation import simulate
+from tests.helpers.populations import member, report
+from tests.helpers.searches import TABLE, any_score, any_speed, at, begun, going_on, stopped
+
+# -- equations ------------------------------------------------------------------------------------------------
+
+
+def least_completion(eviction_rate, phases):
+    """Share of all phases that are run if everyone is evicted who may be: equation 8."""
+    return (1 - math.sqrt(eviction_rate)) * expected_completion(eviction_rate, phases)
+
+
+def test_table_1_of_the_paper():
+    assert least_completion(0.25, 10) == pytest.approx(0.1887, abs=5e-5)
+    assert expected_completion(0.25, 10) == pytest.approx(0.3775, abs=5e-5)
+    assert least_completion(0.25, 5) == pytest.approx(0.3051, abs=5e-5)
+    assert expected_completion(0.25, 5) == pytest.approx(0.6102, abs=5e-5)
+
+
+def test_data_collection_of_the_papers_toy():
+    assert [collection_size(12, 0.25, p) for p in range(3)] == [6, 4.5, 3.375]
+
+
+def test_rate_that_matches_hyperband():
+    assert matching_eviction_rate(0.3261, 27) == pytest.approx(0.1085, abs=5e-5)
+
+
+@given(st.floats(0.01, 0.99), st.integers(1, 60))
+def test_the_completion_is_the_sum_of_expected_members_and_can_be_solved(rate, phases):
+    share = expected_completion(rate, phases)
+    assert share == pytest.approx(sum(expected_members(1, rate, p) for p in range(phases)) / phases)
+    if phases > 1:
+        assert matching_eviction_rate(share, phases) == pytest.approx(rate, abs=1e-6)
+
+
+@pytest.mark.parametrize("completion", [0.05, 1.01, math.nan])
+def test_a_completion_that_no_rate_gives_is_refused(completion):
+    with pytest.raises(ValueError, match="cannot be had with 10 phases"):
+        matching_eviction_rate(completion, 10)
+
+
+# -- HyperTrick by hand -----------------------------------------------------------------------------------------
+
+
+def hypertrick(members, **options):
+    controller = HyperTrick(TABLE, 0, **{"phase_frames": 100, "phases": 3, "eviction_rate": 0.25} | options)
+    return controller, begun(controller, members)
+
+
+def test_the_rule_by_hand():
+    controller, first = hypertrick(8)
+    assert going_on(first) == dict.fromkeys(range(8), 100)
+    # W_0^DCM = 4: the first four go on whatever they have, the fifth on must be above the median so far.
+    for i, score in enumerate([1.0, -5.0, 3.0, 2.0]):
+        assert going_on(controller.observe(at(100, {i: score}))) == {i: 200}
+    assert going_on(controller.observe(at(100, {4: 2.5}))) == {4: 200}  # -5 1 2 [2.5] 3: above 2
+    assert stopped(controller.observe(at(100, {5: 1.5}))) == {5}  # -5 1 [1.5] 2 2.5 3: below 1.75
+    assert going_on(controller.observe(at(100, {6: 9.0}))) == {6: 200}
+    assert stopped(controller.observe(at(100, {7: 2.0 - 1e-9}))) == {7}
+    # W_1^DCM = 3. Scores of one phase are not compared with those of another.
+    for i in (0, 2, 6):
+        assert going_on(controller.observe(at(200, {i: 100.0}))) == {i: 300}
+    assert stopped(controller.observe(at(200, {4: 99.0}))) == {4}
+    # Who ends the last phase is completed, whatever it has.
+    assert controller.observe(at(300, {0: -1.0})) == [Stop(0, "completed: -1", completed=True, score=-1.0)]
+
+
+def test_nothing_is_said_before_the_end_of_a_phase():
+    controller, _ = hypertrick(3)
+    assert controller.observe(at(99, {0: 1.0, 1: 2.0, 2: 3.0})) == []
+
+
+def test_a_member_far_beyond_its_phase_still_trains_before_it_is_judged_again():
+    controller, _ = hypertrick(1)
+    assert going_on(controller.observe(at(750, {0: 1.0}))) == {0: 751}
+
+
+def test_the_best_so_far_is_never_evicted_and_the_worst_is():
+    controller, _ = hypertrick(4, eviction_rate=0.81)  # collects one
+    controller.observe(at(100, {0: 1.0}))
+    assert going_on(controller.observe(at(100, {1: 2.0}))) == {1: 200}
+    assert stopped(controller.observe(at(100, {2: 0.0}))) == {2}
+
+
+def test_a_broken_member_is_no_report_of_its_phase():
+    controller, _ = hypertrick(2)  # collects one
+    wreck = replace(at(100, {0: 1.0}).members[0], broken=True)
+    assert stopped(controller.observe(report(0, [wreck]))) == {0}
+    assert going_on(controller.observe(at(100, {1: -9.0}))) == {1: 200}, "the first report: collected"
+
+
+def test_ties_are_evicted_about_as_often_as_other_scores():
+    runs = [
+        simulate(
+            HyperTrick(TABLE, s, phase_frames=100, phases=5),
+            60,
+            60,
+            speed=any_speed,
+            score=lambda *_: 1.0,
+            seed=s,
+        ).completion(500)
+        for s in range(30)
+    ]
+    assert mean(runs) == pytest.approx(expected_completion(0.25, 5), abs=0.02)
+
+
+def test_members_of_one_report_are_not_taken_in_the_order_of_their_ids():
+    survivors = []
+    for seed in range(40):
+        controller = HyperTrick(TABLE, seed, phase_frames=100, phases=2, eviction_rate=0.25)
+        begun(controller, 8)
+        survivors += going_on(controller.observe(at(100, {i: float(-i) for i in range(8)})))
+    assert any(i == 7 for i in survivors), "the worst is last by id, and sometimes collected"
+    assert survivors.count(0) == 40, "the best always goes on"
+
+
+def test_eviction_rate_0_is_random_search():
+    sim = simulate(
+        HyperTrick(TABLE, 0, phase_frames=10, phases=3, eviction_rate=0),
+        9,
+        2,
+        speed=any_speed,
+        score=any_score,
+    )
+    assert sim.completion(30) == 1
+
+
+@pytest.mark.parametrize(
+    ("members", "phases", "rate", "nodes"), [(100, 10, 0.25, 100), (100, 5, 0.25, 100), (12, 4, 0.25, 6)]
+)
+def test_hypertrick_follows_its_law(members, phases, rate, nodes):
+    runs = [
+        simulate(
+            HyperTrick(TABLE, s, phase_frames=100, phases=phases, eviction_rate=rate),
+            members,
+            nodes,
+            speed=any_speed,
+            score=any_score,
+            seed=s,
+        )
+        for s in range(25)
+    ]
+    completions = [r.completion(100 * phases) for r in runs]
+    average, error = mean(completions), stdev(completions) / math.sqrt(len(completions))
+    # Members are whole (a collection of 3.375 takes 4): a little above the law, least so for many members.
+    assert average == pytest.approx(expected_completion(rate, phases), abs=0.01 + 3 * error)
+    for phase in range(phases):
+        entered = mean(sum(f > 100 * phase for f in r.frames) for r in runs)
+        assert entered == pytest.approx(expected_members(members, rate, phase), abs=0.02 * members + 0.5)
+    assert all(r.completion(100 * phases) >= least_completion(rate, phases) for r in runs)
+
+
+# -- against each other -----------------------------------------------------------------------------------------
+
+
+def test_total_times_are_in_the_papers_order():
+    """The toy of figures 2, 3, 8 and 9: 12 configurations, 4 phases, 6 nodes, r = 1/4; durations differ by phase."""
+
+    def mean_time(make, chunk=None):
+        return mean(
+            simulate(
+                make(s),
+                12,
+                6,
+                speed=lambda m, f, v, rng: 100 / rng.uniform(0.7, 1.3),
+                score=any_score,
+                seed=s,
+                chunk_frames=chunk,
+            ).total_time
+            for s in range(100)
+        )
+
+    trick = mean_time(lambda s: HyperTrick(TABLE, s, phase_frames=100, phases=4))
+    dynamic = mean_time(lambda s: SuccessiveHalving(TABLE, s, phase_frames=100, phases=4))
+    static = mean_time(lambda s: SuccessiveHalving(TABLE, s, phase_frames=100, phases=4, slots=6))
+    grid = mean_time(lambda s: RandomSearch(TABLE, s, phase_frames=400, sampling=draw_grid), chunk=100)
+    assert trick < dynamic < static < grid
+
+
+# -- options ------------------------------------------------------------------------------------------------------
+
+
+def config(**options):
+    return Config(env="toy/memory", **options)
+
+
+def test_the_options_choose_the_search():
+    kinds = {
+        "hypertrick": HyperTrick,
+        "successive-halving": SuccessiveHalving,
+        "hyperband": Hyperband,
+        "random": RandomSearch,
+    }
+    for name, kind in kinds.items():
+        assert type(build_controller(config(controller=name), TABLE, 0)) is kind
+    grid = build_controller(config(controller="random", search=SearchConfig(sampling="grid")), TABLE, 0)
+    assert grid.sampling is draw_grid
+
+
+def test_only_what_is_named_is_searched():
+    made = build_controller(config(controller="random", pbt=PbtConfig(tune=("gamma",))), TABLE, 0)
+    values = made.initial(9)
+    assert len({v["gamma"] for v in values}) == 9
+    assert {v["learning_rate"] for v in values} == {TABLE["learning_rate"].default}
+
+
+def test_the_length_of_a_phase_follows_from_the_budget_unless_given():
+    def first_until(controller, **search):
+        made = build_controller(
+            config(controller=controller, train_for_frames=5400, search=SearchConfig(**search)), TABLE, 0
+        )
+        return max(going_on(begun(made, 46)).values())
+
+    assert first_until("hypertrick") == 540
+    assert first_until("hypertrick", phase_frames=7) == 7
+    assert first_until("successive-halving", phases=5) == 1080
+    assert first_until("hyperband") == 5400  # the bracket of random search
+    assert first_until("random") == 5400
+    assert first_until("random", phase_frames=7) == 70
+
+
+@pytest.mark.parametrize("controller", ["hypertrick", "asha", "successive-halving", "hyperband", "random"])
+def test_a_search_that_goes_on_with_another_budget_keeps_its_phases(controller):
+    """Else members of different age would be compared in one phase."""
+
+    def ends(budget):
+        """Begin with 5,400 frames, go on with another budget: where the phases of members 0 to 7 end then."""
+        begin, after = (
+            build_controller(config(controller=controller, train_for_frames=frames, num_policies=8), TABLE, 0)
+            for frames in (5400, budget)
+        )
+        values = begin.initial(8)
+
+        def judged(by, frames):
+            members = [member(i, (float(i),) * 5, frames=frames, values=values[i]) for i in range(8)]
+            return [d.until_frames for d in by.observe(report(frames, members)) if isinstance(d, Continue)]
+
+        judged(begin, 0)
+        restore_state(after, save_state(begin))
+        return judged(after, 600), judged(after, 1200)
+
+    assert ends(54_000) == ends(5400)
+
+
+def test_static_allocation_takes_the_places_of_the_run():
+    made = build_controller(
+        config(
+            controller="successive-halving",
+            num_policies=6,
+            slots=2,
+            search=SearchConfig(allocation="static"),
+        ),
+        TABLE,
+        0,
+    )
+    assert [u > 0 for u in going_on(begun(made, 6)).values()] == [True, True, False, False, False, False]
+
+
+def test_a_budget_shorter_than_its_phases_is_refused():
+    with pytest.raises(ConfigError, match="--train-for-frames 9 cannot be used: give at least 10"):
+        build_controller(config(controller="hypertrick", train_for_frames=9), TABLE, 0)

@@ -1,0 +1,414 @@
+import math
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from pbt_rl.config import Hypers
+from pbt_rl.controllers.explore import (
+    ZERO_STEP,
+    Perturb,
+    PerturbFactors,
+    changed_copy,
+    perturb,
+)
+from pbt_rl.controllers.hypers import HyperSpec, choice_spec, hyper_table, shaping_table
+from pbt_rl.controllers.own.rules import CustomExplore
+from pbt_rl.controllers.published.explore import ExplorePipeline, MultiplyOrDivide, Resample, ResampleAll
+from pbt_rl.errors import ConfigError
+from tests.helpers import populations  # noqa: F401 - its hypothesis profile
+
+factors = st.floats(1.01, 3.0)
+
+
+def spec(scale, low, high, *, name="x", tuned=True):
+    return HyperSpec(name, low, low, high, scale, tuned)
+
+
+@st.composite
+def spec_and_value(draw):
+    scale = draw(st.sampled_from(["linear", "log", "one_minus", "integer"]))
+    if scale == "integer":
+        low = draw(st.integers(-50, 50))
+        high = draw(st.integers(low + 1, 120))
+        return spec(scale, low, high), float(draw(st.integers(low, high)))
+    ends = {"linear": (-100.0, 100.0), "log": (1e-7, 1e4), "one_minus": (0.0, 0.99999)}[scale]
+    a, b, share = (draw(st.floats(0, 1)) for _ in range(3))
+    low, high = (ends[0] + (ends[1] - ends[0]) * t for t in sorted((a, b)))
+    assume(high - low > 1e-4 * (ends[1] - ends[0]))
+    value = draw(st.sampled_from([low, high, low + (high - low) * share, min(max(0.0, low), high)]))
+    assume(abs(value) > 1e-6 or value == 0)
+    return spec(scale, low, high), min(max(value, low), high)
+
+
+@settings(max_examples=400)
+@given(spec_and_value(), factors, st.booleans())
+def test_a_perturbed_value_moves_and_stays_within_its_bounds(case, factor, multiply):
+    s, value = case
+    moved = perturb(s, value, factor, multiply=multiply)
+    assert s.low <= moved <= s.high
+    assert moved != value
+    if s.scale == "integer":
+        assert moved == int(moved)
+
+
+@given(st.floats(1e-3, 1e3), factors, st.booleans(), st.sampled_from([-1, 1]))
+def test_a_factor_multiplies_or_divides_and_keeps_the_sign(magnitude, factor, multiply, sign):
+    value = sign * magnitude
+    expected = value * factor if multiply else value / factor
+    assert perturb(spec("linear", -1e9, 1e9), value, factor, multiply=multiply) == expected
+
+
+def test_one_minus_acts_on_the_distance_to_one():
+    gamma = spec("one_minus", 0.5, 0.9999)
+    assert perturb(gamma, 0.99, 2.0, multiply=True) == pytest.approx(0.98)
+    assert perturb(gamma, 0.99, 2.0, multiply=False) == pytest.approx(0.995)
+
+
+def test_an_integer_moves_by_one_where_the_factor_is_too_small_to_be_seen():
+    unroll = spec("integer", 2, 64)
+    assert perturb(unroll, 4, 1.01, multiply=True) == 5
+    assert perturb(unroll, 4, 1.01, multiply=False) == 3
+    assert perturb(unroll, 40, 1.5, multiply=True) == 60
+    assert perturb(spec("integer", -64, 64), -4, 1.01, multiply=True) == -5
+
+
+def test_at_a_bound_the_value_turns_round_and_equal_bounds_hold_it():
+    lr = spec("log", 1e-6, 1e-2)
+    assert perturb(lr, 1e-2, 2.0, multiply=True) == 5e-3
+    assert perturb(lr, 1e-6, 2.0, multiply=False) == 2e-6
+    assert perturb(spec("linear", 3.0, 3.0), 3.0, 2.0, multiply=True) == 3.0
+
+
+def test_zero_moves_towards_the_bound_of_the_drawn_direction():
+    free = spec("linear", -2.0, 4.0)
+    assert perturb(free, 0.0, 1.5, multiply=True) == pytest.approx(ZERO_STEP * 0.5 * 4)
+    assert perturb(free, 0.0, 1.5, multiply=False) == pytest.approx(ZERO_STEP * 0.5 * -2)
+    assert perturb(spec("linear", 0.0, 1.0), 0.0, 1.5, multiply=False) > 0
+    assert perturb(spec("linear", -1.0, 0.0), 0.0, 1.5, multiply=True) < 0
+    shaping = shaping_table({"bonus": 0.0})["shaping.bonus"]
+    assert perturb(shaping, 0.0, 1.2, multiply=True) != 0
+
+
+def test_a_value_out_of_bounds_starts_from_the_nearest_allowed_one():
+    assert perturb(spec("linear", 1.0, 4.0), 100.0, 2.0, multiply=False) == 2.0
+    assert perturb(spec("integer", 1, 9), 4.4, 1.1, multiply=False) == 3
+
+
+def test_nan_is_refused():
+    with pytest.raises(ValueError, match="x is NaN"):
+        perturb(spec("linear", 0, 1), math.nan, 1.2, multiply=True)
+
+
+def test_only_tuned_values_change_and_each_with_the_mutation_rate():
+    table = hyper_table(Hypers())
+    tuned = {n: s for n, s in table.items() if s.tuned}
+    explore = Perturb(tuned, mutation_rate=0.15, factor_min=1.1, factor_max=1.5)
+    before = {n: s.default for n, s in table.items()}
+    kept = dict(before)
+    rng = Random(3)
+    changed = dict.fromkeys(table, 0)
+    for _ in range(2000):
+        after = explore.mutate(before, rng)
+        assert list(after) == list(before)
+        for name in table:
+            changed[name] += after[name] != before[name]
+            if after[name] != before[name]:
+                factor = max(after[name] / before[name], before[name] / after[name])
+                assert 1.1 <= factor <= 1.5
+    assert before == kept, "the donor's own values were edited"
+    assert all((0.12 < changed[n] / 2000 < 0.18) if n in tuned else changed[n] == 0 for n in table)
+
+
+def test_multiplied_and_divided_equally_often():
+    explore = Perturb({"x": spec("log", 1e-9, 1e9)}, mutation_rate=1, factor_min=1.1, factor_max=1.5)
+    rng = Random(0)
+    up = sum(explore.mutate({"x": 1.0}, rng)["x"] > 1 for _ in range(2000))
+    assert 900 < up < 1100
+
+
+def test_initial_members_differ_in_every_tuned_value_by_a_squared_factor():
+    table = hyper_table(Hypers())
+    tuned = {n: table[n] for n in ("learning_rate", "entropy_coef")}
+    explore = Perturb(tuned, mutation_rate=0.0, factor_min=1.2, factor_max=1.5)
+    first = {n: s.default for n, s in table.items()}
+    other = explore.initial(first, Random(1))
+    for name, value in other.items():
+        if name not in tuned:
+            assert value == first[name]
+            continue
+        factor = max(value / first[name], first[name] / value)
+        assert 1.2**2 - 1e-9 <= factor <= 1.5**2 + 1e-9
+
+
+@given(st.integers(0, 2**31), st.floats(0, 1))
+def test_the_same_seed_gives_the_same_values(seed, rate):
+    table = hyper_table(Hypers())
+    explore = Perturb(table, rate, 1.1, 1.5)
+    first = {n: s.default for n, s in table.items()}
+    assert explore.mutate(first, Random(seed)) == explore.mutate(first, Random(seed))
+
+
+# -- the other operators (T8) -------------------------------------------------------------------------------
+
+NESTED = {
+    s.name: s
+    for s in (
+        HyperSpec("lr", 1e-3, 1e-6, 1e-2, "log", tuned=True),
+        HyperSpec("gamma", 0.99, 0.8, 0.9999, "one_minus", tuned=True),
+        HyperSpec("unroll", 20, 2, 64, "integer", tuned=True),
+        HyperSpec("betas.0", 0.5, 0.0, 1.0, "linear", tuned=True),
+        HyperSpec("betas.1", 0.0, -1.0, 1.0, "linear", tuned=True),
+        choice_spec("act", ("relu", "elu", "tanh"), "relu"),
+        choice_spec("norm", (False, True), False),
+        HyperSpec("fixed", 3.0, 3.0, 3.0, "linear", tuned=True),
+    )
+}
+DEFAULTS = {name: s.default for name, s in NESTED.items()}
+RULES = {
+    "perturb": lambda t: Perturb(t, 0.5, 1.1, 1.5, reset_probability=0.1),
+    "factors": PerturbFactors,
+    "wild factors": lambda t: PerturbFactors(t, (2.0, 0.5, 1.0), 0.5, "uniform"),
+}
+if MultiplyOrDivide:
+    RULES |= {
+        "multiply-or-divide": MultiplyOrDivide,
+        "volatile": lambda t: MultiplyOrDivide(t, 3.0, volatility=0.5),
+        "resample": lambda t: Resample(t, 0.25, PerturbFactors(t)),
+        "resample-all": ResampleAll,
+        "orion": lambda t: ExplorePipeline(
+            (ResampleAll(t), MultiplyOrDivide(t, volatility=1e-4)), until_change=True
+        ),
+    }
+if CustomExplore:
+    RULES |= {
+        "custom": lambda t: CustomExplore(
+            lambda v, rng: {n: x * 100 + rng.random() for n, x in v.items()}, t, PerturbFactors(t)
+        )
+    }
+
+
+@pytest.mark.parametrize("name", RULES)
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**31), steps=st.integers(1, 20))
+def test_every_rule_keeps_to_the_bounds_and_to_what_is_tuned(name, seed, steps):
+    tuned = {n: s for n, s in NESTED.items() if n != "lr" or name == "custom"}
+    rule, rng = RULES[name](tuned), Random(seed)
+    values = rule.initial(DEFAULTS, rng)
+    for _ in range(steps):
+        before = dict(values)
+        after = rule.mutate(values, rng)
+        assert values == before, "the values it was given were edited"
+        assert list(after) == list(NESTED)
+        for n, s in NESTED.items():
+            assert s.clamp(after[n]) == after[n]
+        assert name == "custom" or after["lr"] == 1e-3
+        values = after
+    again = Random(seed)
+    repeated = rule.initial(DEFAULTS, again)
+    for _ in range(steps):
+        repeated = rule.mutate(repeated, again)
+    assert repeated == values
+
+
+BY_CHANCE = {
+    "perturb": lambda t: Perturb(t, 0.15, 1.1, 1.5, reset_probability=0.01),
+    "factors": lambda t: PerturbFactors(t, probability=0.15),
+}
+if MultiplyOrDivide:
+    BY_CHANCE |= {
+        "multiply-or-divide": lambda t: MultiplyOrDivide(t, probability=1 / 3),
+        "resample": lambda t: Resample(t, 0.25),
+        "resample-all": ResampleAll,
+        "orion": lambda t: ExplorePipeline((ResampleAll(t), MultiplyOrDivide(t)), until_change=True),
+    }
+
+
+@pytest.mark.parametrize("name", BY_CHANCE)
+@pytest.mark.parametrize("tuned", [1, 2, 3, 6, 8])
+def test_a_copy_moves_at_least_one_value_however_few_are_tuned(name, tuned):
+    table = {f"v{i}": spec("log", 1e-9, 1e9, name=f"v{i}") for i in range(tuned)}
+    rule, rng, values = BY_CHANCE[name](table), Random(0), dict.fromkeys(table, 1.0)
+    copies = [changed_copy(rule, values, rng) for _ in range(2000)]
+    assert values not in copies
+    moved = Counter(sum(x != 1.0 for x in copy.values()) for copy in copies)
+    if name in ("perturb", "factors"):  # drawn as before, given that one moved
+        p = 0.15
+        for k in range(1, tuned + 1):
+            expected = 2000 * math.comb(tuned, k) * p**k * (1 - p) ** (tuned - k) / (1 - (1 - p) ** tuned)
+            assert abs(moved[k] - expected) < 5 * math.sqrt(expected) + 1
+
+
+def test_a_copy_at_a_bound_moves_and_one_that_cannot_stays():
+    at_bound = {"x": spec("log", 0.1, 1.0)}
+    for seed in range(50):
+        assert changed_copy(PerturbFactors(at_bound), {"x": 1.0}, Random(seed)) == {"x": 0.8}
+    for stuck in (Perturb(at_bound, 0.0, 1.1, 1.5), Perturb({"x": spec("log", 1.0, 1.0)}, 0.5, 1.1, 1.5)):
+        assert changed_copy(stuck, {"x": 1.0}, Random(0)) == {"x": 1.0}
+
+
+def test_a_rule_of_the_users_own_is_asked_once():
+    asked = []
+
+    class Own:
+        def mutate(self, values, rng):
+            asked.append(values)
+            return dict(values)
+
+    assert changed_copy(Own(), {"x": 1.0}, Random(0)) == {"x": 1.0}
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "ratios"),
+    [
+        (PerturbFactors, {1.2, 0.8}),
+        (MultiplyOrDivide, {1.2, round(1 / 1.2, 9)}),
+    ],
+)
+def test_the_two_kinds_of_factors(rule, ratios):
+    wide = {"x": spec("log", 1e-9, 1e9), "y": spec("one_minus", 0.0, 1 - 1e-9)}
+    rng = Random(0)
+    seen_x, seen_y = Counter(), Counter()
+    for _ in range(1000):
+        after = rule(wide).mutate({"x": 5.0, "y": 0.6}, rng)
+        seen_x[round(after["x"] / 5, 9)] += 1
+        seen_y[round((1 - after["y"]) / 0.4, 9)] += 1
+    for seen in (seen_x, seen_y):
+        assert set(seen) == ratios
+        assert min(seen.values()) > 440
+
+
+def test_each_value_draws_its_own_factor():
+    table = {n: spec("log", 1e-9, 1e9, name=n) for n in "ab"}
+    rng = Random(0)
+    pairs = Counter(
+        tuple(x > 1 for x in PerturbFactors(table).mutate({"a": 1.0, "b": 1.0}, rng).values())
+        for _ in range(400)
+    )
+    assert len(pairs) == 4
+    assert min(pairs.values()) > 60
+
+
+def test_probability_of_one_value():
+    table = {n: spec("log", 1e-9, 1e9, name=n) for n in "abc"}
+    rng = Random(0)
+    for rule in (PerturbFactors(table, probability=1 / 3), MultiplyOrDivide(table, probability=1 / 3)):
+        moved = sum(x != 1 for _ in range(1000) for x in rule.mutate(dict.fromkeys("abc", 1.0), rng).values())
+        assert 900 < moved < 1100
+
+
+@given(st.integers(-30, 30), st.sampled_from([PerturbFactors, MultiplyOrDivide]), st.integers(0, 99))
+def test_an_integer_always_moves_by_one_at_least(value, rule, seed):
+    free = {"n": spec("integer", -1000, 1000)}
+    assert abs(rule(free).mutate({"n": float(value)}, Random(seed))["n"] - value) >= 1
+
+
+def test_at_a_limit_the_limit_holds_or_is_left_by_a_little():
+    table = {"x": spec("linear", 1.0, 2.0), "n": spec("integer", 2, 9)}
+    rng = Random(0)
+    hard = [MultiplyOrDivide(table).mutate({"x": 2.0, "n": 9.0}, rng) for _ in range(200)]
+    assert {v["x"] for v in hard} == {2.0, 2 / 1.2}
+    assert {v["n"] for v in hard} == {9.0, 8.0}
+    soft = [MultiplyOrDivide(table, volatility=1e-2).mutate({"x": 2.0, "n": 9.0}, rng) for _ in range(400)]
+    inside = [2.0 - v["x"] for v in soft if v["x"] > 1.8]
+    assert all(0 < d < 0.06 for d in inside)
+    assert 0.006 < sum(inside) / len(inside) < 0.010, "the mean of |N(0, 0.01)| is 0.008"
+    low = [
+        MultiplyOrDivide(table, volatility=1e-2).mutate({"x": 1.0, "n": 2.0}, rng)["x"] for _ in range(100)
+    ]
+    assert all(1.0 < x < 1.06 for x in low if x < 1.1)
+    narrow = MultiplyOrDivide({"x": spec("linear", 1.0, 1.001)}, volatility=5.0)
+    assert 1.0 <= narrow.mutate({"x": 1.0}, rng)["x"] <= 1.001
+
+
+def test_categories_adjacent_and_uniform():
+    act = {"a": choice_spec("a", ("p", "q", "r", "s"), "p")}
+    rng = Random(0)
+
+    def reached(rule, start):
+        return Counter(rule.mutate({"a": start}, rng)["a"] for _ in range(400))
+
+    assert set(reached(PerturbFactors(act), 1.0)) == {0.0, 2.0}
+    edge = reached(PerturbFactors(act), 3.0)
+    assert set(edge) == {2.0, 3.0}
+    assert edge[3.0] > 150, "at the edge it may stay"
+    uniform = reached(MultiplyOrDivide(act), 3.0)
+    assert set(uniform) == {0.0, 1.0, 2.0, 3.0}
+    assert min(uniform.values()) > 60
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in ("perturb", "factors", "multiply-or-divide") if name in RULES]
+)
+def test_a_boolean_flips(name):
+    rule = {"perturb": lambda t: Perturb(t, 1.0, 1.1, 1.5)}.get(name, RULES[name])(
+        {"on": choice_spec("on", (False, True), True)}
+    )
+    assert rule.mutate({"on": 0.0}, Random(0)) == {"on": 1.0}
+    assert rule.mutate({"on": 1.0}, Random(0)) == {"on": 0.0}
+
+
+def test_resample_is_per_key_and_resample_all_takes_the_whole_configuration():
+    table = {n: spec("linear", 0.0, 1.0, name=n) for n in "abcd"}
+    start = dict.fromkeys("abcd", 0.5)
+    rng = Random(0)
+    changed = Counter(
+        sum(x != 0.5 for x in Resample(table, 0.25).mutate(start, rng).values()) for _ in range(2000)
+    )
+    assert changed[4] < 25, "2000 * .25^4 = 8 of them"
+    assert 800 < changed[1] < 890, "4 * .25 * .75^3"
+    whole = Counter(
+        sum(x != 0.5 for x in ResampleAll(table, 0.2).mutate(start, rng).values()) for _ in range(2000)
+    )
+    assert set(whole) == {0, 4}
+    assert 350 < whole[4] < 450
+
+
+def test_ray_perturbs_what_it_does_not_draw_anew():
+    table = {n: spec("linear", 0.0, 1000.0, name=n) for n in "ab"}
+    rng = Random(0)
+    rule = Resample(table, 0.25, PerturbFactors(table))
+    perturbed = sum(
+        round(x, 6) in (12.0, 8.0)
+        for _ in range(1000)
+        for x in rule.mutate({"a": 10.0, "b": 10.0}, rng).values()
+    )
+    assert 1430 < perturbed < 1570
+
+
+def test_a_value_that_changes_may_return_to_its_default():
+    table = {"x": HyperSpec("x", 1.0, 1e-9, 1e9, "log", tuned=True)}
+    rule, rng = Perturb(table, 1.0, 1.1, 1.5, reset_probability=0.01), Random(0)
+    reset = sum(rule.mutate({"x": 7.0}, rng)["x"] == 1.0 for _ in range(5000))
+    assert 30 < reset < 75
+    assert rule.initial({"x": 7.0}, rng)["x"] != 1.0
+
+
+def test_pipelines_until_a_change_and_all_in_turn():
+    def adds(amount):
+        return CustomExplore(lambda v, rng: {"x": v["x"] + amount})
+
+    values = {"x": 0.0}
+    assert ExplorePipeline((adds(0), adds(1), adds(10)), until_change=True).mutate(values, Random(0)) == {
+        "x": 1.0
+    }
+    assert ExplorePipeline((adds(0), adds(1), adds(10)), until_change=False).mutate(values, Random(0)) == {
+        "x": 11.0
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [({"y": 1.0}, "give one for each"), (None, "give one for each"), ({"x": math.nan}, "NaN for x")],
+)
+def test_a_custom_function_must_answer_every_value(answer, said):
+    with pytest.raises(ConfigError, match=said):
+        CustomExplore(lambda v, rng: answer).mutate({"x": 1.0}, Random(0))
+
+
+def test_a_custom_answer_is_clamped():
+    rule = CustomExplore(lambda v, rng: {"x": 99.0, "free": 99.0}, {"x": spec("linear", 0.0, 2.0)})
+    assert rule.mutate({"x": 1.0, "free": 0.0}, Random(0)) == {"x": 2.0, "free": 99.0}

@@ -1,0 +1,217 @@
+import json
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbt_rl.controllers.published.clocks import Asynchronous, PartiallySynchronous
+from pbt_rl.controllers.ready import Synchronous, grown
+from pbt_rl.controllers.state import restore_state, save_state
+from tests.helpers.populations import member, report
+
+RULES = {"synchronous": Synchronous, "asynchronous": Asynchronous, "partially": PartiallySynchronous}
+
+
+def population(frames, *episodes):
+    return report(frames, [member(i, frames=frames, episodes=n) for i, n in enumerate(episodes)])
+
+
+def held_at(rule, clocks):
+    return [c for c in clocks if rule.next_round(population(c, 9, 9)) is not None]
+
+
+def test_every_period_after_the_burn_in():
+    assert held_at(Synchronous(100, 1000, 1), range(0, 1501, 50)) == [1000, 1100, 1200, 1300, 1400, 1500]
+
+
+def test_the_first_comparison_is_never_before_one_period():
+    assert held_at(Synchronous(100, 0, 1), range(0, 301, 50)) == [100, 200, 300]
+
+
+def test_comparisons_do_not_pile_up_after_a_pause():
+    assert held_at(Synchronous(100, 0, 1), [100, 950, 951, 1000, 1049, 1050]) == [100, 950, 1050]
+
+
+def test_members_with_few_episodes_wait_and_the_others_go_on():
+    rule = Synchronous(100, 0, 5)
+    first = rule.next_round(population(100, 9, 4, 5))
+    assert [m.member for m in first.members] == [0, 2]
+    assert first.note == "without 1: fewer than 5 episodes that count"
+    second = rule.next_round(population(200, 9, 5, 5))
+    assert ([m.member for m in second.members], second.number, second.note) == ([0, 1, 2], 2, "")
+
+
+def test_less_than_half_of_the_members_are_not_compared_for_a_period():
+    """Those that are ready first have the shortest episodes."""
+    rule = Synchronous(100, 0, 5)
+    before = save_state(rule)
+    assert rule.next_round(population(100, 9, 9, 0, 0, 0)) is None
+    assert rule.next_round(population(199, 9, 9, 0, 0, 0)) is None
+    assert save_state(rule) == before
+    assert [m.member for m in rule.next_round(population(199, 9, 9, 9, 0, 0)).members] == [0, 1, 2]
+    assert rule.next_round(population(398, 9, 9, 0, 0, 0)) is None
+    assert [m.member for m in rule.next_round(population(399, 9, 9, 0, 0, 0)).members] == [0, 1], (
+        "long enough"
+    )
+
+
+def test_with_fewer_than_two_ready_the_comparison_stays_due_and_says_so():
+    rule = Synchronous(100, 0, 5)
+    before = save_state(rule)
+    assert rule.next_round(population(100, 9, 4, 4)) is None
+    assert rule.next_round(population(130, 9, 4, 4)) is None
+    assert save_state(rule) == before
+    late = rule.next_round(population(150, 9, 5, 4))
+    assert late.number == 1
+    assert late.note == "compared at 150 frames, due at 100; without 2: fewer than 5 episodes that count"
+    assert rule.next_round(population(249, 9, 9, 9)) is None
+    assert rule.next_round(population(250, 9, 9, 9)).note == ""
+
+
+def test_a_population_of_one_is_never_compared():
+    rule = Synchronous(100, 0, 1)
+    assert all(rule.next_round(population(c, 9)) is None for c in range(0, 1000, 50))
+
+
+def test_state_round_trip():
+    rule, other = Synchronous(100, 300, 1), Synchronous(100, 300, 1)
+    rule.next_round(population(350, 9, 9))
+    restore_state(other, save_state(rule))
+    clocks = range(360, 700, 10)
+    assert held_at(other, clocks) == held_at(rule, clocks)
+
+
+@pytest.mark.parametrize("kind", RULES.values())
+def test_a_shorter_start_holds_at_once_for_a_rule_that_is_restored(kind):
+    saved = save_state(kind(1000, 5000, 1))
+    sooner = kind(100, 200, 1)
+    restore_state(sooner, saved)
+    assert sooner.next_round(population(200, 9, 9)) is not None
+
+
+def test_a_growing_interval():
+    assert held_at(Synchronous(100, 0, 1, growth=2.0), range(0, 1600, 50)) == [100, 300, 700, 1500]
+    assert grown(10**7, 3.0, 10**6) == 10**18, "no overflow"
+    assert grown(100, 1.0, 5) == 100
+
+
+def test_a_broken_member_need_not_finish_episodes():
+    rule = Synchronous(100, 0, 5)
+    held = rule.next_round(report(100, [member(0, episodes=9), member(1, (), broken=True)]))
+    assert [m.member for m in held.members] == [0, 1]
+
+
+def clocks(*frames, episodes=9):
+    return report(min(frames), [member(i, frames=f, episodes=episodes) for i, f in enumerate(frames)])
+
+
+def test_asynchronous_each_by_its_own_clock_against_the_others_as_they_are():
+    rule = Asynchronous(100, 200, 1)
+    assert rule.next_round(clocks(199, 150, 10)) is None
+    first = rule.next_round(clocks(220, 150, 10))
+    assert first.deciding == {0}
+    assert [m.member for m in first.members] == [0, 1, 2]
+    assert rule.next_round(clocks(319, 199, 30)) is None, "its next period began when it decided"
+    both = rule.next_round(clocks(320, 200, 50))
+    assert (both.number, both.deciding) == (2, {0, 1})
+
+
+def test_asynchronous_a_member_that_must_wait_loses_no_comparison():
+    rule = Asynchronous(100, 0, 5)
+    state = json.dumps(save_state(rule))
+    waits = [member(0, frames=150, episodes=4), member(1, frames=20, episodes=9)]
+    assert rule.next_round(report(20, waits)) is None
+    alone = [member(0, frames=160, episodes=9), member(1, frames=20, episodes=4)]
+    assert rule.next_round(report(20, alone)) is None, "nobody to compare with"
+    assert json.dumps(save_state(rule)) == state
+    there = [member(0, frames=170, episodes=5), member(1, frames=30, episodes=5)]
+    assert rule.next_round(report(30, there)).deciding == {0}
+
+
+def test_partially_synchronous_waits_for_enough_of_the_members():
+    rule = PartiallySynchronous(100, 0, 1, fraction=0.5)
+    assert rule.next_round(clocks(150, 90, 20, 0)) is None
+    first = rule.next_round(clocks(160, 100, 20, 0))
+    assert [m.member for m in first.members] == [0, 1]
+    assert first.deciding is None
+    assert first.note == "without 2, 3: on their way"
+    assert rule.next_round(clocks(259, 199, 100, 0)) is None
+    late = rule.next_round(clocks(260, 199, 100, 10))
+    assert [m.member for m in late.members] == [0, 2], "who came too late counts for the next one"
+    everybody = PartiallySynchronous(100, 0, 1, fraction=1.0)
+    assert everybody.next_round(clocks(100, 100, 99)) is None
+    assert everybody.next_round(clocks(101, 101, 100)) is not None
+
+
+def test_a_stopped_member_is_not_waited_for():
+    rule = PartiallySynchronous(100, 0, 1, fraction=1.0)
+    members = [member(i, frames=f) for i, f in enumerate((100, 100, 5))]
+    assert rule.next_round(report(5, members)) is None
+    assert rule.next_round(report(100, members[:2])) is not None
+
+
+@given(st.sampled_from(sorted(RULES)), st.integers(0, 999), st.integers(1, 6), st.sampled_from([1.0, 1.5]))
+def test_no_rule_compares_a_member_before_its_time_or_forgets_it(name, seed, num_members, growth):
+    rng = Random(seed)
+    rule, restored = (RULES[name](100, 250, 3, growth) for _ in range(2))
+    frames, episodes = [0] * num_members, [0] * num_members
+    decided = {i: [] for i in range(num_members)}
+    for _ in range(200):
+        for i in range(num_members):
+            step = rng.choice([0, 10, 40])
+            frames[i] += step
+            episodes[i] += step > 0 and rng.random() < 0.8
+        seen = report(
+            min(frames), [member(i, frames=frames[i], episodes=episodes[i]) for i in range(num_members)]
+        )
+        before = json.dumps(save_state(rule))
+        restore_state(restored, json.loads(before))
+        held = rule.next_round(seen)
+        assert restored.next_round(seen) == held
+        assert save_state(restored) == save_state(rule)
+        if held is None:
+            assert json.dumps(save_state(rule)) == before
+            continue
+        assert len(held.members) >= 2
+        assert all(m.episodes >= 3 for m in held.members)
+        for m in held.members:
+            if held.deciding is None or m.member in held.deciding:
+                decided[m.member].append(seen.frames if name == "synchronous" else m.frames)
+                episodes[m.member] = 0
+    for times in decided.values():
+        assert all(t >= 250 for t in times)
+        assert all(b - a >= 100 for a, b in pairwise(times))
+        assert num_members == 1 or times, "it was never compared"
+    assert num_members > 1 or not decided[0]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_ten_thousand_members(name):
+    rule = RULES[name](100, 0, 1)
+    held = rule.next_round(report(200, [member(i, frames=200) for i in range(10_000)]))
+    assert len(held.members) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("rule", "frames", "left"),
+    [
+        (Synchronous(100, 250, 1), (30, 90), 220),
+        (Synchronous(100, 0, 1), (130, 190), 0),
+    ],
+)
+def test_how_far_the_next_comparison_is(rule, frames, left):
+    members = [member(i, frames=f) for i, f in enumerate(frames)]
+    assert rule.frames_left(report(min(frames), members)) == left
+
+
+def test_a_growing_interval_of_ones_own():
+    assert held_at(Asynchronous(100, 0, 1, growth=2.0), range(0, 1600, 50)) == [100, 300, 700, 1500]
+
+
+def test_how_far_it_is_until_enough_have_arrived():
+    pair = [member(i, frames=f) for i, f in enumerate((30, 90))]
+    assert Asynchronous(100, 250, 1).frames_left(report(30, pair)) == 160
+    members = [member(i, frames=f) for i, f in enumerate((30, 90, 240, 200))]
+    assert PartiallySynchronous(100, 250, 1, fraction=0.5).frames_left(report(30, members)) == 50

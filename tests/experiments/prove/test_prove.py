@@ -1,0 +1,380 @@
+"""`pbt-rl prove`: what is typed, which runs follow, and what is said of their scores."""
+
+import json
+import math
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pbt_rl.cli.prove import read_protocol, read_words, run, write_protocol
+from pbt_rl.cli.train import parse_train
+from pbt_rl.config import Config, PbtConfig
+from pbt_rl.controllers.decisions import MemberReport, PopulationReport, Replace
+from pbt_rl.controllers.hypers import HyperSpec
+from pbt_rl.errors import ConfigError
+from pbt_rl.experiments.prove import held
+from pbt_rl.experiments.prove.arms import Arm, Task, read_arms
+from pbt_rl.experiments.prove.games import FILE, Judged, frames_of, read_judged
+from pbt_rl.experiments.prove.members import prove_members
+from pbt_rl.experiments.prove.outcome import outcome
+from pbt_rl.record.events import Round
+from pbt_rl.run.train import train
+from tests.helpers.runs import ROOT, start
+
+sys.path.insert(0, str(ROOT / "scripts" / "lab"))
+from planted import verdicts
+
+sys.path.remove(str(ROOT / "scripts" / "lab"))
+
+TINY = (
+    "--env=toy/identity",
+    "--mode=serial",
+    "--no-figures",
+    "--num-policies=3",
+    "--train-for-frames=3000",
+    "--pbt.tune=learning_rate",
+)
+
+
+def options_of(command):
+    words = shlex.join(command).split(" --")
+    return {name: rest for name, _, rest in (word.partition(" ") for word in words)}
+
+
+def test_arms_begin_at_the_same_draws_and_have_the_same_frames():
+    task = Task.read(list(TINY))
+    assert [arm.name for arm in read_arms(["mf-pbt"], ["defaults"])] == ["pbt", "random", "mf-pbt"]
+    arms = {arm.name: arm for arm in read_arms(["mf-pbt", "t-test:'--pbt.exploit' t-test"])}
+    assert list(arms) == ["pbt", "random", "defaults", "mf-pbt", "t-test"]
+    commands = {name: task.command(arm, 7) for name, arm in arms.items()}
+    drawn = {name: options_of(command).get("pbt.start-values") for name, command in commands.items()}
+    assert drawn["defaults"] is None
+    assert drawn["pbt"] == drawn["random"] == drawn["mf-pbt"] == drawn["t-test"]
+    assert len(set(drawn["pbt"].split())) == 3
+    assert drawn["pbt"] != options_of(task.command(arms["pbt"], 8))["pbt.start-values"]
+    assert options_of(commands["defaults"])["train-for-frames"] == "9000"
+    assert options_of(commands["defaults"])["num-policies"] == "1"
+    assert options_of(commands["pbt"])["pbt.period-frames"] == "120"  # 25 comparisons
+    assert options_of(commands["t-test"])["pbt.exploit"] == "t-test"
+
+
+def test_periods_that_are_given_win():
+    command = Task.read([*TINY, "--pbt.period-frames", "700"]).command(read_arms([])[0], 0)
+    assert options_of(command)["pbt.period-frames"] == "700"
+    assert options_of(command)["pbt.start-frames"] == "700"  # a recipe's start may lie behind the end
+    late = options_of(Task.read([*TINY, "--pbt.start-frames=900"]).command(read_arms([])[0], 0))
+    assert (late["pbt.start-frames=900"], late["pbt.period-frames"]) == ("", "120")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--seeds", "1"], "--seeds 1 cannot be used: one seed has no spread: give 2"),
+        (["--seeds", "x"], "--seeds x cannot be used"),
+        (["--without", "random"], "--without random cannot be used: only pbt and defaults can be left out"),
+        (["--without", "pbt", "--without=defaults"], "cannot be used: no arm is left beside random"),
+        (["--arm", "mf-pbtt"], "--arm mf-pbtt cannot be used: did you mean mf-pbt"),
+        (["--arm", "pbt"], "there is an arm pbt already"),
+        (["--arm", "a b:--x"], "begin with a name of small letters"),
+        (["--arm", "a:'x"], "No closing quotation"),
+        (["--seed", "3"], "--seed cannot be used with pbt-rl prove"),
+        (
+            ["--control", "4"],
+            "--control cannot be used with pbt-rl prove: the arm random is its control group",
+        ),
+        (["--hours", "1"], "--hours cannot be used with pbt-rl prove: arms are compared at equal frames"),
+        (["--controller=random"], "--controller cannot be used with pbt-rl prove: each arm has its own"),
+        (["--games"], "--games needs a value"),
+        (["--name", "a/b"], "--name a/b cannot be used"),
+        (["--arm", "x:--Seed 7"], "--seed cannot be used in --arm x: runs have the seeds"),
+        (["--arm", "x:--control 2"], "--control cannot be used in --arm x: the arm random"),
+        (["--arm", "x:--env toy/memory"], "--env cannot be used in --arm x: give it for all arms alike"),
+        (
+            ["--arm", "x:--train-for-frames=9"],
+            "--train-for-frames cannot be used in --arm x: give it for all",
+        ),
+    ],
+)
+def test_words_that_cannot_be(words, text):
+    with pytest.raises(ConfigError, match=text):
+        read_words(["--name", "p", *TINY, *words])
+
+
+def test_bad_jobs_leave_no_folder(tmp_path):
+    with pytest.raises(ConfigError, match="--jobs x cannot be used"):
+        run(["--name=p", f"--out={tmp_path}", *TINY, "--jobs=x"])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("--num-policies=1", "--num-policies 1 cannot be used: give two or more"),
+        ("--pbt.no-enabled", "--pbt.enabled False cannot be used: the arm pbt would be random"),
+        ("--env=pettingzoo/classic/tictactoe_v3", "its 2 agents would play against themselves"),
+    ],
+)
+def test_what_can_show_nothing_is_refused(option, text):
+    if "pettingzoo" in option:
+        pytest.importorskip("pettingzoo")
+    with pytest.raises(ConfigError, match=text):
+        Task.read([*TINY, option])
+
+
+def test_a_file_of_options_is_checked_as_what_is_typed(tmp_path):
+    path = tmp_path / "options.toml"
+    for line, text in {
+        "train_for_seconds = 5.0": "--train-for-seconds cannot be used",
+        "stop_at_objective = 3.0": "--stop-at-objective cannot be used",
+        'controller = "mf-pbt"': "--controller cannot be used with pbt-rl prove: each arm has its own",
+        "hours = 0.1": "--hours cannot be used with pbt-rl prove: arms are compared at equal frames",
+    }.items():
+        path.write_text(line + "\n")
+        with pytest.raises(ConfigError, match=text):
+            Task.read([*TINY, "--config", str(path)])
+    path.write_text("train_for_frames = 3000\n[pbt]\nperiod_frames = 500\nstart_frames = 700\n")
+    words = [word for word in TINY if "frames" not in word]
+    command = Task.read([*words, "--config", str(path)]).command(read_arms([])[0], 0)
+    assert not {"--pbt.period-frames", "--pbt.start-frames"} & {*command}
+
+
+def test_an_arm_that_cannot_be_trained_is_named_before_anything_is_there(tmp_path):
+    with pytest.raises(ConfigError, match=r"the arm mf-pbt cannot be trained: .*need at least 8 members"):
+        run(["--name=p", f"--out={tmp_path}", *TINY, "--arm=mf-pbt"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_runs_of_a_file_that_has_changed_are_not_mixed(tmp_path):
+    path = tmp_path / "options.toml"
+    path.write_text("[hypers]\ngamma = 0.9\n")
+    words = ["--name=p", f"--out={tmp_path}", *TINY, "--config", str(path), "--seeds=2", "--games=1"]
+    point = tmp_path / "p" / "pbt.seed0"
+    task = Task.read(words[2:-2])
+    config, _ = parse_train(
+        [*task.command(read_arms([])[0], 0)[1:], "--name", point.name, f"--out={tmp_path}/p"]
+    )
+    write_protocol(read_words(words))
+    assert train(config) == 0
+    path.write_text("[hypers]\ngamma = 0.5\n")
+    with pytest.raises(
+        ConfigError, match=r"pbt.seed0 was trained with other options: --hypers.gamma: 0.9 there"
+    ):
+        run(words)
+
+
+def test_frames_are_needed():
+    with pytest.raises(ConfigError, match="--train-for-frames is missing"):
+        Task.read(["--env", "toy/identity"])
+
+
+def test_a_folder_of_another_protocol_is_refused_and_new_arms_and_seeds_are_not(tmp_path):
+    words = ["--name=p", f"--out={tmp_path}", *TINY]
+    write_protocol(read_words(words))
+    write_protocol(read_words([*words, "--seeds=9", "--arm=mf-pbt"]))
+    write_protocol(read_words(words))
+    assert "mf-pbt" in json.loads((tmp_path / "p" / "protocol.json").read_text())["arms"]
+    with pytest.raises(ConfigError, match=r"the options there: .* now: "):
+        write_protocol(read_words([*words, "--learner.epochs=1"]))
+    with pytest.raises(ConfigError, match="--games there: 20; now: 3"):
+        write_protocol(read_words([*words, "--games=3"]))
+    with pytest.raises(ConfigError, match="--arm mf-pbt there"):
+        write_protocol(read_words([*words, "--arm=mf-pbt:--pbt.copy weights"]))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="holds something else"):
+        write_protocol(read_words(["--name=other", f"--out={tmp_path}", *TINY]))
+
+
+@pytest.mark.parametrize("text", [b"[]", b"{}", b"\xff", b"{", b'{"common": [], "games": 4, "arms": []}'])
+def test_a_damaged_protocol_is_one_clear_error(tmp_path, text):
+    (tmp_path / "protocol.json").write_bytes(text)
+    with pytest.raises(
+        ConfigError, match=r"protocol\.json cannot be used: .*; restore it, or use another --name"
+    ):
+        read_protocol(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", "\xff", '{"games": 4, "frames": 9, "members": [0], "validation": [1.0], "test": []}']
+)
+def test_scores_that_are_damaged_are_played_again(tmp_path, text):
+    (tmp_path / "summary.json").write_text('{"frames": 9}')
+    (tmp_path / FILE).write_text(json.dumps(Judged(4, 9, (0,), (1.0,), (2.0,)).__dict__))
+    assert read_judged(tmp_path, 4).score == 2
+    (tmp_path / FILE).write_text(text, encoding="latin-1")
+    assert read_judged(tmp_path, 4) is None
+    for summary in ("{}", "{"):
+        (tmp_path / "summary.json").write_text(summary)
+        with pytest.raises(ConfigError, match=r"summary\.json"):
+            frames_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--pbt.prior learning_rate=1e-3:1e-2", "--hypers.learning-rate 0.1", "--hypers.learning_rate=0.1"],
+)
+def test_an_arm_that_would_be_that_of_another_is_refused(options):
+    task = Task.read([*TINY, "--pbt.tune", "learning_rate"])
+    with pytest.raises(ConfigError, match="in --arm x: the members of all arms begin with the same values"):
+        task.check(Arm("x", tuple(options.split())))
+    task.check(
+        Arm(
+            "x",
+            (*options.split(), "--pbt.start-values", *(f"learning_rate={x}" for x in (0.002, 0.003, 0.004))),
+        )
+    )
+    task.check(Arm("x", ("--hypers.gamma", "0.9")))
+
+
+def test_scores_that_are_not_finite_are_refused():
+    scores = {"random": {0: judged(1.0), 1: judged(2.0)}, "pbt": {0: judged(1.0), 1: judged(math.inf)}}
+    with pytest.raises(ConfigError, match="arm pbt, seed 1 has the score inf"):
+        outcome(scores, "random")
+
+
+def judged(score, frames=100):
+    return Judged(5, frames, (0, 1), (1.0, 2.0), (score + 50, score))
+
+
+def test_validation_picks_and_test_games_score():
+    assert (judged(3).picked, judged(3).score) == (1, 3)
+    assert Judged(5, 1, (4, 9), (2.0, 2.0), (7.0, 8.0)).score == 7  # of equals the first, not the better one
+
+
+def test_a_line_per_arm():
+    scores = {
+        "random": {seed: judged(float(seed)) for seed in range(4)},
+        "pbt": {seed: judged(10.0 + seed + 0.1 * (seed % 2)) for seed in range(4)},
+        "half": {seed: judged(float(3 - seed), 50) for seed in range(4)},
+    }
+    head, pbt, half = outcome(scores, "random").lines()
+    assert head == "random  1.5 in fresh games, mean of 4 seeds"
+    assert pbt.startswith(
+        "pbt     11.55: helped, +10.05 against random (95 % by t: +9.958 to +10.14; 4 seeds, 4 better"
+    )
+    assert "half    1.5: not told apart, 0 against random" in half
+    assert "there is no difference to find" in half
+    assert half.endswith("it had 50 % of the frames of random")
+
+
+@pytest.mark.parametrize(
+    ("compared", "text"),
+    [
+        ([4] * 24, ""),
+        ([4] * 10 + [2] * 4, ""),
+        (
+            [4, 4, 2],
+            "compared 2.5 times instead of about 24: --pbt.period-frames 1000 is too short for 5 episodes",
+        ),
+        ([4, 4, 2], "Give 10,000 or more, or fewer environments"),
+        ([], "compared 0 times instead of about 24"),
+        ([], "Give more than 25,000, or fewer environments"),
+    ],
+)
+def test_a_period_shorter_than_an_episode_is_named_with_what_to_set(compared, text):
+    pbt = PbtConfig(period_frames=1000, start_frames=1000)
+    said = held.said(Config(env="toy/identity", num_policies=4, train_for_frames=25_000, pbt=pbt), compared)
+    assert text in said
+    assert bool(text) == bool(said)
+
+
+@pytest.mark.parametrize(("away", "text"), [(0.0, "4 of 4 replacements were within the noise"), (9.0, "")])
+def test_replacements_by_luck_are_named_with_what_makes_fewer(away, text, monkeypatch):
+    windows = (0.0, 1.0, 0.0, 1.0), (away, away + 1.0, away, away)
+    members = tuple(MemberReport(i, 0, window, 4, 0) for i, window in enumerate(windows))
+    replaced = Replace(member=0, donor=1, copy="both", values={}, reason="")
+    rounds = [Round(0.0, 0, report=PopulationReport(0, members), decisions=(replaced,))] * 2
+    monkeypatch.setattr(held, "journal_events", lambda _run: rounds)
+    said = held.lucky([Path("pbt.seed0"), Path("pbt.seed1")])
+    assert said.startswith(text)
+    assert bool(text) == ("--pbt.replace-gap-absolute" in said)
+
+
+def test_values_that_do_not_matter_are_not_told_apart_and_a_moving_optimum_is():
+    assert verdicts(matters=False, experiments=4)["not told apart"] >= 3
+    assert verdicts(matters=True, experiments=2)["helped"] == 2
+
+
+class Diverges:
+    """Is worth the sum of its rates, and nothing once one was too high."""
+
+    worth = 0.0
+
+    def __init__(self, raises):
+        self.raises = raises
+
+    def step(self, values):
+        self.worth = math.nan if values["rate"] > 0.3 else self.worth + values["rate"]
+        if self.raises and math.isnan(self.worth):
+            raise RuntimeError("it has diverged")
+
+    def evaluate(self):
+        return self.worth
+
+    def state(self):
+        return self.worth
+
+    def load(self, worth):
+        self.worth = worth
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_members_that_diverge_are_not_picked(raises):
+    table = {"rate": HyperSpec("rate", 0.1, 0.001, 1.0, "log", tuned=True)}
+    found = prove_members(
+        lambda _seed, _index: Diverges(raises),
+        table,
+        {},
+        score=lambda one: one.worth,
+        steps=9,
+        seeds=(18, 19),
+    )
+    for judged in found.scores["random"].values():
+        assert -math.inf in judged.validation
+        assert math.isfinite(judged.score)
+        assert judged.frames == 8 * 9
+    table["rate"] = replace(table["rate"], low=0.5)
+    with pytest.raises(ConfigError, match="no member of seed 1 has a finite evaluation"):
+        prove_members(lambda _seed, _index: Diverges(False), table, {}, score=float, steps=2, seeds=(1, 2))
+    table["rate"] = replace(table["rate"], low=0.001, high=0.2)
+    with pytest.raises(ConfigError, match=r"--score nan cannot be used: arm random, seed 1: return a finite"):
+        prove_members(
+            lambda _seed, _index: Diverges(False), table, {}, score=lambda _: math.nan, steps=2, seeds=(1, 2)
+        )
+
+
+def test_members_need_two_seeds():
+    with pytest.raises(ConfigError, match="seeds"):
+        prove_members(None, {}, {}, score=None, steps=1, seeds=[3])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(450)
+def test_an_experiment_goes_on_with_what_is_missing(tmp_path):
+    words = ("prove", "--name=p", *TINY, "--jobs=2", "--games=4", "--seeds")
+    first = start(tmp_path, *words, "2")
+    assert first.wait(200) == 0, first.out + first.err
+    folder = tmp_path / "runs" / "p"
+    verdict = [line for line in first.out.splitlines() if line.startswith(("pbt ", "defaults "))]
+    assert len(verdict) == 2
+    assert {"proof.html", "proof.json", "scores.csv", "curves.png"} <= {
+        path.name for path in folder.iterdir()
+    }
+    assert len((folder / "scores.csv").read_text().splitlines()) == 1 + 2 * (3 + 3 + 1)
+    (folder / "pbt.seed1" / FILE).unlink()
+    again = start(tmp_path, *words, "2")
+    assert again.wait(200) == 0, again.out + again.err
+    assert "0 to train" in again.out
+    assert "fresh games of 1 runs" in again.out
+    assert [line for line in again.out.splitlines() if line.startswith(("pbt ", "defaults "))] == verdict
+    run = folder / "pbt.seed1"
+    assert read_judged(run, 4) is not None
+    assert read_judged(run, 5) is None
+    summary = run / "summary.json"
+    summary.write_text(
+        json.dumps(json.loads(summary.read_text()) | {"frames": 10**6})
+    )  # it has gone on since
+    assert read_judged(run, 4) is None

@@ -1,0 +1,227 @@
+"""`pbt-rl sweep`: which runs there are, what each may use, and that one which fails does not end the rest."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from pbt_rl.cli.sweep import _grid, _parted, _print_groups, _print_results, _seeds, shares_of
+from pbt_rl.errors import ConfigError
+from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, points, shares
+from pbt_rl.report.listing import RunRow
+from pbt_rl.run.plan.machine import CORES
+from tests.helpers.runs import command_of, start
+
+EVERYTHING = frozenset(os.sched_getaffinity(0))
+HERE = Share("", EVERYTHING, len(EVERYTHING))
+
+
+def test_points_are_all_combinations_with_every_seed():
+    found = points({"hypers.learning-rate": ["1e-4", "1e-3"], "algo": ["appo"]}, [0, 7])
+    assert [p.name for p in found] == [
+        "learning-rate_1e-4.algo_appo.seed0",
+        "learning-rate_1e-3.algo_appo.seed0",
+        "learning-rate_1e-4.algo_appo.seed7",
+        "learning-rate_1e-3.algo_appo.seed7",
+    ]
+    assert found[1].values == {"hypers.learning-rate": "1e-3", "algo": "appo"}
+    assert [p.name for p in points({}, [3])] == ["seed3"]
+    assert points({"env": ["atari/pong"]}, [0])[0].name == "env_atari-pong.seed0"
+
+
+@pytest.mark.parametrize("grid", [{"a": ["1", "1"]}, {"a": ["x/y", "x:y"]}])
+def test_runs_of_one_name_are_refused(grid):
+    with pytest.raises(ConfigError, match="two runs of the sweep would have the name a_"):
+        points(grid, [0])
+
+
+@pytest.mark.parametrize(
+    ("jobs", "devices", "cpus", "cores", "expected"),
+    [
+        (1, [], [0, 1], 2, [("", {0, 1}, 2)]),
+        (2, [], [0, 1, 2, 3, 4], 5, [("", {0, 1}, 2), ("", {2, 3, 4}, 3)]),
+        (3, [], [4, 5], 2, [("", {4}, 1), ("", {5}, 1), ("", {4}, 1)]),
+        (2, ["cuda:0", "cuda:1", "cuda:2"], [0, 1], 2, [("cuda:0", {0}, 1), ("cuda:1,cuda:2", {1}, 1)]),
+        (3, ["cuda:0", "cuda:1"], [0], 1, [("cuda:0", {0}, 1), ("cuda:1", {0}, 1), ("cuda:0", {0}, 1)]),
+        (2, [], range(8), 3, [("", {0, 1, 2, 3}, 1), ("", {4, 5, 6, 7}, 2)]),
+        (4, [], range(8), 2, [("", {0, 1}, 1), ("", {2, 3}, 1), ("", {4, 5}, 1), ("", {6, 7}, 1)]),
+    ],
+)
+def test_devices_and_cores_are_dealt(jobs, devices, cpus, cores, expected):
+    assert shares(jobs, devices, cpus, cores) == [Share(d, frozenset(c), n) for d, c, n in expected]
+
+
+def test_words_of_the_sweep_and_of_its_runs():
+    own, common = _parted(
+        [
+            "--name=x",
+            "--seeds",
+            "0",
+            "2-4",
+            "--env",
+            "toy/identity",
+            "--grid",
+            "a.b=1,2",
+            "--jobs",
+            "2",
+            "--no-figures",
+        ]
+    )
+    assert own == {
+        "--name": ["x"],
+        "--seeds": ["0", "2-4"],
+        "--grid": ["a.b=1,2"],
+        "--jobs": ["2"],
+        "--out": [],
+    }
+    assert common == ["--env", "toy/identity", "--no-figures"]
+    assert _seeds(own["--seeds"]) == [0, 2, 3, 4]
+    assert _grid(["--a=1,2"]) == {"a": ["1", "2"]}
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: _seeds(["-1"]), "--seeds -1 cannot be used"),
+        (lambda: _seeds(["3-1"]), "--seeds 3-1 cannot be used"),
+        (lambda: _seeds(["0-99999999"]), "a range such as 0-4, of at most 10,000 seeds"),
+        (lambda: _grid(["a"]), "--grid a cannot be used: write OPTION=A,B,C"),
+        (lambda: _grid(["a=1,,2"]), "cannot be used: write OPTION"),
+        (lambda: _grid(["a=1", "a=2"]), "give all its values at once"),
+        (lambda: _grid(["env-option=a='x"]), "--grid env-option=a='x cannot be used: No closing quotation"),
+        (lambda: _grid(["seed=1"]), "--seeds for seeds"),
+        (lambda: _parted(["--seeds"]), "--seeds needs values"),
+        (lambda: _parted(["--jobs"]), "--jobs needs a value"),
+        (lambda: _parted(["--overwrite"]), "--overwrite cannot be used with pbt-rl sweep"),
+        (lambda: _parted(["--no_Resume"]), "--resume cannot be used with pbt-rl sweep"),
+        (lambda: _parted(["--Seed=3"]), "--seed cannot be used with pbt-rl sweep"),
+        (lambda: _parted(["--seed=3"]), "--seed cannot be used with pbt-rl sweep"),
+    ],
+)
+def test_words_that_cannot_be(call, text):
+    with pytest.raises(ConfigError, match=text):
+        call()
+
+
+def test_devices_are_dealt_if_all_runs_have_the_same():
+    assert [share.devices for share in shares_of(["2"], {"cpu,cuda:0"}, 4)] == ["cpu", "cuda:0"]
+    assert [share.devices for share in shares_of(["2"], {"cpu", "cuda:0"}, 4)] == ["", ""]
+    assert len(shares_of([], {"cpu,cuda:0"}, 4)) == 1
+
+
+def test_a_run_that_was_interrupted_before_it_began_has_not_failed(tmp_path, capsys):
+    found = [Point(f"seed{seed}", {}, seed) for seed in range(3)]
+    ended = [Ended(point, code, 1.0) for point, code in zip(found, (-2, 130, 1), strict=True)]
+    assert _print_results(tmp_path, found, ended, (130, -2)) == 1
+    assert "FAILED seed2 (exit code 1)" in capsys.readouterr().out
+    assert _print_results(tmp_path, found, ended, ()) == 3
+
+
+@pytest.mark.parametrize(("final", "means"), [(2.0, ("3", "2")), (None, ("8", "7"))])
+def test_combinations_are_compared_by_one_measure(final, means, capsys):
+    found = [Point(name, {"algo": name}, 0) for name in ("appo", "a3c")]
+    first = RunRow("appo", "toy/identity", 1, 9, 8.0, "ended", 0.0, final=3.0)
+    rows = {"appo": first, "a3c": replace(first, name="a3c", best=7.0, final=final)}
+    _print_groups(found, rows)
+    shown = [line.split() for line in capsys.readouterr().out.splitlines() if "algo=" in line]
+    assert shown == [[f"algo={p.name}", mean, "(1", "runs)"] for p, mean in zip(found, means, strict=True)]
+
+
+def test_one_that_fails_does_not_end_the_rest(tmp_path):
+    said = []
+    words = {"seed0": ["nonsense"], "seed1": ["--version"], "seed2": ["--version"]}
+    sweep = Sweep(tmp_path, lambda point, _devices: words[point.name], [HERE, HERE], said.append)
+    ended = sweep.run(points({}, [0, 1, 2]))
+    assert sorted((e.point.name, e.code) for e in ended) == [("seed0", 2), ("seed1", 0), ("seed2", 0)]
+    assert isinstance(ended[0], Ended)
+    (failed,) = [line for line in said if "FAILED" in line]
+    assert "'nonsense' is no command" in failed
+    assert (tmp_path / "logs" / "seed1.txt").read_text().startswith("pbt-rl ")
+    assert os.sched_getaffinity(0) == EVERYTHING
+
+
+def test_a_run_plans_for_its_part_of_a_quota(tmp_path, monkeypatch):
+    popen, given = subprocess.Popen, []
+
+    def noted(*words, **options):
+        given.append(options["env"][CORES])
+        return popen(*words, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    share = replace(HERE, cores=3)
+    Sweep(tmp_path, lambda _point, _devices: ["--version"], [share], lambda _: None).run(points({}, [0]))
+    assert given == ["3"]
+
+
+def test_a_signal_that_comes_while_a_run_is_being_made_reaches_it(tmp_path, monkeypatch):
+    popen = subprocess.Popen
+
+    def interrupted(*words, **options):
+        process = popen(*words, **options)
+        signal.raise_signal(signal.SIGTERM)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    words = ["train", *SMALL, f"--out={tmp_path}", "--name=seed0", "--train-for-frames=2000"]
+    said = []
+    sweep = Sweep(tmp_path, lambda _point, _devices: words, [HERE], said.append)
+    (ended,) = sweep.run(points({}, [0, 1]))
+    assert ended.code in {128 + signal.SIGTERM, -signal.SIGTERM}
+    assert "FAILED" not in said[-1]
+
+
+SMALL = (
+    "--env=toy/identity",
+    "--num-policies=2",
+    "--actors=1",
+    "--no-figures",
+    "--pbt.period-frames=500",
+    "--pbt.start-frames=0",
+    "--pbt.min-episodes=1",
+)
+
+
+def jobs_of(pid):
+    return [c for c in psutil.Process(pid).children() if "pbt_rl" in command_of(c)]
+
+
+def wait_for(test, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not test():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.long
+def test_a_sweep_is_interrupted_and_goes_on(tmp_path):
+    words = ("sweep", "--name=s", *SMALL, "--seeds", "0", "1", "--save-every-seconds=0.5")
+    sweep = start(tmp_path, *words, "--train-for-frames=1000000000")
+    folder = tmp_path / "runs" / "s"
+    wait_for(lambda: list((folder / "seed0" / "checkpoints").glob("at_*[0-9]")))
+    assert sweep.end(signal.SIGINT) == 130
+    assert "seed0 is saved" in sweep.out
+    assert not (folder / "seed1").exists()
+    summary = json.loads((folder / "seed0" / "summary.json").read_text())
+    assert summary["ended"] == "interrupted by SIGINT"
+    again = start(tmp_path, *words, "--train-for-frames=2000")
+    assert again.wait() == 0, again.out
+    assert "pbt-rl report runs/s/seed0 runs/s/seed1" in again.out
+    assert json.loads((folder / "seed1" / "summary.json").read_text())["ended"] == "frames"
+
+
+@pytest.mark.long
+def test_a_sweep_that_is_killed_leaves_no_run(tmp_path):
+    sweep = start(tmp_path, "sweep", "--name=s", *SMALL, "--train-for-frames=1000000000")
+    wait_for((tmp_path / "runs" / "s" / "seed0" / "journal.jsonl").exists)
+    (job,) = jobs_of(sweep.process.pid)
+    sweep.process.kill()
+    sweep.wait()
+    psutil.wait_procs([job], timeout=30)
+    assert not job.is_running()
+    summary = json.loads((tmp_path / "runs" / "s" / "seed0" / "summary.json").read_text())
+    assert summary["ended"] == "interrupted by SIGTERM"

@@ -1,0 +1,493 @@
+"""A population in one simulator of the learner: as by mailboxes, edits between rollouts, one wait a rollout."""
+
+import dataclasses
+import time
+from collections import deque
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pbt_rl.actors.messages import Load, SetValues
+from pbt_rl.cli.train import parse_train
+from pbt_rl.envs import registry
+from pbt_rl.envs.base import ActionSpec, EnvSetupError, default_shaping_source, private_step_arrays
+from pbt_rl.envs.resident import Checks, ResidentStep, ResidentUnit
+from pbt_rl.envs.resident.tensor_toys import Pendulum
+from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.learner.learner import Learner
+from pbt_rl.learner.simulators import finals, rounds
+from pbt_rl.learner.simulators import sampler as sampling
+from pbt_rl.run.inline import Line
+from pbt_rl.run.memory import Memory, Start
+from pbt_rl.run.plan import Machine, make_plan
+from pbt_rl.run.resolved import ResolvedRun
+
+POLICIES, ROWS, STEPS = 2, 8, 6
+OPTIONS = [
+    "--env=tensors/pendulum",
+    "--mode=serial",
+    f"--num-policies={POLICIES}",
+    f"--learner.rollout={STEPS}",
+    "--learner.minibatches=2",
+    "--learner.epochs=2",
+    "--hypers.unroll=6",
+    "--model.hidden=16",
+    "--learner.packing=loop",
+    "--learner.threads=1",
+]
+RESIDENT = [*OPTIONS, f"--rows={ROWS}"]
+
+
+class Stand:
+    """A learner without processes, as serial mode has it."""
+
+    def __init__(self, options=RESIDENT, spec=None):
+        config, _ = parse_train(options)
+        resolved = ResolvedRun.resolve(config, Machine(2, 0))
+        self.resolved = resolved if spec is None else replace(resolved, spec=spec(resolved.spec))
+        self.values = {name: one.default for name, one in resolved.table.items()}
+        self.memory = Memory(self.resolved, Start.fresh(resolved.plan, [self.values] * POLICIES))
+        there, back = deque(), deque()
+        self.line = Line(there, back)
+        self.learner = Learner(self.memory.learners[0], Line(back, there))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.learner.close()
+        self.memory.close()
+
+    def heard(self):
+        messages = []
+        while self.line.poll():
+            messages.append(self.line.recv())
+        return messages
+
+    def batch(self):
+        self.learner.turn()
+        return self.heard()
+
+    def state(self, slot):
+        return {name: x.clone() for name, x in self.learner.pack.export_member(slot).items()}
+
+
+def same(a, b):
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_both_routes_take_the_same_actions_and_learn_the_same_weights():
+    """Until the first episode ends: units reset in the step after, a simulator in the step itself."""
+    options = [
+        f"--learner.batch={ROWS * STEPS}",
+        f"--envs-per-unit={ROWS}",
+        "--actors=1",
+        "--units-per-actor=1",
+    ]
+    with Stand() as ours:
+        spec, seed = ours.resolved.spec, ours.memory.learners[0].seed + 1
+
+        # The mailbox route, of the same simulator as a unit.
+        config, _ = parse_train([*OPTIONS, *options])
+        by_mail = replace(spec, resident=False)
+        machine = Machine(2, 0)
+        plan = make_plan(config, machine)
+        (pack,) = plan.packs
+        pack = dataclasses.replace(pack, threads=1)
+        assert (pack.rows, pack.units, pack.units_per_batch) == (POLICIES * ROWS, 1, 1)
+        resolved = replace(ours.resolved, config=config, spec=by_mail, plan=replace(plan, packs=(pack,)))
+        memory = Memory(resolved, Start.fresh(resolved.plan, [ours.values] * POLICIES))
+        there, back = deque(), deque()
+        setup = replace(memory.learners[0], seed=ours.memory.learners[0].seed)
+        theirs = Learner(setup, Line(back, there))
+        env = registry.make_resident("tensors/pendulum", pack.rows, seed % 2**31, "cpu", registry.DEFAULTS)
+        unit, box = ResidentUnit(env, default_shaping_source(spec)), memory.actors[0].boxes[0]
+        actions, rewards = [], []
+        unit.reset(box.step)
+        box.header[0] += 1
+        for batch in range(3):
+            before = theirs.shared.learning.updates[0]
+            while theirs.shared.learning.updates[0] == before:
+                theirs.turn()
+                if not box.learner_has_turn:
+                    actions.append(box.action.copy())
+                    unit.step(box.action, box.step)
+                    rewards.append(box.step.reward.copy())
+                    box.header[0] += 1
+            ours.batch()
+            fields = ours.learner.sampler.rollout.fields
+            for t in range(STEPS):
+                drawn = fields["action"][:, t].reshape(-1, 1)
+                given = ours.learner.sampler.distribution.delivered_here(drawn)
+                at = batch * STEPS + t
+                assert np.allclose(given.numpy(), actions[at], atol=1e-5), at
+                assert np.allclose(fields["reward"][:, t].flatten().numpy(), rewards[at], atol=1e-5), at
+            for slot in range(POLICIES):
+                mine, other = ours.state(slot), dict(theirs.pack.export_member(slot))
+                for name, x in mine.items():
+                    assert torch.allclose(x.float(), torch.as_tensor(other[name]).float(), atol=1e-5), name
+        memory.close()
+
+
+def test_a_replacement_between_two_rollouts_leaves_the_donor_alone_and_its_weights_are_read_back():
+    with Stand() as stand:
+        stand.batch()
+        donor, before = stand.state(0), stand.learner.sampler._turns.rounds._stage.clone()
+        values = stand.values | {"shaping.angle": 2.0, "shaping.speed": 0.0}
+        stand.line.send(Load(1, 1, 1, values, donor=0, of_slot=0))
+        (proof,) = [m for m in stand.batch() if hasattr(m, "in_environment")]
+        assert proof.donor_unchanged
+        assert proof.in_environment == pytest.approx({"angle": 2.0, "speed": 0.0, "effort": 0.001})
+        assert same(stand.state(0), donor)
+        assert same({"param": stand.state(1)["param"]}, {"param": donor["param"]})
+        after = stand.learner.sampler._turns.rounds._stage
+        assert torch.equal(after[0], before[0])
+        assert (after[1] == 0).all(), "what ran there counts no more"
+        stand.batch()
+        fields, obs = stand.learner.sampler.rollout.fields, stand.learner.sampler.rollout.obs["obs"]
+        angle = torch.atan2(obs[1, 0, :, 1], obs[1, 0, :, 0])
+        torque = stand.learner.sampler.distribution.delivered_here(fields["action"][1, 0])[:, 0]
+        expected = -(2 * angle.square() + 0.001 * torque.square())
+        assert torch.allclose(fields["reward"][1, 0], expected, atol=1e-4), (
+            "in force at once, in its rows alone"
+        )
+
+
+def test_values_alone_reach_the_rows_of_the_member():
+    with Stand() as stand:
+        stand.batch()
+        stand.line.send(SetValues(0, 1, stand.values | {"shaping.angle": 0.5}, donor=None))
+        stand.batch()
+        assert stand.learner.sampler._shaping.weights_PK[:, 0].tolist() == [0.5, 1.0]
+
+
+class Counting(TorchDispatchMode):
+    """Counts what makes the host wait for a device."""
+
+    def __init__(self):
+        super().__init__()
+        self.waits = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.name()
+        if name.startswith(("aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero")):
+            self.waits += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_rollout_waits_for_nothing_but_one_fetch(monkeypatch):
+    with Stand([*OPTIONS, "--rows=256", "--pbt.objective-episodes=4"]) as stand:
+        stand.batch()
+        sampler, read = stand.learner.sampler, []
+        for module in (rounds, finals):  # on a CPU a look costs nothing
+            monkeypatch.setattr(module, "nowhere", lambda _: False)
+        fetch = torch.Tensor.cpu
+        monkeypatch.setattr(
+            torch.Tensor, "cpu", lambda x: (read.append(x.numel() * x.element_size()), fetch(x))[1]
+        )
+        with Counting() as counting:
+            assert sampler.serve()
+        assert counting.waits == 0
+        assert len(read) == 1
+        assert read[0] < POLICIES * 256
+
+
+def test_a_batch_is_views_of_the_rollout():
+    with Stand() as stand:
+        rollout = stand.learner.sampler.rollout
+        batch = rollout.batch(np.ones(POLICIES, np.bool_))
+        assert batch.reward.data_ptr() == rollout.fields["reward"].data_ptr()
+        assert batch.obs(slice(0, 2))["obs"].data_ptr() == rollout.obs["obs"].data_ptr()
+        assert batch.final_value.data_ptr() == rollout.final_value.data_ptr()
+
+
+def test_episodes_come_as_rounds_with_their_count():
+    with Stand(
+        [*OPTIONS, f"--rows={ROWS}", "--env-option", "limit=4", "--pbt.objective-episodes=2"]
+    ) as stand:
+        episodes = [e for _ in range(3) for m in stand.batch() for e in getattr(m, "episodes", ())]
+        assert {e.environment for e in episodes} == {0, 1}
+        assert {e.member for e in episodes} == {0, 1}
+        assert sum(e.count for e in episodes) == 3 * STEPS // 4 * POLICIES * ROWS
+        assert {e.count for e in episodes} == {ROWS // 2}, "rounds of one rollout are told apart"
+        assert all(e.length_steps == 4 for e in episodes)
+        assert all(e.objective == pytest.approx(e.shaped_return, rel=1e-4) for e in episodes), (
+            "default weights"
+        )
+
+
+# -- what is refused -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--mode=async"], "use sync or serial"),
+        (["--actors=2"], "give --rows"),
+        (["--envs-per-unit=4"], "give --rows"),
+        (["--decorrelate-steps=4"], "leave it out"),
+        (["--algo=unreal"], "replay"),
+        (["--algo=fun"], "values the last observation of an episode by itself"),
+        (["--model.last-action-reward=true"], "add them to its observations"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(options, words):
+    config, _ = parse_train([*RESIDENT, *options])
+    with pytest.raises(ConfigError, match=words):
+        ResolvedRun.resolve(config, Machine(4, 0))
+
+
+def test_rows_are_for_simulators():
+    config, _ = parse_train(["--env=toy/identity", "--rows=4"])
+    with pytest.raises(ConfigError, match="--envs-per-unit"):
+        ResolvedRun.resolve(config, Machine(4, 0))
+
+
+def broken(change):
+    class Broken(Pendulum):
+        def step(self, action):
+            step = super().step(action)
+            return change(step) if isinstance(step, ResidentStep) else step
+
+    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    env = Broken(spec, 4, "cpu", 0)
+    env.attach(torch.ones(2, 3))
+    env.reset()
+    return env
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda s: (s.obs, s.reward), "step returned tuple: return a"),
+        (lambda s: replace(s, reward=s.reward.double()), "reward is float64, not float32"),
+        (lambda s: replace(s, reward=s.reward[:2]), r"reward has shape \[2\], not \[4\]"),
+        (lambda s: replace(s, terminated=s.terminated.float()), "terminated is float32, not bool"),
+        (lambda s: replace(s, truncated=s.truncated.tolist()), "truncated is list, not a tensor"),
+        (lambda s: replace(s, obs={"state": s.obs["obs"]}), r"the names \['state'\]"),
+        (lambda s: replace(s, obs={"obs": s.obs["obs"].to("meta")}), "is on meta, not on cpu"),
+        (lambda s: replace(s, reward=s.reward.requires_grad_()), "has a gradient"),
+        (lambda s: replace(s, objective=s.objective[:, None]), "objective has shape"),
+    ],
+)
+def test_a_wrong_step_is_one_clear_line(change, words):
+    env = broken(change)
+    with pytest.raises(EnvSetupError, match=words) as caught:
+        Checks(env, 2).step(env.step(torch.zeros(4, 1)))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda s: s.reward.__setitem__(slice(ROWS, None), torch.nan),
+            "a reward is not finite in rows of member 1",
+        ),
+        (lambda s: s.obs["obs"].fill_(torch.nan), "an observation is not finite in rows of member 0"),
+        (
+            lambda s: (s.terminated.fill_(True), s.truncated.fill_(True)),
+            "terminated and truncated are both set",
+        ),
+    ],
+)
+def test_wrong_values_end_the_run_by_the_members_name(monkeypatch, change, words):
+    class Broken(Pendulum):
+        def step(self, action):
+            step = super().step(action)
+            change(step)
+            return step
+
+    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    monkeypatch.setattr(sampling, "make_resident", lambda *_: Broken(spec, POLICIES * ROWS, "cpu", 0))
+    with Stand() as stand, pytest.raises(ConfigError, match=words):
+        stand.batch()
+
+
+def test_an_engine_that_raises_is_one_error_with_its_own_lines(monkeypatch):
+    class Broken(Pendulum):
+        def step(self, action):
+            raise OSError("the engine broke")
+
+    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    monkeypatch.setattr(sampling, "make_resident", lambda *_: Broken(spec, POLICIES * ROWS, "cpu", 0))
+    with Stand() as stand, pytest.raises(RunFailed, match="tensors/pendulum raised in a step") as caught:
+        stand.batch()
+    assert str(caught.value).endswith("OSError: the engine broke")
+    assert "pbt_rl/learner" not in str(caught.value)
+
+
+def test_members_are_not_compared_by_rewards_of_their_own_weights(monkeypatch):
+    class NoObjective(Pendulum):
+        def step(self, action):
+            return replace(super().step(action), objective=None)
+
+    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    monkeypatch.setattr(sampling, "make_resident", lambda *_: NoObjective(spec, POLICIES * ROWS, "cpu", 0))
+    with Stand() as stand, pytest.raises(ConfigError, match="gives no objective"):
+        stand.batch()
+    with Stand([*RESIDENT, "--pbt.tune", "learning_rate"]) as stand:
+        stand.batch()
+
+
+def test_actions_without_bounds_reach_the_simulator_as_they_were_drawn(monkeypatch):
+    free = ActionSpec(low=(-inf,), high=(inf,))
+    taken = []
+
+    class Free(Pendulum):
+        def step(self, action):
+            taken.append(action.clone())
+            return super().step(action)
+
+    spec = replace(registry.probe("tensors/pendulum", registry.DEFAULTS), action=free)
+    monkeypatch.setattr(sampling, "make_resident", lambda *_: Free(spec, POLICIES * ROWS, "cpu", 0))
+    with Stand(spec=lambda spec: replace(spec, action=free)) as stand:
+        pack = stand.learner.pack
+        for slot in range(POLICIES):
+            state = stand.state(slot)
+            weights = pack.weights_of(state)
+            next(x for name, x in weights.items() if name.endswith("log_std")).fill_(3.0)
+            pack.import_member(slot, state)
+        pack.publish(tuple(range(POLICIES)))
+        stand.batch()
+        drawn = stand.learner.sampler.rollout.fields["action"]
+    assert len(taken) == STEPS
+    assert drawn.abs().max() > 20
+    assert torch.equal(torch.stack(taken, 1), drawn.movedim(2, 1).reshape(POLICIES * ROWS, STEPS, 1))
+
+
+def test_a_unit_of_it_plays_whole_first_episodes():
+    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    unit = ResidentUnit(Pendulum(spec, 3, "cpu", 0, limit=5), default_shaping_source(spec))
+    out, total = private_step_arrays(spec, 3), np.zeros(3)
+    unit.reset(out)
+    assert out.first.all()
+    for t in range(5):
+        unit.step(np.zeros((3, 1), np.float32), out)
+        total += out.reward
+        assert out.truncated.all() == (t == 4)
+    assert out.episode_done.all()
+    assert np.allclose(out.objective, total, rtol=1e-5)
+    assert (out.length == 5).all()
+    unit.step(np.zeros((3, 1), np.float32), out)
+    assert out.first.all()
+    assert not out.reward.any()
+
+
+# -- limits ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("core", "limit"), [("none", 4), ("gru", 4), ("gru", 2), ("none", 200)])
+def test_a_limit_is_followed_by_the_value_of_its_final_observation(monkeypatch, core, limit):
+    """Held to a loop over rows; an earlier limit of a row counts by what was seen before it."""
+    steps = []
+
+    class Noted(Pendulum):
+        def step(self, action):
+            step = super().step(action)
+            steps.append(
+                (step.truncated.clone(), step.final_obs["obs"].clone(), sampler._turns.state.clone())
+            )
+            return step
+
+    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    env = Noted(spec, POLICIES * ROWS, "cpu", 0, limit)
+    env._steps[::3] += 1  # not all rows at once
+    monkeypatch.setattr(sampling, "make_resident", lambda *_: env)
+    with Stand([*RESIDENT, f"--model.core={core}"]) as stand:
+        sampler = stand.learner.sampler
+        for _ in range(2):
+            steps.clear()
+            assert sampler.serve()
+            expected, by_final = sampler.rollout.fields["value"][:, :STEPS].clone(), 0
+            for row in range(POLICIES * ROWS):
+                at = [t for t, (truncated, _, _) in enumerate(steps) if truncated[row]][-1:]
+                for t in at:
+                    p, b = divmod(row, ROWS)
+                    obs = {"obs": steps[t][1].view(POLICIES, ROWS, -1)}
+                    first = torch.zeros(POLICIES, ROWS, dtype=torch.bool)
+                    expected[p, t, b] = stand.learner.pack.act(obs, steps[t][2], first)[1][p, b]
+                    by_final += 1
+            assert torch.allclose(sampler.rollout.final_value, expected, atol=1e-6)
+            assert by_final == (0 if limit == 200 else POLICIES * ROWS)
+            differs = sampler.rollout.final_value != sampler.rollout.fields["value"][:, :STEPS]
+            assert differs.any() == bool(by_final)
+            batch = sampler.rollout.batch(np.ones(POLICIES, np.bool_))
+            assert torch.equal(batch.final_value, sampler.rollout.final_value)
+            stand.learner.shared.full.clear()
+
+
+def test_a_final_observation_that_is_not_finite_counts_only_at_a_limit(monkeypatch):
+    class Broken(Pendulum):
+        def step(self, action):
+            step = super().step(action)
+            step.final_obs["obs"][~step.truncated | bad] = torch.nan
+            return step
+
+    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    for bad in (False, True):
+        env = Broken(spec, POLICIES * ROWS, "cpu", 0, 4)
+        monkeypatch.setattr(sampling, "make_resident", lambda *_, env=env: env)
+        with Stand() as stand:
+            if bad:
+                with pytest.raises(ConfigError, match="observation is not finite"):
+                    stand.batch()
+            else:
+                stand.batch()
+                assert torch.isfinite(stand.state(0)["param"]).all()
+
+
+def test_a_simulator_that_hangs_at_its_start_is_not_waited_for_for_ever(monkeypatch):
+    class Hangs(Pendulum):
+        def step(self, action):
+            while not said:
+                time.sleep(0.01)
+            return super().step(action)
+
+    said = []
+    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    monkeypatch.setattr(sampling, "make_resident", lambda *_: Hangs(spec, POLICIES * ROWS, "cpu", 0))
+    with Stand([*RESIDENT, "--learner-timeout-seconds=0.01"]) as stand:
+        monkeypatch.setattr(stand.learner.sampler, "_give_up", said.append)
+        stand.batch()
+        stand.batch()
+    (text,) = said
+    assert text == (
+        "tensors/pendulum hangs: the first steps of the simulator of 16 rows took more than 0.3 s "
+        "(30 times --learner-timeout-seconds)"
+    )
+
+
+def test_time_in_the_simulator_is_told_apart_from_inference(monkeypatch):
+    class Slow(Pendulum):
+        def step(self, action):
+            until = time.thread_time() + 0.02
+            while time.thread_time() < until:
+                pass
+            return super().step(action)
+
+    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    monkeypatch.setattr(sampling, "make_resident", lambda *_: Slow(spec, POLICIES * ROWS, "cpu", 0))
+    with Stand() as stand:
+        stand.batch()
+        stand.batch()
+        counts = stand.learner.shared.sampling
+        assert counts.environment_seconds >= 2 * STEPS * 0.02
+        assert counts.inference_seconds < counts.environment_seconds
+
+
+def test_the_estimate_of_memory_knows_all_that_a_row_has():
+    from pbt_rl.run.memory_check import pack_bytes
+
+    with Stand([*OPTIONS, "--rows=512", "--model.core=gru"]) as stand:
+        stand.batch()
+        sampler, setup = stand.learner.sampler, stand.memory.learners[0]
+        finals, counted, rollout = sampler._finals, sampler._turns.rounds, sampler.rollout
+        tensors = [*rollout.fields.values(), *rollout.obs.values(), rollout.final_value]
+        tensors += [*finals.obs.values(), finals._state, finals._at]
+        tensors += [counted._stage, counted._goes_on, counted.sums, counted._spare]
+        assert sum(x.nbytes for x in tensors) == pack_bytes(setup.config, setup.spec, setup.plan).rollouts

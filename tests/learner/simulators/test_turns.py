@@ -1,0 +1,151 @@
+"""The policies' part of a step, recorded on a pretend device: two replays, and the numbers of calls on the CPU."""
+
+from collections import deque
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pbt_rl.cli.train import parse_train
+from pbt_rl.learner.cuda import recording
+from pbt_rl.learner.learner import Learner
+from pbt_rl.learner.simulators import sampler as sampling
+from pbt_rl.run.inline import Line
+from pbt_rl.run.memory import Memory, Start
+from pbt_rl.run.plan import Machine
+from pbt_rl.run.resolved import ResolvedRun
+from tests.helpers.pretend import PretendRecorder, pretend_device
+
+POLICIES, ROWS, STEPS = 2, 8, 6
+OPTIONS = [
+    "--env=tensors/pendulum",
+    "--mode=sync",
+    f"--num-policies={POLICIES}",
+    f"--rows={ROWS}",
+    f"--learner.rollout={STEPS}",
+    "--learner.minibatches=1",
+    "--learner.epochs=1",
+    "--hypers.unroll=6",
+    "--model.hidden=16",
+    "--env-option=limit=4",
+    "--pbt.objective-episodes=2",
+]
+
+
+def begin(device, *more):
+    """Return a learner on a device, its memory and what it says."""
+    config, _ = parse_train([*OPTIONS, *more])
+    resolved = ResolvedRun.resolve(config, Machine(2, 0))
+    packs = (replace(resolved.plan.packs[0], device=device, threads=1),)
+    resolved = replace(resolved, plan=replace(resolved.plan, packs=packs))
+    values = {name: one.default for name, one in resolved.table.items()}
+    memory = Memory(resolved, Start.fresh(resolved.plan, [values] * POLICIES))
+    there, back = deque(), deque()
+    return Learner(memory.learners[0], Line(back, there)), memory
+
+
+def played(device, *more, rollouts=3):
+    """Act for some rollouts; return all that the last one holds, the episodes, and the count of replays."""
+    learner, memory = begin(device, *more)
+    sampler, shared = learner.sampler, learner.shared
+    for _ in range(rollouts):
+        assert sampler.serve()
+        shared.full.clear()
+    rollout = sampler.rollout
+    held = {**rollout.fields, **rollout.obs, "final_value": rollout.final_value}
+    held = {name: getattr(x, "host", x).clone() for name, x in held.items()}
+    episodes = [(e.member, e.environment, e.objective, e.count) for e in shared.sampling.take()[0]]
+    replays = sampler.replays
+    learner.close()
+    memory.close()
+    return held, episodes, replays
+
+
+@pytest.fixture
+def device():
+    with pretend_device() as device:
+        yield device
+
+
+@pytest.fixture
+def recorder(device, monkeypatch):
+    recorder = PretendRecorder(device)
+    monkeypatch.setitem(recording.RECORDERS, "pretend", lambda _: recorder)
+    return recorder
+
+
+@pytest.mark.parametrize("more", [["--learner.packing=vmap"], ["--learner.packing=loop", "--model.core=gru"]])
+def test_recorded_turns_do_what_calls_one_by_one_do(more, device, recorder, monkeypatch):
+    wanted, episodes, none = played("cpu", *more)
+    assert none is None
+    found, counted, replays = played("pretend:0", *more)
+    assert replays.runs == 2 * 3 * STEPS
+    assert replays.replayed == 2 * (3 * STEPS - recording.RUNS + 1)
+    assert not replays.why_not
+    assert len(recorder.recorded) >= 2
+    for name, x in wanted.items():
+        torch.testing.assert_close(found[name], x, rtol=1e-5, atol=1e-5, msg=name)
+    assert len(episodes) >= 4
+    assert [e[:2] + e[3:] for e in counted] == [e[:2] + e[3:] for e in episodes]
+    assert [e[2] for e in counted] == pytest.approx([e[2] for e in episodes], rel=1e-4)
+
+
+def test_a_step_is_two_replays_and_what_they_are_given(device, recorder):
+    learner, memory = begin("pretend:0", "--learner.packing=vmap")
+    assert learner.sampler.serve()
+    sampler, launches = learner.sampler, []
+    quick = sampler._turns.act
+
+    def act(obs):
+        before = device.counts.total("launch")
+        action = quick(obs)
+        launches.append(device.counts.total("launch") - before)
+        return action
+
+    sampler._turns.act = act
+    learner.shared.full.clear()
+    assert sampler.serve()
+    assert set(launches) == {2}, "an observation is copied, and one replay"
+    learner.close()
+    memory.close()
+
+
+class Refuses(PretendRecorder):
+    """CUDA refuses every recording."""
+
+    def record(self, program, generators=()):
+        raise RuntimeError("not permitted")
+
+
+def test_what_cannot_be_recorded_goes_on_call_by_call_and_is_said(device, monkeypatch):
+    monkeypatch.setitem(recording.RECORDERS, "pretend", lambda _: Refuses(device))
+    wanted, _, _ = played("cpu", "--learner.packing=vmap")
+    with pytest.warns(UserWarning, match="turns are not recorded"):
+        found, _, replays = played("pretend:0", "--learner.packing=vmap")
+    assert replays.replayed == 0
+    assert "not permitted" in replays.why_not
+    for name, x in wanted.items():
+        torch.testing.assert_close(found[name], x, rtol=1e-5, atol=1e-5, msg=name)
+
+
+def test_steps_that_give_other_things_are_not_recorded(device, recorder, monkeypatch):
+    make = sampling.make_resident
+
+    def changing(*given):
+        env = make(*given)
+        quick, calls = env.step, []
+
+        def step(action):
+            calls.append(1)
+            one = quick(action)
+            return one if len(calls) != 10 else replace(one, final_obs=None)
+
+        env.step = step
+        return env
+
+    monkeypatch.setattr(sampling, "make_resident", changing)
+    wanted, _, _ = played("cpu", "--learner.packing=vmap")
+    with pytest.warns(UserWarning, match="gives what another one does not"):
+        found, _, _ = played("pretend:0", "--learner.packing=vmap")
+    for name, x in wanted.items():
+        torch.testing.assert_close(found[name], x, rtol=1e-5, atol=1e-5, msg=name)

@@ -1,0 +1,282 @@
+"""Games beside training: when they are played, that they are fresh, that a resume goes on, that they harm nobody."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import pbt_rl
+from pbt_rl.config import Config
+from pbt_rl.display.scalars import population_scalars
+from pbt_rl.display.view import Evaluation
+from pbt_rl.display.watch.reader import Reader
+from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
+from pbt_rl.errors import ConfigError
+from pbt_rl.play.film import CLIP_SIZE, Clip
+from pbt_rl.play.games.beside import (
+    EPISODES,
+    EvaluationSetup,
+    evaluated,
+    evaluation_episodes,
+    evaluation_seed,
+)
+from pbt_rl.play.games.run import Evaluations, check, recorded_late
+from pbt_rl.record.checkpoints import Checkpoints
+from pbt_rl.record.saved import read_config
+from pbt_rl.report.page import page
+from pbt_rl.report.pictures import PICTURES, draw
+from pbt_rl.report.read import read_run
+from pbt_rl.run.plan import Machine
+from pbt_rl.run.resolved import ResolvedRun
+from tests.display.test_tensorboard import written
+from tests.helpers.views import member, view
+
+SPEC = EnvSpec("toy/x", {"obs": ArraySpec((1,), "float32")}, ActionSpec(nvec=(2,)))
+EVERY = 300
+
+
+def train(folder, frames):
+    return pbt_rl.train(
+        env="toy/identity",
+        num_policies=2,
+        mode="serial",
+        devices="cpu",
+        actors=1,
+        figures=False,
+        train_for_frames=frames,
+        evaluate_every_frames=EVERY,
+        final_episodes=0,
+        save_every_seconds=0,
+        keep_checkpoints=9,
+        out=folder,
+        name="x",
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run that was resumed with a larger budget."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    train(folder, 600)
+    return train(folder, 1200)
+
+
+def evaluations_of(run):
+    return [event for event in run.journal if event["event"] == "evaluation"]
+
+
+@pytest.mark.long
+def test_a_run_records_them_and_goes_on_with_them_when_it_is_resumed(run):
+    made = evaluations_of(run)
+    frames = [event["at_frames"] for event in made]
+    assert frames == sorted(set(frames))
+    before, after = [f for f in frames if f <= 600], [f for f in frames if f > 600]
+    assert before, "played before the run was saved for the last time, recorded after that"
+    assert after
+    assert all(event["episodes"] == EPISODES for event in made)
+
+
+@pytest.mark.long
+def test_they_are_a_curve_in_tensorboard_report_and_watch(run):
+    made = evaluations_of(run)
+    curve = written(run.folder, "population")["evaluation/objective"]
+    assert curve == [(e["all_frames"], pytest.approx(e["mean"])) for e in made], (
+        "each once, where it was played"
+    )
+    history = read_run(run.folder)
+    assert [(e.at_frames, e.mean) for e in history.evaluations] == [(e["at_frames"], e["mean"]) for e in made]
+    (picture,) = (picture for picture in PICTURES if picture.name == "evaluations")
+    drawn = draw(picture, history, 40)
+    assert isinstance(drawn, bytes)
+    assert picture.title in page(history, [(picture, drawn)])
+    shown = Reader(run.folder).latest()["evaluations"]
+    assert [one[:2] for one in shown] == [[e["at_frames"], e["mean"]] for e in made]
+
+
+@pytest.mark.long
+def test_what_was_played_can_be_played_again(run):
+    last = evaluations_of(run)[-1]
+    checkpoint = Checkpoints(run.paths.checkpoints).at(last["at_frames"])
+    again = evaluated(EvaluationSetup(read_config(run.folder), checkpoint, last["member"], priority=0))
+    assert (again.mean, again.spread) == (last["mean"], last["spread"])
+
+
+def test_their_seeds_are_those_of_no_actor_and_of_no_final_game():
+    config = Config(env="toy/identity", seed=7)
+    actors = np.random.SeedSequence(7).spawn(64)
+    assert evaluation_seed(config) not in {7, *(int(s.generate_state(1)[0]) for s in actors)}
+    assert evaluation_seed(config) == evaluation_seed(config)
+    assert evaluation_seed(config) != evaluation_seed(Config(env="toy/identity", seed=8))
+
+
+@pytest.mark.parametrize(
+    ("final", "tasks", "episodes"),
+    [(None, (), EPISODES), (0, (), EPISODES), (7, (), 7), (None, ("a", "b"), 1)],
+)
+def test_how_many_games(final, tasks, episodes):
+    spec = EnvSpec("toy/x", SPEC.obs, SPEC.action, tasks=tasks)
+    assert evaluation_episodes(Config(env="toy/x", final_episodes=final), spec) == episodes
+
+
+def made(every=100, known=0, video=False):
+    """Evaluations, and what they have recorded and noted."""
+    seen = SimpleNamespace(recorded=[], notes=[], known=known)
+    config = Config(env="toy/identity", evaluate_every_frames=every, evaluate_video=video, final_episodes=4)
+    one = Evaluations(
+        config, None, lambda: seen.known, lambda *what: seen.recorded.append(what), seen.notes.append
+    )
+    return one, seen
+
+
+def test_when_one_is_due():
+    one, seen = made()
+    assert [one.due(frames) for frames in (0, 99, 100, 250)] == [False, False, True, True]
+    assert one.take(250)
+    assert not one.take(299), "at most one for every hundred frames"
+    assert one.due(300)
+    seen.known = 450  # as after a resume
+    assert [one.due(frames) for frames in (460, 500)] == [False, True]
+
+
+def wait(one, seconds=30):
+    deadline = time.monotonic() + seconds
+    while one._playing is not None and time.monotonic() < deadline:
+        one.step()
+        time.sleep(0.02)
+
+
+@pytest.mark.long
+def test_a_process_that_dies_costs_a_point_of_the_curve_and_no_more(run):
+    one, seen = made()
+    checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
+    for _ in range(2):
+        one.begin_games(checkpoint, 1, 1000)
+        assert not one.due(10**6), "one at a time"
+        os.kill(one._playing.child.pid, signal.SIGKILL)
+        wait(one)
+        assert one.due(10**6)
+    assert seen.recorded == []
+    assert len(seen.notes) == 1, "said once"
+    assert "evaluation of member 1 was killed by SIGKILL; training goes on" in seen.notes[0]
+
+
+@pytest.mark.long
+def test_nobody_plays_without_an_objective_or_weights(run):
+    one, _ = made()
+    checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
+    for nobody in (None, 5):
+        one.begin_games(checkpoint, nobody, 1000)
+        assert one._playing is None
+
+
+@pytest.mark.long
+def test_the_end_of_a_run_waits_only_while_it_may(run):
+    one, seen = made()
+    checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
+    one.begin_games(checkpoint, 0, 1000)
+    process = one._playing.child.pid
+    one.finish(lambda: False)
+    assert f"at {checkpoint.frames:,} frames had not ended with the run" in seen.notes[0]
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
+
+
+def test_trackers_are_told_with_every_view_and_the_population_stays_as_it_is():
+    from pbt_rl.display.trackers.base import tracked_scalars
+
+    shown = view(member(0, 1.0))
+    assert tracked_scalars(shown) == population_scalars(shown)
+    told = replace(shown, evaluation=Evaluation(100, 200, 3, 1, 5.0, 1.0, 20))
+    assert population_scalars(told) == population_scalars(shown)
+    more = tracked_scalars(told).items() - population_scalars(told).items()
+    assert dict(more) == {"evaluation/objective": 5.0, "evaluation/spread": 1.0, "evaluation/member": 3}
+
+
+# -- clips --------------------------------------------------------------------------------------------------
+
+
+def test_a_clip_is_small_and_as_fast_as_the_game():
+    file = io.BytesIO()
+    clip = Clip(file, 60.0)
+    for number in range(60 * 40):
+        clip.add(np.full((400, 300, 3), number % 251, np.uint8))
+    clip.close()
+    with Image.open(file) as shown:
+        assert shown.format == "GIF"
+        assert shown.size == (150, CLIP_SIZE)
+        milliseconds = 0.0
+        for frame in range(shown.n_frames):
+            shown.seek(frame)
+            milliseconds += shown.info["duration"]
+        assert 29_000 < milliseconds <= 31_000
+        assert shown.info["loop"] == 0
+    empty = io.BytesIO()
+    Clip(empty, 60.0).close()
+    assert empty.getvalue() == b""
+
+
+# -- mistakes -----------------------------------------------------------------------------------------------
+
+
+def resolve(env, **options):
+    return ResolvedRun.resolve(Config(env=env, num_policies=2, devices="cpu", **options), Machine(2, 0))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (partial(Config, env="x/y", evaluate_video=True), "evaluate-video true .*give that too"),
+        (
+            partial(Config, env="x/y", evaluate_every_frames=-1),
+            r"evaluate-every-frames -1 .*0 \(never\) or more",
+        ),
+        (
+            lambda: check(Config(env="x/y", evaluate_every_frames=9), replace(SPEC, seats=2), None),
+            "evaluate-every-frames 9 .*opponents",
+        ),
+        (partial(resolve, "toy/identity", evaluate_every_frames=9, evaluate_video=True), "has no pictures"),
+    ],
+)
+def test_a_mistake_is_one_clear_error(call, message):
+    with pytest.raises(ConfigError, match=message):
+        call()
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr("pbt_rl.play.film.find_spec", lambda _name: None)
+    with pytest.raises(ConfigError, match=r"pillow: pip install 'pbt-rl\[video\]'"):
+        resolve("gym/CartPole-v1", evaluate_every_frames=9, evaluate_video=True)
+
+
+def test_results_that_were_recorded_late_are_kept_if_they_belong_before_the_checkpoint(tmp_path):
+    journal = tmp_path / "journal.jsonl"
+    facts = {
+        "time": 1.0,
+        "frames": 400,
+        "all_frames": 9,
+        "member": 1,
+        "generation": 0,
+        "mean": 2.0,
+        "spread": 1.0,
+        "episodes": 4,
+        "seconds": 3.0,
+    }
+    before = json.dumps({"event": "evaluation", "at_frames": 100, **facts}) + "\n"
+    after = [{"event": "evaluation", "at_frames": frames, **facts} for frames in (200, 300, 400)]
+    lines = [*after, {"event": "evaluation"}, {"event": "progress"}, 3]
+    deep = "[" * 100_000 + "\n"
+    journal.write_text(
+        before + deep + "".join(json.dumps(line) + "\n" for line in lines) + '{"event": "evalu'
+    )
+    late = recorded_late(journal, len(before), 300)
+    assert [(one.frames, one.mean, one.episodes) for one in late] == [(200, 2.0, 4), (300, 2.0, 4)]

@@ -1,0 +1,181 @@
+"""Final games: who plays, for how long, what counts, and who is named the best."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import pbt_rl
+from pbt_rl.cli import audit
+from pbt_rl.config import Config, ModelConfig
+from pbt_rl.controllers.options import PbtConfig
+from pbt_rl.display.ranking import best_member, ranked, table_lines
+from pbt_rl.display.scalars import summary
+from pbt_rl.display.view import FinalGames
+from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
+from pbt_rl.play.games import run as games
+from pbt_rl.play.games.rounds import FinalRound, FinalSetup, final_rounds, rounds, rows_of
+from pbt_rl.play.games.run import ASKED_SECONDS, candidates, final_seconds, play_final_games
+from pbt_rl.record.checkpoints import Checkpoints
+from pbt_rl.record.saved import Source, find_saved
+from tests.helpers.saved import saved_run
+from tests.helpers.views import member, view
+
+SPEC = EnvSpec("toy/x", {"obs": ArraySpec((1,), "float32")}, ActionSpec(nvec=(2,)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "changes", "trained", "seconds"),
+    [
+        (None, {}, 150, 15),
+        (None, {}, 7200, 60),
+        (None, {}, 59, 0),
+        (0, {}, 7200, 0),
+        (5, {}, 1, ASKED_SECONDS),
+        (None, {"mode": "serial"}, 7200, 0),
+        (5, {"mode": "serial"}, 1, ASKED_SECONDS),
+        (5, {"seats": 2}, 7200, 0),
+        (5, {"tasks": ("a", "b")}, 7200, 0),
+    ],
+)
+def test_they_take_a_tenth_of_the_time_unless_their_number_is_given(asked, changes, trained, seconds):
+    config = Config(env="toy/identity", mode=changes.get("mode", "async"), final_episodes=asked)
+    spec = replace(SPEC, **{name: value for name, value in changes.items() if name != "mode"})
+    assert final_seconds(config, spec, trained) == seconds
+
+
+class Uneven:
+    """Row r has episodes of r + 1 steps; an objective counts the row's episodes."""
+
+    spec, rows = SPEC, 2
+
+    def reset(self, out):
+        self.steps, self.ended = np.zeros(2, int), np.zeros(2)
+
+    def step(self, _action, out):
+        self.steps += 1
+        out.episode_done[:] = self.steps == np.arange(2) + 1
+        self.steps[out.episode_done] = 0
+        self.ended += out.episode_done
+        out.objective[:] = 10 * np.arange(2) + self.ended
+
+
+def test_rounds_hold_one_episode_of_every_row_so_short_ones_are_not_preferred():
+    class Player:
+        def act(self, _step):
+            return np.zeros((2, 1), np.int32)
+
+    played = rounds(Uneven(), Player())
+    assert [next(played).objectives for _ in range(3)] == [(1, 11), (2, 12), (3, 13)]
+    assert [rows_of(episodes) for episodes in (1, 7, 20, 24, 11)] == [1, 7, 5, 8, 1]
+
+
+def test_the_best_is_the_best_of_the_final_games():
+    games = {0: None, 1: FinalGames(3.0, 1.0, 20), 2: FinalGames(4.0, 1.0, 20)}
+    members = [replace(member(i, objective), final=games[i]) for i, objective in enumerate((2.0, 9.0, 8.0))]
+    assert best_member(members) == 2
+    assert [m.member for m in ranked(members)] == [2, 1, 0]
+    header, first, _, last = table_lines(view(*members), 200)
+    assert header.split()[:4] == ["#", "member", "final", "objective"]
+    assert first.split()[:4] == ["1", "2", "4.00", "8.00"]
+    assert last.split()[2] == "-"
+    content = summary(view(*members), frames_per_second_steady=1, replacement_milliseconds=(), ended="frames")
+    assert content["best_member"] == 2
+    assert content["members"][2]["final"] == {"mean": 4.0, "spread": 1.0, "episodes": 20}
+    assert content["members"][2]["objective"] == 8
+    assert "final" not in table_lines(view(member(0)), 200)[0]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return pbt_rl.train(
+        env="toy/identity",
+        num_policies=2,
+        mode="serial",
+        devices="cpu",
+        actors=1,
+        figures=False,
+        train_for_frames=600,
+        final_episodes=4,
+        out=tmp_path_factory.mktemp("final"),
+        name="x",
+    )
+
+
+def test_a_run_names_the_best_by_them_and_eval_follows(run):
+    finals = {m.id: m.final["mean"] for m in run.members}
+    assert run.best.id == max(finals, key=lambda i: (finals[i], -i))
+    assert [m.final["episodes"] for m in run.members] == [4, 4]
+    assert find_saved(Source(run.folder), print).member == run.best.id
+    other = 1 - run.best.id
+    text = run.paths.summary.read_text()
+    run.paths.summary.write_text(text.replace(f'"best_member": {run.best.id}', f'"best_member": {other}'))
+    assert find_saved(Source(run.folder), print).member == other, "the summary names it"
+    run.paths.summary.write_text(text)
+    kinds = [event["event"] for event in run.journal]
+    assert kinds[-2:] == ["final", "end"]
+    assert audit.run([str(run.folder)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "known", "playing"),
+    [
+        ({}, 6, [5, 4, 3, 2]),
+        ({"final_episodes": 20}, 6, [5, 4, 3, 2, 6, 7, 8, 9]),
+        ({"final_episodes": 20}, 0, []),
+        ({"pbt": PbtConfig(evaluate_episodes=8)}, 3, [2, 1, 0, *range(3, 12)]),
+    ],
+)
+def test_who_plays(options, known, playing):
+    saved = SimpleNamespace(members=lambda: [SimpleNamespace(member=i) for i in range(12)])
+    views = [member(i, float(i) if i < known else None) for i in range(12)]
+    assert candidates(views, saved, Config(env="toy/identity", **options)) == playing
+
+
+def test_without_time_nobody_is_judged_and_nothing_is_left(run):
+    notes = []
+    checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
+    views = [member(0, 1.0), member(1, 2.0), member(2, 3.0), member(3, None)]
+    config = Config(env="toy/identity", final_episodes=4)
+    assert candidates(views, checkpoint, config) == [1, 0], "those that are saved, best first"
+    games = play_final_games(config, checkpoint, [1, 0], 0.0, None, lambda: False, notes.append)
+    assert games == {}
+    assert "not every member has finished one in time" in notes[-1]
+
+
+class Played:
+    """A process that has played."""
+
+    connection = sentinel = None
+
+    def __init__(self, *_):
+        pass
+
+    def exit_code(self):
+        return 0
+
+    def messages(self):
+        return [FinalRound((1.0, math.inf))]
+
+    def end(self, _patience_seconds):
+        pass
+
+
+def test_an_objective_that_is_not_finite_does_not_end_the_run_in_an_error(monkeypatch):
+    monkeypatch.setattr(games, "Child", Played)
+    monkeypatch.setattr(games, "wait", lambda *_: [])
+    config = Config(env="toy/identity", final_episodes=2)
+    played = play_final_games(config, None, [0], 60.0, None, lambda: False, print)
+    assert (played[0].mean, math.isnan(played[0].spread), played[0].episodes) == (math.inf, True, 2)
+
+
+def test_rows_of_tensors_play_all_their_episodes_at_once(tmp_path):
+    model = ModelConfig(encoder="mlp", hidden=8, layers=1)
+    config = Config(env="tensors/pendulum", env_option=("limit=5",), num_policies=1, model=model)
+    checkpoint = Checkpoints(saved_run(tmp_path / "run", config) / "checkpoints").all()[-1]
+    (played,) = final_rounds(FinalSetup(config, checkpoint, 0, 11))
+    assert len(set(played.objectives)) == 11

@@ -1,0 +1,96 @@
+"""Tests for matchmaking: with every scheme, a matchup holds exactly the rows of every slot."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbt_rl.config import Config, MatchupConfig
+from pbt_rl.errors import ConfigError
+from pbt_rl.population.matchups.matchmaking import Matchmaker, games_between
+from pbt_rl.population.matchups.run import check_seats
+from pbt_rl.run.plan import Machine, make_plan
+
+SCHEMES = ("self", "round-robin", "random", "prioritised")
+
+
+def even(_slot, _other):
+    return 0.5
+
+
+@st.composite
+def crowds(draw):
+    """(scheme, slots, envs, units, seats) whose rows fill the seats."""
+    scheme, slots, seats = draw(st.sampled_from(SCHEMES)), draw(st.integers(1, 6)), draw(st.integers(2, 4))
+    envs = draw(st.integers(1, 4)) * (seats if scheme == "self" or slots * 2 % seats or slots == 1 else 2)
+    envs = envs if slots * envs % seats == 0 else envs * seats
+    return scheme, slots, envs, draw(st.integers(1, 3)), seats
+
+
+@given(crowds(), st.integers(0, 3))
+def test_every_row_has_exactly_one_seat(crowd, seed):
+    scheme, slots, envs, units, seats = crowd
+    maker = Matchmaker(MatchupConfig(scheme=scheme), slots, envs, units, seats, seed)
+    for _ in range(3):
+        row_UES = maker.next(even)
+        assert row_UES.shape == (units, slots * envs // seats, seats)
+        for unit in row_UES:
+            assert sorted(unit.ravel().tolist()) == list(range(slots * envs))
+
+
+@given(st.integers(2, 7), st.integers(1, 4), st.sampled_from(SCHEMES[1:]), st.integers(0, 5))
+def test_with_two_seats_no_member_plays_itself(slots, half, scheme, seed):
+    maker = Matchmaker(MatchupConfig(scheme=scheme), slots, 2 * half, 2, 2, seed)
+    slot_UES = maker.next(even) // (2 * half)
+    assert (slot_UES[..., 0] != slot_UES[..., 1]).all()
+
+
+@given(st.integers(2, 4), st.integers(1, 4), st.integers(2, 4))
+def test_self_play_seats_one_member(slots, games, seats):
+    maker = Matchmaker(MatchupConfig(scheme="self"), slots, games * seats, 2, seats, 0)
+    slot_UES = maker.next(even) // (games * seats)
+    assert (slot_UES == slot_UES[..., :1]).all()
+
+
+@pytest.mark.parametrize("slots", [3, 4, 5, 8])
+def test_round_robin_is_even_over_time(slots):
+    maker = Matchmaker(MatchupConfig(), slots, 8, 4, 2, 0)
+    played = sum(np.array(games_between(maker.next(even), slots, 8)) for _ in range(5))
+    others = played[~np.eye(slots, dtype=bool)]
+    assert played.trace() == 0
+    assert others.max() - others.min() <= 1
+    assert others.sum() == slots * 8 * 4 * 5
+
+
+def test_prioritised_prefers_opponents_that_are_hard_to_beat():
+    """Member 0 loses to 3 and beats the others: the one it loses to is its commonest opponent."""
+
+    def rates(slot, other):
+        return {(0, 3): 0.1, (3, 0): 0.9}.get((slot, other), 0.9 if slot == 0 else 0.5)
+
+    maker = Matchmaker(MatchupConfig(scheme="prioritised"), 4, 32, 4, 2, 0)
+    played = sum(np.array(games_between(maker.next(rates), 4, 32)) for _ in range(10))
+    assert played[0, 3] > 1.3 * max(played[0, 1], played[0, 2])
+    assert min(played[0, 1], played[0, 2]) > 0
+
+
+def test_equal_seeds_make_equal_matchups_and_seats_are_mixed():
+    makers = [Matchmaker(MatchupConfig(scheme="random"), 4, 8, 2, 2, seed) for seed in (0, 0, 1)]
+    one, same, other = (np.stack([maker.next(even) for _ in range(4)]) for maker in makers)
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).any()
+    first_seats = (one[..., 0] // 8).ravel()
+    assert min(np.bincount(first_seats, minlength=4)) > 0.5 * len(first_seats) / 4
+
+
+def test_mistakes_are_refused():
+    with pytest.raises(ConfigError, match="members never play each other"):
+        MatchupConfig(scheme="self", objective="elo")
+
+
+def test_a_member_that_plays_all_seats_fills_whole_environments():
+    config = Config("toy/identity", num_policies=2, envs_per_unit=3, matchup=MatchupConfig(scheme="self"))
+    with pytest.raises(
+        ConfigError, match=r"--envs-per-unit 3 .*a member plays all seats itself.* multiple of 2"
+    ):
+        check_seats(config, 2, make_plan(config, Machine(4, 0), seats=2))

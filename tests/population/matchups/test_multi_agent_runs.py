@@ -1,0 +1,318 @@
+"""Whole runs of environments with several seats, and games against others afterwards."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pbt_rl.cli import main
+from pbt_rl.config import Config
+from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
+from pbt_rl.errors import ConfigError
+from pbt_rl.population.matchups.against import RandomPlayer, play_games, rows_of_seats, wilson
+from pbt_rl.population.matchups.run import check_seats
+from pbt_rl.run.plan import Machine, make_plan
+from pbt_rl.run.resolved import ResolvedRun
+from tests.helpers.runs import start, train
+
+CUES = """
+import numpy as np
+from gymnasium import spaces
+
+class Cues:
+    '''Each of two agents is shown a number of its own and has to answer it; the other one's answer costs.'''
+    possible_agents = ["left", "right"]
+
+    def observation_space(self, agent):
+        return spaces.Discrete(4)
+
+    def action_space(self, agent):
+        return spaces.Discrete(4)
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.agents, self.time, self.right = list(self.possible_agents), 0, {"left": 0, "right": 0}
+        return self.show(), {}
+
+    def show(self):
+        self.cue = {agent: int(self.rng.integers(4)) for agent in self.agents}
+        return self.cue
+
+    def step(self, actions):
+        assert set(actions) == set(self.agents)
+        right = {agent: int(actions[agent] == self.cue[agent]) for agent in self.agents}
+        self.time += 1
+        for agent in self.agents:
+            self.right[agent] += right[agent]
+        over = self.time == 5
+        infos = {agent: {"true_objective": self.right[agent] / 5} if over else {} for agent in self.agents}
+        rewards = {"left": right["left"] - 0.1 * right["right"], "right": right["right"] - 0.1 * right["left"]}
+        obs, ends = self.show(), dict.fromkeys(self.agents, over)
+        if over:
+            self.agents = []
+        return obs, rewards, ends, dict.fromkeys(ends, False), infos
+
+    def close(self):
+        pass
+"""
+
+
+@pytest.mark.long
+def test_an_asynchronous_run_with_a_killed_actor_and_replacements_learns_its_own_cues(tmp_path):
+    """What belongs to another row cannot be answered better than by chance, 0.25."""
+    (tmp_path / "cues.py").write_text(CUES)
+    run = train(
+        tmp_path,
+        "cues:Cues",
+        "--num-policies=3",
+        "--actors=2",
+        "--matchup.scheme=random",
+        "--train-for-frames=16000",
+        "--pbt.period-frames=2000",
+        "--pbt.start-frames=0",
+        "--pbt.min-episodes=1",
+        "--pbt.objective-episodes=50",
+        "--learner.batch=256",
+    )
+    run.wait_for("applied in", 90)
+    os.kill(run.children("actor")[0].pid, signal.SIGKILL)
+    assert run.wait() == 0, run.err
+    assert run.summary["actors_restarted"] == 1
+    applied = [event["donor"] for event in run.events("applied")]
+    assert any(donor is not None for donor in applied), "someone was replaced"
+    judged = [
+        m for m in run.summary["members"] if m["objective"] is not None
+    ]  # the others became copies just now
+    assert judged
+    for member in judged:
+        assert member["objective"] > 0.85, run.out
+        assert 0 <= member["win_rate"] <= 1
+    matchups = run.events("matchup")
+    assert [event["matchup_version"] for event in matchups] == list(range(1, len(matchups) + 1))
+    assert len(matchups) > 4
+    seats = np.array([event["games"] for event in matchups]).sum(2)
+    assert (seats == seats[0, 0]).all(), "everybody sits in equally many seats, always"
+    assert start(tmp_path, "audit", "runs/x").wait() == 0
+
+
+SERIAL = (
+    "--mode=serial",
+    "--num-policies=2",
+    "--train-for-frames=2400",
+    "--pbt.period-frames=600",
+    "--pbt.start-frames=0",
+    "--pbt.min-episodes=1",
+    "--learner.batch=512",
+    "--matchup.objective=elo",
+    "--save-every-frames=800",
+)
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """Two serial runs of tic-tac-toe with one seed."""
+    pytest.importorskip("pettingzoo")
+    folder = tmp_path_factory.mktemp("played")
+    for name in ("x", "y"):
+        run = train(folder, "pettingzoo/tictactoe_v3", *SERIAL, f"--name={name}")
+        assert run.wait() == 0, run.err
+    return folder
+
+
+def journal(folder):
+    return [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.long
+def test_a_serial_run_is_the_same_again_matchups_and_ratings_too(played):
+    def told(name):
+        events = [e for e in journal(played / "runs" / name) if e["event"] in ("matchup", "round")]
+        return [{k: v for k, v in e.items() if k != "time"} for e in events]
+
+    assert told("x") == told("y")
+    rounds = [e for e in told("x") if e["event"] == "round"]
+    assert len(rounds) >= 3
+    elos = [m["objectives"] for m in rounds[-1]["report"]["members"]]
+    assert all(len(elo) == 1 and 500 < elo[0] < 1500 for elo in elos), "ranked by one rating each"
+
+
+@pytest.fixture
+def pbt_rl(played, monkeypatch, capsys):
+    monkeypatch.chdir(played)
+
+    def call(*arguments):
+        monkeypatch.setattr("sys.argv", ["pbt-rl", *arguments])
+        monkeypatch.setattr("sys.path", ["", *__import__("sys").path])
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr()
+        return end.value.code, said.out, said.err
+
+    return call
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("against", ["random", "runs/y", "runs/x@800:1", "lefty:first_allowed"])
+def test_games_against_others(pbt_rl, played, against):
+    (played / "lefty.py").write_text(
+        "def first_allowed(spec):\n    return lambda obs, first: obs['action_mask'].argmax(1)[:, None]\n"
+    )
+    code, out, err = pbt_rl("eval", "runs/x", "--episodes", "21", "--against", against)
+    assert (code, err) == (0, "")
+    assert "22 games of pettingzoo/tictactoe_v3" in out, "both seats equally often"
+    win, draw, loss = (int(word) for word in out.split("win ")[1].replace(",", "").split()[0:5:2])
+    assert win + draw + loss == 22
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("against", "said"),
+    [
+        (
+            "nobody",
+            "'nobody' cannot be used: write random, a member of a run (RUN[@FRAMES][:MEMBER]), or module:factory",
+        ),
+        ("runs/x@7", "has no checkpoint at 7 frames; there are: 800, 1600, 2400"),
+        (
+            "runs/x@800:9",
+            "member 9 is not in runs/x/checkpoints/at_800: there is no such member; choose one of 0, 1",
+        ),
+        ("lefty2:wrong_shape", "returned an array of shape (8,): give [N, A] = (8, 1) actions"),
+        ("lefty2:no_function", "returned int: return a function of (observations, first)"),
+        ("lefty2:missing", "has no 'missing'"),
+    ],
+)
+def test_opponents_that_are_not_there(pbt_rl, played, against, said):
+    (played / "lefty2.py").write_text(
+        "def wrong_shape(spec):\n    return lambda obs, first: obs['action_mask'].argmax(1)\n"
+        "def no_function(spec):\n    return 3\n"
+    )
+    code, _, err = pbt_rl("eval", "runs/x", "--episodes", "8", "--against", against)
+    assert code == 2
+    assert said in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.long
+def test_eval_without_an_opponent_plays_itself(pbt_rl):
+    code, out, _ = pbt_rl("eval", "runs/x", "--episodes", "3")
+    assert code == 0
+    assert "objective over 3 episodes" in out
+
+
+# -- games, without a run -----------------------------------------------------------------------------------
+
+
+class Higher:
+    """A unit of games of three seats in which the highest action wins; each game is one step."""
+
+    spec = EnvSpec("test/higher", {"obs": ArraySpec((1,), "float32")}, ActionSpec(nvec=(9,)), seats=3)
+
+    def __init__(self, games):
+        self.rows = games * 3
+        self.over = False
+
+    def reset(self, out):
+        out.first[:] = True
+        out.episode_done[:] = False
+
+    def step(self, action, out):
+        out.episode_done[:] = not self.over
+        out.first[:] = self.over
+        out.objective[:] = action[:, 0]
+        self.over = not self.over
+
+
+class Always:
+    def __init__(self, *answers):
+        self.answers = answers
+
+    def act(self, step):
+        return np.resize(np.array(self.answers, np.int32), (len(step.first), 1))
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "result"), [(5, (3, 4), (9, 0, 0)), (4, (3, 4), (0, 9, 0)), (3, (3, 4), (0, 0, 9))]
+)
+def test_who_wins(own, others, result):
+    games = play_games(Higher(3), Always(own), Always(*others), [3, 3, 3])
+    assert (games.wins, games.draws, games.losses) == result
+    assert games.objectives == (own,) * 9
+    assert games.others == (3.5,) * 9
+
+
+def test_the_player_sits_in_every_seat():
+    own, others = rows_of_seats(4, 2)
+    assert own == [0, 3, 4, 7]
+    assert sorted(own + others) == list(range(8))
+
+
+def test_a_random_player_keeps_to_the_mask():
+    spec = EnvSpec("test/x", {"action_mask": ArraySpec((5,), "uint8")}, ActionSpec(nvec=(2, 3)), seats=2)
+    step = private_step_arrays(spec, 400)
+    step.obs["action_mask"][:] = [0, 1, 1, 0, 1]
+    step.obs["action_mask"][0] = 0
+    action = RandomPlayer(spec, 0).act(step)
+    assert action.dtype == np.int32
+    assert action[0].tolist() == [0, 0]
+    assert set(map(tuple, action[1:].tolist())) == {(1, 0), (1, 2)}
+
+
+def test_wilson_against_its_published_values():
+    """Newcombe 1998, "Two-sided confidence intervals for the single proportion", table I, method 3."""
+    for r, n, low, high in ((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611)):
+        assert wilson(r, n) == pytest.approx((low, high), abs=5e-5)
+
+
+# -- plans --------------------------------------------------------------------------------------------------
+
+HERE = Machine(2, 0)
+
+
+def test_planned_rows_fill_the_seats():
+    for seats in (2, 3, 5):
+        for mode in ("async", "sync", "serial"):
+            pack = make_plan(Config(env="x/y", num_policies=3, mode=mode), HERE, seats).packs[0]
+            assert pack.envs_per_policy % seats == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"envs_per_unit": 3, "num_policies": 3},
+            "an environment has 2 seats, and a unit has 9 rows: give a multiple of 2",
+        ),
+        ({"envs_per_unit": 3, "num_policies": 1}, "and a member plays all seats itself"),
+    ],
+)
+def test_rows_that_do_not_fill_the_seats(options, said):
+    config = Config(env="x/y", **options)
+    with pytest.raises(ConfigError, match=f"--envs-per-unit 3 cannot be used: .*{said}"):
+        check_seats(config, 2, make_plan(config, HERE, 2))
+    fits = replace(config, num_policies=2)
+    check_seats(fits, 2, make_plan(fits, HERE, 2))
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "said"),
+    [
+        ("toy/identity", {}, "toy/identity has one agent"),
+        ("pettingzoo/tictactoe_v3", {"num_policies": 1}, "it plays itself: use more policies"),
+        (
+            "pettingzoo/tictactoe_v3",
+            {"devices": "cpu,cpu"},
+            "members of different devices never play each other, and there are 2",
+        ),
+    ],
+)
+def test_elo_needs_members_that_meet(env, options, said):
+    pytest.importorskip("pettingzoo")
+    base = Config(env="x/y")
+    matchup = type(base.matchup)(objective="elo")
+    with pytest.raises(ConfigError, match=said):
+        ResolvedRun.resolve(Config(env=env, matchup=matchup, **options), HERE)

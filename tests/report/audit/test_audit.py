@@ -1,0 +1,62 @@
+"""What an audit needs of a journal."""
+
+import gc
+import re
+from dataclasses import replace
+
+import pytest
+
+from pbt_rl.controllers.options import PbtConfig
+from pbt_rl.errors import ConfigError
+from pbt_rl.record.events import Event
+from pbt_rl.record.reading import journal_events
+from pbt_rl.report.audit.recorded import audit
+from pbt_rl.run.resolved import build_controller
+from tests.helpers import journals
+
+CONFIG = journals.Config("toy/simulated", pbt=PbtConfig(period_frames=1000, start_frames=0, min_episodes=1))
+
+
+def recorded(folder, lost, limit_frames=3000):
+    controller = build_controller(CONFIG, journals.TABLE, 0)
+    options = {"chunk_frames": 1000, "limit_frames": limit_frames}
+    events = journals.simulated(controller, 4, 4, {"pbt": CONFIG.pbt}, **options)
+    return journals.write(folder, [*events, {"event": "lost", "time": 0.0, "frames": 0, "counts": lost}])
+
+
+def test_lost_progress_does_not_matter(tmp_path, capsys):
+    assert audit(recorded(tmp_path, {"progress": 7})) == 0
+    assert "agree bit for bit" in capsys.readouterr().out
+
+
+def test_lost_rounds_cannot_be_audited(tmp_path):
+    with pytest.raises(ConfigError, match="3 of its rounds were lost while the disk was full"):
+        audit(recorded(tmp_path, {"progress": 7, "round": 3}))
+
+
+def test_a_run_from_before_an_option_of_its_rule_is_one_clear_line(tmp_path):
+    other = replace(CONFIG, pbt=replace(CONFIG.pbt, replace_gap=5.0))  # an older version, by other rules
+    controller = build_controller(other, journals.TABLE, 0)
+    options = {"chunk_frames": 1000, "limit_frames": 9000}
+    run = journals.write(tmp_path, [*journals.simulated(controller, 4, 4, {"pbt": CONFIG.pbt}, **options)])
+    assert audit(run) == 1
+    journal = run / "journal.jsonl"
+    journal.write_text(re.sub(r'"replace_errors": ?2.5, ?', "", journal.read_text()))
+    with pytest.raises(ConfigError, match=r"when there was no --pbt.replace-errors, .* audit it with pbt_rl"):
+        audit(run)
+
+
+@pytest.mark.long
+def test_events_are_not_kept_as_a_journal_of_weeks_has_gigabytes(tmp_path, monkeypatch, capsys):
+    run = recorded(tmp_path, {"progress": 7}, limit_frames=30_000)
+    events = []
+
+    def watched(folder):
+        for event in journal_events(folder):
+            events.append(sum(issubclass(type(one), Event) for one in gc.get_objects()))
+            yield event
+
+    monkeypatch.setattr("pbt_rl.report.audit.recorded.journal_events", watched)
+    assert audit(run) == 0
+    assert "30 rounds" in capsys.readouterr().out
+    assert max(events) - events[0] < 10 < len(events)

@@ -1,0 +1,339 @@
+"""The table of runs, from files that may be of any kind."""
+
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+
+from pbt_rl import Stop, tune
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
+from pbt_rl.cli.runs import run as command
+from pbt_rl.cli.runs import table
+from pbt_rl.report.listing import RunRow, list_runs
+from pbt_rl.record.claim import claim_run_folder
+from pbt_rl.record.journal import Journal
+from tests.helpers.runs import ENVIRONMENT
+
+NOW = 1_000_000.0
+
+
+class Fit:
+    """The least that `tune.run` trains."""
+
+    def __init__(self, index):
+        self.x = float(index)
+
+    def step(self, hypers):
+        self.x += hypers["rate"]
+
+    def evaluate(self):
+        return self.x
+
+    def state(self):
+        return self.x
+
+    def load(self, state):
+        self.x = state
+
+
+STATES = ("running", "ended", "resumable", "interrupted", "failed")
+
+
+def members(*objectives, frames=1000):
+    return [
+        {"member": i, "generation": 0, "frames": frames, "objective": o, "episodes": 5}
+        for i, o in enumerate(objectives)
+    ]
+
+
+def write(out, name, *, ended=None, summary=None, checkpoint=False, changed=NOW, events=()):
+    claim = claim_run_folder(Config("toy/identity", num_policies=2, name=name, out=out))
+    claim.started()
+    claim.release(failed=False)
+    folder = claim.folder
+    with closing(Journal(folder.journal)) as journal:
+        journal.start({}, 0, {})
+        journal.write("progress", 10, members=members(1.0, 2.5))
+        for event, content in events:
+            journal.write(event, 20, **content)
+        if ended is not None:
+            journal.write("end", 30, ended=ended)
+    if summary is not None:
+        folder.write_summary({"ended": summary, "members": members(7.0, None, frames=3000)})
+    if checkpoint:
+        (folder.checkpoints / "at_5").mkdir(parents=True)
+        (folder.checkpoints / "at_5" / "manifest.json").write_text("{}")
+    for path in (folder.config, folder.journal, folder.summary):
+        if path.exists():
+            os.utime(path, (changed, changed))
+    return folder
+
+
+def only(out):
+    [row] = list_runs(out)
+    return row
+
+
+def test_the_states_of_runs(tmp_path):
+    write(tmp_path, "frames", ended="frames", summary="frames", checkpoint=True)
+    write(tmp_path, "no-summary", ended="frames", checkpoint=True)
+    write(tmp_path, "reached", ended="objective", summary="objective", checkpoint=True)
+    write(tmp_path, "killed", checkpoint=True)
+    write(tmp_path, "killed-early")
+    write(tmp_path, "ctrl-c", ended="interrupted by SIGINT", summary="interrupted by SIGINT", checkpoint=True)
+    write(tmp_path, "ctrl-c-early", ended="interrupted by SIGINT", summary="interrupted by SIGINT")
+    write(tmp_path, "failed", ended="failed", summary="failed")
+    write(tmp_path, "resumed", summary="frames", checkpoint=True)
+    for name, checkpoint in (("unsaved", True), ("never-saved", False)):
+        folder = write(tmp_path, name, ended="frames", checkpoint=checkpoint)
+        folder.write_summary({"ended": "frames", "members": members(7.0), "saved_at_frames": None})
+    os.utime(tmp_path / "resumed" / "summary.json", (NOW - 100, NOW - 100))  # of an earlier end
+    emptied = write(tmp_path, "emptied", checkpoint=True)
+    emptied.journal.write_bytes(b"")
+    running = write(tmp_path, "running", ended="frames", summary="frames")
+    claim = claim_run_folder(Config("toy/identity", num_policies=2, name="running", out=tmp_path))
+    assert claim.folder == running
+    (tmp_path / "no-run").mkdir()
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "config.json").touch()
+    (tmp_path / "file").touch()
+    rows = {row.name: row for row in list_runs(tmp_path)}
+    claim.release(failed=False)
+    assert {name: row.state for name, row in rows.items()} == {
+        "frames": "ended",
+        "no-summary": "ended",
+        "reached": "ended",
+        "emptied": "broken: journal.jsonl is empty",
+        "killed": "resumable",
+        "killed-early": "interrupted",
+        "ctrl-c": "resumable",
+        "ctrl-c-early": "interrupted",
+        "failed": "failed",
+        "resumed": "resumable",
+        "unsaved": "resumable",
+        "never-saved": "failed",
+        "running": "running",
+    }
+    assert rows["frames"] == RunRow("frames", "toy/identity", 2, 6000, 7.0, "ended", NOW)
+    assert rows["killed"] == RunRow("killed", "toy/identity", 2, 2000, 2.5, "resumable", NOW)
+    assert rows["running"].frames == 2000, "of now, not of the end before"
+
+
+def test_runs_of_tune_are_listed_though_they_have_no_config(tmp_path):
+    space = {"rate": (1e-4, 1e-1)}
+    options = {"num_members": 2, "progress": False}
+    tune.run(Fit, space, steps=4, **options, folder=tmp_path / "fit")
+    tune.run(Fit, space, steps=4, **options, folder=tmp_path / "cut", on_progress=lambda _: Stop("enough"))
+    tune.run(Fit, space, steps=4, **options, journal=tmp_path / "unsaved" / "journal.jsonl")
+    (tmp_path / "no-run").mkdir()
+    (tmp_path / "no-run" / "journal.jsonl").write_text('{"event": "start", "config": {}}\n')
+    rows = {row.name: (row.env, row.members, row.frames, row.state) for row in list_runs(tmp_path)}
+    assert rows.pop("no-run")[-1] == "broken: config.json is missing"
+    assert rows == {
+        "fit": ("pbt_rl.tune.run", 2, 8, "ended"),
+        "cut": ("pbt_rl.tune.run", 2, 2, "resumable"),
+        "unsaved": ("pbt_rl.tune.run", 2, 8, "ended"),
+    }
+
+
+def test_final_games_have_a_column_of_their_own(tmp_path, capsys):
+    folder = write(tmp_path, "judged", ended="frames")
+    third = (9.0, 8.5)  # it is a control, beyond the two of the population, and not the best
+    games = [
+        members(7.0, 5.0, third[0])[i] | {"final": {"mean": x}} for i, x in enumerate((3.0, 4.5, third[1]))
+    ]
+    folder.write_summary({"ended": "frames", "members": games})
+    write(tmp_path, "plain", ended="frames", summary="frames")
+    rows = {row.name: row for row in list_runs(tmp_path)}
+    assert (rows["judged"].best, rows["judged"].final, rows["plain"].final) == (7.0, 4.5, None)
+    assert command([str(tmp_path)]) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split()[4:6] == ["best", "final"]
+    shown = {line.split()[0]: line.split()[4:6] for line in lines}
+    assert shown == {"judged": ["7.00", "4.50"], "plain": ["7.00", "-"]}
+
+
+def test_a_run_itself_and_the_newest_first(tmp_path):
+    write(tmp_path, "b", changed=NOW - 10)
+    write(tmp_path, "a", changed=NOW - 20)
+    write(tmp_path, "c", changed=NOW)
+    assert [row.name for row in list_runs(tmp_path)] == ["c", "b", "a"]
+    assert [row.name for row in list_runs(tmp_path / "a")] == ["a"]
+
+
+def test_progress_is_found_behind_long_rounds(tmp_path):
+    write(tmp_path, "x", events=[("round", {"report": "x" * 50_000})] * 5)
+    row = only(tmp_path)
+    assert (row.frames, row.best, row.state) == (2000, 2.5, "interrupted")
+
+
+def test_an_objective_that_is_no_number_is_not_the_best(tmp_path):
+    write(tmp_path, "x", events=[("progress", {"members": members(math.inf, -2.0, math.nan, 1e300)})])
+    assert (only(tmp_path).frames, only(tmp_path).best) == (4000, -2.0)
+
+
+@pytest.mark.parametrize(
+    "strange", [{"frames": 10**400}, {"frames": -3}, {"objective": "x"}, {"member": True}]
+)
+def test_a_strange_event_is_passed_over(tmp_path, strange):
+    changed = [members(9.0)[0] | strange]
+    write(tmp_path, "x", events=[("progress", {"members": changed})])
+    assert (only(tmp_path).frames, only(tmp_path).best) == (2000, 2.5)
+
+
+def test_a_strange_summary_is_named(tmp_path):
+    folder = write(tmp_path, "x", ended="frames")
+    folder.write_summary({"ended": "frames", "members": [{"frames": "many"}]})
+    assert only(tmp_path).state == "broken: summary.json is not the summary of a run"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("config.json", None, "config.json is missing"),
+        ("config.json", b"", "config.json is not a JSON object"),
+        ("config.json", b"[" * 100_000, "config.json is not a JSON object"),
+        ("config.json", b"[]", "config.json is not a JSON object"),
+        ("config.json", b"\xff\xfe", "config.json is not a JSON object"),
+        ("config.json", b'{"env": 3, "num_policies": 2}', "config.json names no environment or no members"),
+        (
+            "config.json",
+            b'{"env": "x", "num_policies": -2}',
+            "config.json names no environment or no members",
+        ),
+        ("config.json", "folder", "config.json is not a file"),
+        ("config.json", "pipe", "config.json is not a file"),
+        ("config.json", "loop", "config.json: Too many levels of symbolic links"),
+        ("journal.jsonl", None, "journal.jsonl is missing"),
+        ("journal.jsonl", b"\x00" * 3000, "journal.jsonl holds no event at its end"),
+        ("summary.json", b"{", "summary.json is not a JSON object"),
+    ],
+)
+def test_a_mangled_run_is_a_row_that_says_why(tmp_path, name, content, said):
+    folder = write(tmp_path, "x", ended="frames", summary="frames")
+    path = folder.path / name
+    path.unlink()
+    match content:
+        case bytes():
+            path.write_bytes(content)
+            os.utime(folder.journal, (NOW - 1, NOW - 1))
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "loop":
+            path.symlink_to(path)
+    assert only(tmp_path).state == f"broken: {said}"
+
+
+def test_300_random_mangles_of_each_file_raise_nothing(tmp_path):
+    folder = write(tmp_path, "x", ended="frames", summary="frames")
+    rng = random.Random(3)
+    for path in (folder.config, folder.journal, folder.summary):
+        whole = path.read_bytes()
+        for _ in range(300):
+            path.write_bytes(mangled(whole, rng))
+            row = only(tmp_path)
+            assert row.state in STATES or row.state.startswith("broken: ")
+            table([row], NOW, 80)
+        path.write_bytes(whole)
+    assert only(tmp_path).state == "ended"
+
+
+def mangled(data, rng):
+    data = bytearray(data)
+    for _ in range(rng.choice((1, 1, 3, 30))):
+        at = rng.randrange(len(data) + 1)
+        match rng.randrange(4):
+            case 0:
+                del data[at : at + rng.choice((1, 10, 10_000))]
+            case 1:
+                data[at:at] = rng.randbytes(rng.choice((1, 10)))
+            case 2:
+                data[at : at + 1] = rng.choice(
+                    (b"9" * 30, b"[", b"{", b'"', b"null", b"NaN", b"1e999", b"\n", b",")
+                )
+            case _:
+                data += data[at : at + 3000]
+    return bytes(data)
+
+
+def test_a_table_fits_a_terminal_of_80_columns():
+    rows = [
+        RunRow("a" * 60, "gym/" + "b" * 40, 40, 123_456_789, 1234.5, "resumable", NOW - 7200),
+        RunRow("short", "toy/x", None, None, None, "broken: config.json is " + "bad " * 30, NOW - 86400 * 3),
+    ]
+    lines = table(rows, NOW, 80)
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[1].endswith("2 h  resumable")
+    assert "123M" in lines[1]
+    assert lines[2].endswith("…")
+    assert "3 d  broken: " in lines[2]
+    whole = table(rows, NOW, None)
+    assert "a" * 60 in whole[1]
+    assert whole[2].endswith("bad")
+
+
+def test_names_cannot_command_the_terminal():
+    row = RunRow("\x1b[2Jx", "\x1b]0;y", 1, 1, 1.0, "broken: \x1b[31m", NOW)
+    assert "\x1b" not in "".join(table([row], NOW, None))
+
+
+def test_the_command(tmp_path, capsys):
+    write(tmp_path, "demo", ended="frames", summary="frames")
+    held = claim_run_folder(Config("toy/identity", name="demo", out=tmp_path, overwrite=True))
+    assert command([str(tmp_path)]) == 0
+    header, row, aside = capsys.readouterr().out.splitlines()
+    assert header.split() == ["name", "env", "members", "frames", "best", "age", "state"]
+    assert row.split()[0] == "demo"
+    assert ".demo.replaced." in aside
+    held.release(failed=True)
+    assert command([str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[:5] == [
+        "demo",
+        "toy/identity",
+        "2",
+        "6.00k",
+        "7.00",
+    ]
+
+
+def test_no_runs_and_no_folder(tmp_path, capsys):
+    assert command([str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"no runs in {tmp_path}\n"
+    with pytest.raises(ConfigError, match="nothing cannot be listed: No such file or directory"):
+        command([str(tmp_path / "nothing")])
+
+
+def test_listing_imports_neither_torch_nor_what_a_config_names(tmp_path):
+    (tmp_path / "mine.py").write_text("raise SystemExit('imported')\n")
+    folder = write(tmp_path / "runs", "x")
+    config = json.loads(folder.config.read_text()) | {"env": "mine:make"}
+    folder.config.write_text(json.dumps(config))
+    code = (
+        "import sys; from pbt_rl.cli.runs import run; run(['runs']); "
+        "sys.exit(' '.join({'torch', 'numba', 'gymnasium', 'mine'} & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == "\n"
+    assert "mine:make" in done.stdout
+
+
+def test_listing_changes_nothing(tmp_path):
+    folder = write(tmp_path, "x")
+    before = {path: path.stat().st_mtime_ns for path in folder.path.iterdir()}
+    list_runs(tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in folder.path.iterdir()} == before

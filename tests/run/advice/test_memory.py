@@ -1,0 +1,158 @@
+"""Memory of a run, known before it starts."""
+
+import numpy as np
+import pytest
+
+from pbt_rl.errors import ConfigError
+from pbt_rl.learner.learner import Learner
+from pbt_rl.run.memory import Memory, Start
+from pbt_rl.run.memory_check import (
+    GIB,
+    MIB,
+    SUPERVISOR_BYTES,
+    HostMemory,
+    check_memory,
+    estimate,
+    host_memory,
+    memory_notes,
+    rollouts_of,
+)
+from pbt_rl.run.plan import Machine
+from pbt_rl.run.views import describe_plan
+from tests.helpers.plans import resolved
+
+MACHINE = Machine(2, 0)
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--mode=sync",), ("--model.core=gru", "--algo=a3c"), ("--slots=2",)], ids=str
+)
+def test_the_large_parts_are_what_a_learner_allocates(options):
+    run = resolved("toy/identity", "--num-policies=3", "--model.encoder=mlp", *options, machine=MACHINE)
+    memory = Memory(run, Start.fresh(run.plan, run.controller().initial(3)))
+    learner = Learner(memory.learners[0], _Silent())
+    (pack,), plan = estimate(run).packs, run.plan.packs[0]
+
+    rollouts = [unit.rollout for unit in learner.sampler.units]
+    while len(learner.shared.free):
+        rollouts.append(learner.shared.free.take())
+    assert len(rollouts) == rollouts_of(run.config, plan)
+    arrays = [x for r in rollouts for x in (*r.obs.values(), *vars(r).values()) if hasattr(x, "nbytes")]
+    counts = sum(r.weights_version.nbytes + r.weights_epoch.nbytes for r in rollouts)
+    assert sum(x.nbytes for x in arrays) - counts == pack.rollouts
+
+    weights = learner.pack.weights
+    masters = {id(x): x for x in (weights.working, weights.grad, weights.working_grad, weights.serving)}
+    masters |= {id(x): x for x in learner.pack.state.values()} | {
+        id(weights.serving_heads): weights.serving_heads
+    }
+    assert sum(x.nbytes for x in masters.values()) == pytest.approx(pack.weights, rel=0.05)
+    member_bytes = sum(x.nbytes for x in learner.pack.export_member(0).values())
+    assert pack.parked == pytest.approx(member_bytes * (3 - plan.slots), rel=0.05)
+    boxes = [box for record in memory.actors for box in record.boxes]
+    assert sum(len(box.memory) for box in boxes) == pytest.approx(pack.mailboxes, rel=0.3)
+    memory.close()
+
+
+def test_the_replay_is_counted():
+    run = resolved("toy/treasure", "--num-policies=2", "--algo=unreal", machine=MACHINE)
+    (pack,), plan = estimate(run).packs, run.plan.packs[0]
+    of_step = 2 * 28 * 28 + 4 * 5 + 4  # the image, the last action and reward, the action
+    streams = min(plan.envs_per_policy, 16 // plan.units) * plan.units
+    assert pack.replay == 2 * streams * 2000 * of_step
+    assert (
+        estimate(run).host
+        > estimate(resolved("toy/treasure", "--algo=a3c", machine=MACHINE)).host + pack.replay
+    )
+    assert resolved("toy/treasure", machine=MACHINE).config.algorithm.auxiliary is None
+
+
+class _Silent:
+    def send(self, _message):
+        pass
+
+    def poll(self):
+        return False
+
+
+def test_policies_of_atari_are_estimated_as_they_were_measured():
+    """PSS of a learner in a run."""
+    for policies, measured in ((1, 501), (4, 650), (40, 2500)):
+        run = resolved(
+            "atari/pong", f"--num-policies={policies}", "--learner.precision=bf16", machine=MACHINE
+        )
+        needed = estimate(run)
+        pack = needed.packs[0]
+        learner = needed.host - pack.actors - pack.environments - pack.mailboxes - SUPERVISOR_BYTES
+        assert learner / MIB == pytest.approx(measured, rel=0.3)
+
+
+def test_more_policies_than_fit_are_refused_with_what_fits():
+    run = resolved("atari/pong", "--num-policies=500", machine=MACHINE)
+    with pytest.raises(ConfigError, match=r"cannot fit into memory: it needs [0-9.]+ GiB of 23.0 GiB"):
+        check_memory(run, HostMemory(23 * GIB, 22 * GIB))
+    fits = resolved("atari/pong", "--num-policies=500", "--slots=8", machine=MACHINE)
+    check_memory(fits, HostMemory(23 * GIB, 22 * GIB))
+
+
+def test_more_environments_than_fit_are_refused_with_the_option():
+    run = resolved("atari/pong", "--num-policies=4", "--envs-per-unit=100000", machine=MACHINE)
+    with pytest.raises(ConfigError, match=r"use fewer environments \(--envs-per-unit"):
+        check_memory(run, HostMemory(23 * GIB, 22 * GIB))
+
+
+def test_a_run_that_is_near_what_is_there_is_warned_about_only():
+    run = resolved("atari/pong", "--num-policies=16", machine=MACHINE)
+    check_memory(run, HostMemory(4 * GIB, GIB))
+    (text,) = memory_notes(run, HostMemory(4 * GIB, GIB))
+    assert text.startswith("warning: this run needs about ")
+    assert "1.0 GiB are available (actors and their environments" in text
+    assert memory_notes(run, HostMemory(32 * GIB, 30 * GIB)) == []
+
+
+def test_memory_of_a_device_is_counted_apart(monkeypatch):
+    monkeypatch.setattr("pbt_rl.run.memory_check._device_bytes", lambda _device: 2 * GIB)
+    run = resolved("atari/pong", "--num-policies=40", "--learner.precision=bf16", machine=Machine(16, 1))
+    needed = estimate(run)
+    assert needed.devices["cuda:0"] > 5 * GIB
+    assert needed.certain < GIB
+    (text,) = memory_notes(run, HostMemory(128 * GIB, 120 * GIB))
+    assert "on cuda:0, which has 2.0 GiB" in text
+
+
+def test_what_cannot_fit_on_a_gpu_is_refused_with_what_fits(monkeypatch):
+    run = resolved("atari/pong", "--num-policies=64", machine=Machine(16, 1))
+    monkeypatch.setattr("pbt_rl.run.memory_check._device_bytes", lambda _: 80 * GIB)
+    check_memory(run, HostMemory(2000 * GIB, 2000 * GIB))
+    monkeypatch.setattr("pbt_rl.run.memory_check._device_bytes", lambda _: 6 * GIB)
+    with pytest.raises(ConfigError, match=r"cannot fit on cuda:0.*--learner.batch, or fewer"):
+        check_memory(run, HostMemory(2000 * GIB, 2000 * GIB))
+
+
+def test_the_plan_shows_it(monkeypatch):
+    monkeypatch.setattr("pbt_rl.run.memory_check.host_memory", lambda: HostMemory(GIB, GIB // 8))
+    assert "of memory" in "\n".join(describe_plan(resolved("gym/CartPole-v1", machine=MACHINE)))
+    assert np.isfinite(estimate(resolved("gym/CartPole-v1", machine=MACHINE)).host)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_memory_is_what_the_tightest_cgroup_leaves(tmp_path, version):
+    (tmp_path / "meminfo").write_text("MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: 800 kB\n")
+    own, top = tmp_path / "own", tmp_path / "cgroup"
+    files = (tmp_path / "meminfo", own, top)
+    assert host_memory(*files) == HostMemory(1000 * 1024, 800 * 1024), "no cgroup"
+
+    own.write_text("0::/outer/inner\n" if version == 2 else "5:cpu:/elsewhere\n4:memory:/outer/inner\n")
+    outer = top / "outer" if version == 2 else top / "memory/outer"
+    (outer / "inner").mkdir(parents=True)
+    limit, usage, cache = (
+        ("memory.max", "memory.current", "inactive_file")
+        if version == 2
+        else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+    )
+    (outer / "inner" / limit).write_text("max\n" if version == 2 else f"{2**63 - 4096}\n")
+    (outer / "inner" / usage).write_text("1000\n")
+    (outer / limit).write_text("500000\n")
+    (outer / usage).write_text("300000\n")
+    (outer / "memory.stat").write_text(f"anon 5\n{cache} 100000\n")
+    assert host_memory(*files) == HostMemory(500000, 300000)

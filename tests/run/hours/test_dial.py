@@ -1,0 +1,47 @@
+"""`--hours`: what follows from a time, and what stays as it is given."""
+
+import pytest
+
+from pbt_rl.cli.train import parse_train
+from pbt_rl.errors import ConfigError
+from pbt_rl.record.events import Round
+from pbt_rl.record.reading import journal_events
+from pbt_rl.report.audit.recorded import audit
+from pbt_rl.run.train import resolve, train
+from pbt_rl.run.views import describe_plan
+
+
+def planned(words, env="toy/identity"):
+    return parse_train(f"--env {env} {words}".split())[0]
+
+
+def test_thirty_comparisons_follow_from_a_time():
+    config = planned("--hours 0.5")
+    assert (config.train_for_seconds, config.pbt.ready) == (1800, "timed")
+    assert 30 * config.pbt.period_seconds < 1800 < 31.5 * config.pbt.period_seconds
+    assert config.train_for_frames > 10**12
+    assert "--hours 0.5: 1,800 s of training, compared every 58.1 s" in "\n".join(
+        describe_plan(resolve(config))
+    )
+
+
+def test_what_is_given_stays():
+    config = planned("--hours 0.5 --train-for-frames 5000 --pbt.ready synchronous --pbt.period-frames 700")
+    assert (config.train_for_frames, config.pbt.ready, config.pbt.period_frames) == (5000, "synchronous", 700)
+    assert planned("--hours 0.5 --pbt.period-seconds 7").pbt.period_seconds == 7
+    assert planned("--hours 0.5 --train-for-seconds 310").pbt.period_seconds == 10
+
+
+@pytest.mark.parametrize("words", ["--controller asha", "--pbt.no-enabled"])
+def test_members_that_are_not_compared_have_no_times(words):
+    with pytest.raises(ConfigError, match=r"--hours 0\.5 cannot be used: .* give --train-for-seconds"):
+        planned(f"--hours 0.5 {words}")
+
+
+@pytest.mark.long
+def test_a_run_holds_thirty_comparisons(tmp_path):
+    words = f"--hours 0.005 --mode serial --num-policies 4 --no-figures --out {tmp_path} --name x"
+    assert train(planned(f"{words} --pbt.min-episodes 1")) == 0
+    rounds = [e for e in journal_events(tmp_path / "x") if isinstance(e, Round)]
+    assert 20 <= len(rounds) <= 31, "fewer if the machine is busy"
+    assert audit(tmp_path / "x") == 0

@@ -1,0 +1,242 @@
+"""`--init-from`: members begin from what other runs saved, with counts and values of their own."""
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from pbt_rl.cli.train import parse_train
+from pbt_rl.config import Config, ModelConfig
+from pbt_rl.controllers.hypers import hyper_table
+from pbt_rl.envs.registry import EnvOptions, probe
+from pbt_rl.errors import ConfigError
+from pbt_rl.learner.build import build_pack, net_names
+from pbt_rl.record.journal import read_journal
+from pbt_rl.run.plan import Machine, PackPlan
+from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.train import train
+from pbt_rl.run.warm_start.extra import SHOWN
+from pbt_rl.run.warm_start.saved import WarmStart
+from tests.helpers.saved import save, write_run
+
+MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
+CONFIG = Config(env="toy/identity?length=5", num_policies=3, model=MLP, actors=1, devices="cpu")
+FACTOR, STEPS = 0.25, 70.0
+
+
+def trained_pack(config=CONFIG):
+    """A pack of three whose every number is set."""
+    values = {name: hyper.default for name, hyper in hyper_table(config.hypers).items()}
+    plan = PackPlan("cpu", (0, 1, 2), 1, 1, 1, 1, 1, 3)
+    pack = build_pack(config, probe(config.env, EnvOptions()), plan, [values] * 3, 5)
+    random = torch.Generator().manual_seed(0)
+    for _, offset, shape in pack.parameter_places():
+        for name in ("mean", "square"):
+            span = slice(offset, offset + int(np.prod(shape)))
+            pack.state[name][:, span] = torch.rand((3, span.stop - offset), generator=random)
+    pack.state["optimizer_steps"][:] = STEPS
+    pack.state["lr_factor"][:] = FACTOR
+    pack.state["return_square"][:] = 3.5
+    return pack
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A run with checkpoints of members 0 and 1 (the best) at 1000 frames, and of 2 at 2000."""
+    run = write_run(tmp_path / "source", CONFIG)
+    pack = trained_pack()
+    save(run, pack, {0: 0, 1: 1}, best=1, frames=1000)
+    save(run, pack, {2: 2}, best=None, frames=2000)
+    return run
+
+
+def resolved(*init_from, **changes):
+    config = replace(CONFIG, init_from=tuple(map(str, init_from)), **changes)
+    return ResolvedRun.resolve(config, Machine(cpus=2, gpus=0))
+
+
+def begun(run):
+    """Snapshots that the members of a run begin with, and the values that they are given."""
+    values = [{"gamma": 0.9 + 0.01 * member} for member in range(run.config.num_policies)]
+    names = net_names(trained_pack(run.config))
+    return [read() for _, read in WarmStart.find(run, print).sources(values, names)], values
+
+
+def test_a_member_takes_arrays_and_nothing_else(source):
+    snapshots, values = begun(resolved(f"{source}@1000"))
+    wanted = {name: tensor.numpy() for name, tensor in trained_pack().export_member(1).items()}
+    wanted["lr_factor"] = np.array(1, np.float32)  # the schedule begins anew
+    for member, snapshot in enumerate(snapshots):
+        assert snapshot.arrays.keys() == wanted.keys()
+        assert all(np.array_equal(snapshot.arrays[name], wanted[name]) for name in wanted)
+        header = snapshot.header
+        assert (header.member, header.generation, header.values) == (member, 0, values[member])
+        assert (header.frames, header.steps, header.updates, header.fresh_frames) == (0, 0, 0, 0)
+        assert not header.remembered
+
+
+def test_every_member_may_have_a_source_of_its_own(source):
+    file = source / "checkpoints" / "at_1000" / "policy_01.safetensors"
+    run = resolved(source, file, f"{source}@1000:0")
+    snapshots, _ = begun(run)
+    pack = trained_pack()
+    for snapshot, slot in zip(snapshots, (2, 1, 0), strict=True):
+        assert np.array_equal(snapshot.arrays["param"], pack.state["param"][slot].numpy())
+    warm = WarmStart.find(run, print)
+    assert warm.record()["members"] == [
+        f"member 2 of {source} at 2,000 frames",
+        str(file),
+        f"member 0 of {source} at 1,000 frames",
+    ]
+    assert warm.described()[1] == f"member 1 begins from {file} (all)"
+
+
+@pytest.mark.parametrize(("parts", "taken"), [("weights", set()), ("weights+normalisers", {"return_square"})])
+def test_parts_that_are_not_asked_for_stay_fresh(source, parts, taken):
+    (snapshot, *_), _ = begun(resolved(source, init_parts=parts))
+    pack = trained_pack()
+    fresh = {name: tensor.numpy() for name, tensor in pack.fresh_state().items()}
+    assert np.array_equal(snapshot.arrays["param"], pack.state["param"][2].numpy())
+    for name in fresh.keys() - {"param"}:
+        origin = pack.state[name][2].numpy() if name in taken else fresh[name]
+        assert np.array_equal(snapshot.arrays[name], origin), name
+
+
+def test_what_does_not_fit_is_named_or_left_out(source):
+    other = {"env": "toy/identity?length=5&size=6"}
+    with pytest.raises(
+        ConfigError,
+        match=r"--init-from .*\n  net\.\S+: has \(8, 4\) float32, wanted \(8, 6\)(.*\n)*.*--init-strict no",
+    ):
+        WarmStart.find(resolved(source, **other), print)
+    run = resolved(source, init_strict=False, **other)
+    lines = WarmStart.find(run, print).described()
+    assert lines[0] == f"all members begin from member 2 of {source} at 2,000 frames (all)"
+    assert any("not loaded: net." in line and "wanted (8, 6)" in line for line in lines)
+    snapshots, _ = begun(run)
+    biases = [net_names(trained_pack(run.config)).views(s.arrays["param"]) for s in snapshots]
+    weights = next(name for name, view in biases[0].items() if view.shape == (8, 6))
+    assert not np.array_equal(biases[0][weights], biases[1][weights]), "drawn for each member"
+    assert snapshots[0].arrays["optimizer_steps"] == 0, "an optimiser is taken as a whole or not at all"
+
+
+def test_nothing_that_fits_is_an_error(source):
+    run = resolved(
+        source, init_strict=False, model=replace(MLP, hidden=9), env="toy/identity?length=5&size=6"
+    )
+    with pytest.raises(ConfigError, match="none of its weights fits this network"):
+        WarmStart.find(run, print)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nowhere", r"--init-from nowhere cannot be used: write a member of a run as RUN\[@FRAMES\]"),
+        ("nowhere.safetensors", "nowhere.safetensors is not a file"),
+        ("{source}@7", "has no checkpoint at 7 frames; there are: 1000, 2000"),
+        ("{source}:0", "member 0 is not in .*at_2000: it had never held a slot.*choose one of 2"),
+        ("{source}/config.json", "cannot be used: write a member"),
+    ],
+)
+def test_a_source_that_is_not_there_is_one_clear_error_also_where_a_plan_is_shown(source, text, said):
+    run = resolved(text.format(source=source))
+    for find in (lambda: WarmStart.find(run, print), lambda: SHOWN(run, {})):
+        with pytest.raises(ConfigError, match=said):
+            find()
+
+
+def test_numbers_that_are_not_finite_are_refused(source):
+    pack = trained_pack()
+    pack.state["mean"][:] = float("inf")
+    save(source, pack, {0: 0}, best=0, frames=3000)
+    with pytest.raises(ConfigError, match=r"holds numbers that are not finite .in optim\.mean"):
+        WarmStart.find(resolved(source), print)
+    assert WarmStart.find(resolved(source, init_parts="weights"), print) is not None
+
+
+def test_the_number_of_sources_is_one_or_that_of_the_members():
+    with pytest.raises(
+        ConfigError, match="--init-from a b cannot be used: give one source for all, or one for each of the 3"
+    ):
+        replace(CONFIG, init_from=("a", "b"))
+
+
+def test_nothing_that_the_other_config_names_is_imported(source, tmp_path, monkeypatch):
+    (tmp_path / "evil_source.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = json.loads((source / "config.json").read_text())
+    config["env"] = config["algo"] = config["model"]["encoder"] = "evil_source:make"
+    (source / "config.json").write_text(json.dumps(config))
+    assert WarmStart.find(resolved(source), print) is not None
+    assert "evil_source" not in sys.modules
+
+
+def whole_run(out, name, *more):
+    options = {
+        "env": CONFIG.env,
+        "mode": "serial",
+        "num-policies": 3,
+        "slots": 2,
+        "slot-frames": 40,
+        "actors": 1,
+    }
+    options |= {
+        "envs-per-unit": 2,
+        "learner.batch": 64,
+        "learner.rollout": 8,
+        "model.encoder": "mlp",
+        "model.hidden": 8,
+    }
+    options |= {
+        "model.layers": 1,
+        "hypers.learning-rate": 1e-8,
+        "pbt.mutation-rate": 0,
+        "name": name,
+        "out": out,
+    }
+    config, _ = parse_train(
+        [*(f"--{option}={value}" for option, value in options.items()), "--no-figures", *more]
+    )
+    assert train(config) == 0
+    return out / name
+
+
+def saved_files(run):
+    (newest,) = sorted((run / "checkpoints").iterdir(), key=lambda p: p.stat().st_mtime)[-1:]
+    return [load_file(path) for path in sorted(newest.glob("policy_*"))]
+
+
+def test_a_whole_run_begins_there_and_resumes_without_it(source, tmp_path, capsys):
+    """Its learning rate is next to nothing: the weights stay, and only the optimiser's steps count on."""
+    arguments = (f"--init-from={source}@1000",)
+    run = whole_run(tmp_path, "x", *arguments, "--pbt.tune=gamma", "--train-for-frames=200")
+    assert f"all members begin from member 1 of {source} at 1,000 frames (all)" in capsys.readouterr().out
+    origin = load_file(source / "checkpoints" / "at_1000" / "policy_01.safetensors")
+    found = saved_files(run)
+    assert len(found) == 3
+    for tensors in found:
+        assert tensors["optim.steps"] > STEPS
+        for name in (name for name in origin if name.startswith("net.")):
+            np.testing.assert_allclose(tensors[name], origin[name], atol=1e-5)
+    events = read_journal(run / "journal.jsonl")
+    assert [e["members"] for e in events if e["event"] == "init"] == [
+        [f"member 1 of {source} at 1,000 frames"] * 3
+    ]
+    assert min(m["frames"] for m in json.loads((run / "summary.json").read_text())["members"]) < 1000
+
+    shutil.rmtree(source)
+    whole_run(tmp_path, "x", *arguments, "--pbt.tune=gamma", "--train-for-frames=400")
+    events = read_journal(run / "journal.jsonl")
+    assert [e["event"] for e in events if e["event"] in ("init", "resume")] == ["init", "resume"]
+
+
+def test_a_run_may_begin_from_the_one_that_it_replaces(source, tmp_path, capsys):
+    shutil.copytree(source, tmp_path / "x")
+    run = whole_run(tmp_path, "x", f"--init-from={tmp_path / 'x'}", "--overwrite", "--train-for-frames=100")
+    assert "begin from member 2 of" in capsys.readouterr().out
+    assert all(tensors["optim.steps"] > STEPS for tensors in saved_files(run))
