@@ -1,4 +1,4 @@
-"""What a run begins from: its own last checkpoint, with options that may differ in part, or what another run has learned."""
+"""What a run begins from: its own last checkpoint, with options that may differ in part, or another run's members."""
 
 from __future__ import annotations
 
