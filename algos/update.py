@@ -279,9 +279,9 @@ class Updater:
     def _step(self, group: Group, part: Samples) -> Stats:
         """Carry out one optimiser step of a group."""
         pack, current_G = self._pack, self.current.tensor[group.span]
-        valid = part.valid & current_G[:, None, None]
-        stats = self._backward(group, part, valid)
         stopped_G, settings = self._stopped_P[group.span], self._settings
+        valid = part.valid & (current_G & ~stopped_G)[:, None, None]
+        stats = self._backward(group, part, valid)
         if settings.target_kl is not None:
             stopped_G |= stats["kl"] > STOP_AT * settings.target_kl
         with self.changing:  # a slot may have been dropped meanwhile

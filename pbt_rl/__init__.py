@@ -51,9 +51,9 @@ _MODULES = {
     "config": ("Config",),
     "envs.base": ("EnvSetupError", "EnvSpec", "RewardShapingInterface", "TrainingInfoInterface"),
     "errors": ("ConfigError", "RunFailed"),
-    "python.api": ("MemberResult", "Result", "train"),
-    "python.policy": ("Policy", "load_policy"),
-    "python.stopping": ("Stop",),
+    "api.train": ("MemberResult", "Result", "train"),
+    "api.policy": ("Policy", "load_policy"),
+    "api.stopping": ("Stop",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

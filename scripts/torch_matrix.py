@@ -31,11 +31,11 @@ RELEASES = ("2.9.*", "2.11.*", "2.13.*", "newest")
 TESTS = ("tests/algos", "tests/learner", "tests/graphs")
 SHORT = (
     "tests/algos/test_torch_names.py",
-    "tests/graphs/test_recording.py",
+    "tests/learner/cuda/test_recording.py",
     "tests/algos/test_fused.py",
     "tests/learner/test_gpu.py",
-    "tests/graphs/test_streams.py",
-    "tests/graphs/test_recorded_steps.py",
+    "tests/learner/cuda/test_streams.py",
+    "tests/learner/cuda/test_recorded_steps.py",
 )
 MARKS = "not slow and not long and not nodes and not resident"
 STUBBED = r"lib(cu|nv|nccl)"

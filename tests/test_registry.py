@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from pbt_rl import registry
 from pbt_rl.registry import EntryPointError, Registry
 
 RULES = {"ours": "json:dumps", "later": "no_such_module_of_ours:X"}
@@ -22,7 +23,9 @@ def package(tmp_path, monkeypatch):
     (tmp_path / "added_rules.py").write_text("MINE = 'mine'\n")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
+    registry._entry_points.cache_clear()
     yield
+    registry._entry_points.cache_clear()
     sys.modules.pop("added_rules", None)
 
 

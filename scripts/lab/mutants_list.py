@@ -9,8 +9,8 @@ SAMPLER, TRAINER, LEARNER = (f"tests/learner/test_{name}.py" for name in ("sampl
 RETURNS, OPTIM, SELECTION, PB2 = (
     "tests/algos/test_returns.py",
     "tests/algos/test_optim.py",
-    "tests/pbt/published/test_selection.py",
-    "tests/pbt/pb2/test_pb2.py",
+    "tests/controllers/published/test_selection.py",
+    "tests/controllers/pb2/test_pb2.py",
 )
 SHARES = "tests/population/test_shares.py"
 
@@ -124,8 +124,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "update: outdated rows are learned from",
-            "valid = part.valid & current_G[:, None, None]",
-            "valid = torch.ones_like(part.valid) & current_G[:, None, None]",
+            "valid = part.valid & (current_G & ~stopped_G)[:, None, None]",
+            "valid = torch.ones_like(part.valid) & (current_G & ~stopped_G)[:, None, None]",
         ),
     ),
     *_of(

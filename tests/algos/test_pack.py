@@ -34,7 +34,7 @@ def trained(hypers=THREE, *, seed=0, state_size=0, **options):
     """A pack with something in all of its state."""
     pack = make_pack(hypers, seed=seed, **options)
     rollouts = make_rollouts(list(range(len(hypers))), seed=seed, state_size=pack.state_size)
-    learn(pack, batch_of(rollouts, len(hypers)), settings(kl_target=1e-9))
+    learn(pack, batch_of(rollouts, len(hypers)), settings(lr_schedule_kl=1e-9))
     pack.publish(tuple(range(len(hypers))))
     return pack
 

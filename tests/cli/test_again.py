@@ -36,7 +36,7 @@ def test_trackers_of_a_run_that_goes_on_are_those_that_are_typed(tmp_path):
 
 def test_a_tracker_or_a_cluster_that_only_a_config_names_is_not_followed(tmp_path):
     before = recorded(tmp_path, env="toy/identity", track=("csv", "my:Own"), nodes="ray:host:6379")
-    named = "--nodes ray:host:6379 --track csv --track my:Own"
+    named = "--track csv --track my:Own --nodes ray:host:6379"
     with pytest.raises(ConfigError, match=f"names {named}, which"):
         parse_resume(tmp_path, [])
     with pytest.raises(ConfigError, match="names --track csv --track my:Own, which"):

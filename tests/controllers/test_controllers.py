@@ -340,7 +340,10 @@ def doubled_rate(values, rng):
 
 def test_a_users_function_comes_last():
     pbt = replace(
-        PBT, exploit="truncation", mutation_rate=0.0, custom_explore="tests.pbt.test_controllers:doubled_rate"
+        PBT,
+        exploit="truncation",
+        mutation_rate=0.0,
+        custom_explore="tests.controllers.test_controllers:doubled_rate",
     )
     controller = build(pbt, TABLE, seed=0)
     best, worst = controller.initial(2)

@@ -90,10 +90,10 @@ def test_figures_of_the_population_are_drawn_beside_the_run_and_at_its_end(tmp_p
     )
     display = TensorBoard(RunFolder(tmp_path), 1, config_json="{}", warn=fail)
     display.update(view(member(0)))
-    assert display.charts[0].drawing.child is None, "no meta-epoch yet: nothing to draw"
+    assert display.charts.drawing.child is None, "no meta-epoch yet: nothing to draw"
     display.request_figures()
     display.update(view(member(0), seconds=20.0))
-    assert display.charts[0].drawing.child is not None, "drawn by a process of its own"
+    assert display.charts.drawing.child is not None, "drawn by a process of its own"
     display.request_figures()
     display.update(view(member(0), seconds=21.0, frames=9000))
     display.close()
@@ -109,11 +109,11 @@ def test_a_drawing_that_fails_is_reported_once_and_the_numbers_go_on(tmp_path):
     display = TensorBoard(RunFolder(tmp_path), 1, config_json="{}", warn=warnings.append)
     display.request_figures()
     display.update(view(member(0)))
-    display.charts[0].drawing.child.wait(time.monotonic() + 90)
+    display.charts.drawing.child.wait(time.monotonic() + 90)
     for frames in (9000, 10_000):
         display.request_figures()
         display.update(view(member(0, float(frames)), seconds=float(frames), frames=frames))
-        assert display.charts[0].drawing.child is None, "not again at once"
+        assert display.charts.drawing.child is None, "not again at once"
     display.close(patient=lambda: False)
     assert len(warnings) == 1
     assert "is no JSON: restore the file" in warnings[0]
@@ -191,7 +191,7 @@ def test_no_figures_if_none_are_wanted(tmp_path):
     display = TensorBoard(RunFolder(tmp_path), 1, config_json="{}", warn=fail, figures=False)
     display.request_figures()
     display.update(view(member(0)))
-    assert display.charts[0].drawing.child is None
+    assert display.charts.drawing.child is None
     display.close()
     assert images(tmp_path) == {}
 

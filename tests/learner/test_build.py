@@ -188,7 +188,7 @@ def test_a_network_is_checked_with_one_thread(monkeypatch):
     before, seen = torch.get_num_threads(), []
     torch.set_num_threads(2)
     monkeypatch.setattr(build, "build_net", lambda *_: seen.append(torch.get_num_threads()))
-    monkeypatch.setattr(build, "offered", lambda *_: ())
+    monkeypatch.setattr("pbt_rl.learner.own_network.check", lambda *_: None)
     try:
         check_network(Config(env="toy/x", num_policies=1), DISCRETE, ["cpu"])
         assert (seen, torch.get_num_threads()) == ([1], 2)

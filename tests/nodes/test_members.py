@@ -10,7 +10,7 @@ from pbt_rl.run.plan import Machine, make_plan
 from tests.helpers.resumable import ENVIRONMENTS, Run, small_config
 from tests.population.test_complete import episode, report
 from tests.population.test_dispatch import Desk
-from tests.turns.test_slots import Table
+from tests.population.turns.test_slots import Table
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def open_files():
 )
 def test_the_soft_limit_is_raised(limit, soft, hard, raised, monkeypatch):
     asked = limit(soft, hard)
-    for name in ("offered", "allow_open_files", "descriptors_needed"):
+    for name in ("check_memory", "allow_open_files", "descriptors_needed"):
         monkeypatch.setattr(module, name, lambda *_: [])
     check_start(MagicMock())
     assert asked == ([raised] if raised else [])

@@ -46,6 +46,7 @@ OPTIONS = (
     "--pbt.period-frames=1000",
     "--pbt.start-frames=1000",
     "--pbt.min-episodes=1",
+    "--pbt.replace-fraction=0.5",
     "--max-actor-restarts=2",
 )
 
@@ -566,6 +567,12 @@ def test_a_replaced_run_is_deleted_at_the_first_report(start, tmp_path):
     def look():
         there.append([(path / "old").exists() for path in tmp_path.iterdir() if "replaced" in path.name])
 
-    _, run = start([[READY], [look], [report(1000), look], [report(3000)]], "--overwrite")
+    def wait():  # a thread deletes it
+        deadline = time.monotonic() + 20
+        while any("replaced" in path.name for path in tmp_path.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        look()
+
+    _, run = start([[READY], [look], [report(1000), wait], [report(3000)]], "--overwrite")
     assert run() == 0
     assert there == [[True], []]

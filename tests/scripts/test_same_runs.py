@@ -110,7 +110,7 @@ def test_a_run_that_shows_nothing_fails(tmp_path, monkeypatch, capsys):
     words = [str(tmp_path), str(tmp_path), "--out", str(tmp_path)]
     assert same_runs.main([*words, "--kinds", "packs"]) == 0
     assert same_runs.main([*words, "--kinds", "hypertrick"]) == 1
-    assert "SHOWS NO stops" in capsys.readouterr().out
+    assert "SHOWS NO stopped" in capsys.readouterr().out
 
 
 def test_what_was_recorded_with_other_options_is_refused(tmp_path):

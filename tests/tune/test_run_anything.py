@@ -267,7 +267,7 @@ def test_a_folder_in_use_is_left_to_the_run_that_has_it(tmp_path):
     refused = []
 
     def second(_now):
-        with pytest.raises(ConfigError, match=r"is in use by process \d+: wait for its end") as error:
+        with pytest.raises(ConfigError, match=r"is in use by process \d+ of \S+: wait for its end") as error:
             run(Chosen, SPACE, steps=2, num_members=2, folder=tmp_path)
         refused.append(error)
 

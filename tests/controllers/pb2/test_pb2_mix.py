@@ -14,8 +14,8 @@ from pbt_rl.controllers.pb2.bandit import MANY_PLAYS_GAMMA, cap, exploration, pr
 from pbt_rl.controllers.pb2.gaussian_process import MixedKernel
 from pbt_rl.controllers.pb2.pb2_mix import Pb2Mix
 from pbt_rl.controllers.state import restore_state, save_state
+from tests.controllers.pb2.test_pb2 import MILLION, TABLE, train
 from tests.helpers.populations import member
-from tests.pbt.pb2.test_pb2 import MILLION, TABLE, train
 
 
 def test_the_share_of_chance_is_that_of_the_paper():

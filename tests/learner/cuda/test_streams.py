@@ -83,10 +83,10 @@ def test_without_marks_values_and_weights_are_found_to_be_used_too_early():
         live(driven, order)
     found = "\n".join(order.found)
     assert "read of what is being written: learning at algos/batch.py" in found, "the last value of a rollout"
-    assert "write over what is being read: learning at learner/cuda/streams.py" in found, (
+    assert "write over what is being read: learning at cuda/streams.py" in found, (
         "weights that are being taken"
     )
-    assert "read of what is being written: acting at learner/cuda/streams.py" in found, (
+    assert "read of what is being written: acting at cuda/streams.py" in found, (
         "weights that are being staged"
     )
 
@@ -148,7 +148,7 @@ def test_a_publication_is_taken_when_it_is_whole_and_an_exchange_at_the_next_tur
     assert not order.found
 
 
-OF_LOCKED_MEMORY = ("algos/rollout.py", "learner/cuda/turns.py", "algos/observations.py")
+OF_LOCKED_MEMORY = ("algos/rollout.py", "cuda/turns.py", "algos/observations.py")
 """They upload from mailboxes and buffers that are page-locked once (learner/cuda/memory.py)."""
 
 

@@ -158,7 +158,7 @@ def test_what_fails_is_not_taken(monkeypatch, error):
     monkeypatch.setattr(trial, "_seconds", seconds)
     with pretend_device(), DrivenLearner(device=str(DEVICE), obs=FRAMES, packing="auto") as driven:
         assert driven.learner.pack.packing == "loop"
-        assert ready_note(driven) == (
+        assert ready_note(driven).startswith(
             "policies are computed by loop (a batch by bmm failed: too large, loop 8.0 ms, vmap failed: too large)"
         )
 
@@ -169,7 +169,7 @@ def test_what_fails_is_not_taken(monkeypatch, error):
 def test_nothing_is_tried_where_nothing_is_to_choose(monkeypatch, options):
     monkeypatch.setattr(trial, "_seconds", None)
     with pretend_device(), DrivenLearner(device=str(DEVICE), obs=FRAMES, **options) as driven:
-        assert ready_note(driven) == ""
+        assert "policies are computed" not in ready_note(driven)
 
 
 def test_a_candidate_is_tried_a_few_times_and_its_best_counts():

@@ -38,6 +38,7 @@ OPTIONS = [
     "--model.hidden=16",
     "--learner.packing=loop",
     "--learner.threads=1",
+    "--no-random-phases",
 ]
 RESIDENT = [*OPTIONS, f"--rows={ROWS}"]
 

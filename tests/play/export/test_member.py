@@ -14,11 +14,11 @@ from torch import nn
 
 from pbt_rl.api.policy import load_policy
 from pbt_rl.cli import export as command
-from pbt_rl.cli import formats
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit
 from pbt_rl.errors import ConfigError
+from pbt_rl.play.export import formats
 from pbt_rl.play.export.formats import KEY, check_same
 from pbt_rl.play.export.member import export_member
 from pbt_rl.play.export.net import Port, _ports, exported_policy

@@ -17,8 +17,6 @@ from PIL import Image
 
 import pbt_rl
 from pbt_rl.config import Config
-from pbt_rl.display.scalars import population_scalars
-from pbt_rl.display.view import Evaluation
 from pbt_rl.display.watch.reader import Reader
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.errors import ConfigError
@@ -39,7 +37,6 @@ from pbt_rl.report.read import read_run
 from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 from tests.display.test_tensorboard import written
-from tests.helpers.views import member, view
 
 SPEC = EnvSpec("toy/x", {"obs": ArraySpec((1,), "float32")}, ActionSpec(nvec=(2,)))
 EVERY = 300
@@ -189,17 +186,6 @@ def test_the_end_of_a_run_waits_only_while_it_may(run):
     assert f"at {checkpoint.frames:,} frames had not ended with the run" in seen.notes[0]
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
-
-
-def test_trackers_are_told_with_every_view_and_the_population_stays_as_it_is():
-    from pbt_rl.display.trackers.base import tracked_scalars
-
-    shown = view(member(0, 1.0))
-    assert tracked_scalars(shown) == population_scalars(shown)
-    told = replace(shown, evaluation=Evaluation(100, 200, 3, 1, 5.0, 1.0, 20))
-    assert population_scalars(told) == population_scalars(shown)
-    more = tracked_scalars(told).items() - population_scalars(told).items()
-    assert dict(more) == {"evaluation/objective": 5.0, "evaluation/spread": 1.0, "evaluation/member": 3}
 
 
 # -- clips --------------------------------------------------------------------------------------------------

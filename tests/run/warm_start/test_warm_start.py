@@ -20,7 +20,6 @@ from pbt_rl.record.journal import read_journal
 from pbt_rl.run.plan import Machine, PackPlan
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.train import train
-from pbt_rl.run.warm_start.extra import SHOWN
 from pbt_rl.run.warm_start.saved import WarmStart
 from tests.helpers.saved import save, write_run
 
@@ -145,9 +144,8 @@ def test_nothing_that_fits_is_an_error(source):
 )
 def test_a_source_that_is_not_there_is_one_clear_error_also_where_a_plan_is_shown(source, text, said):
     run = resolved(text.format(source=source))
-    for find in (lambda: WarmStart.find(run, print), lambda: SHOWN(run, {})):
-        with pytest.raises(ConfigError, match=said):
-            find()
+    with pytest.raises(ConfigError, match=said):
+        WarmStart.find(run, print)
 
 
 def test_numbers_that_are_not_finite_are_refused(source):
