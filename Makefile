@@ -39,7 +39,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not long and not nodes and not resident" $(ARGS)
 
 test-long: $(READY)
-	$(BIN)/python -m pytest -m "long and not slow and not nodes and not resident" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "long and not slow and not nodes and not resident" $(ARGS)
 
 # Over a cluster of Ray on this machine. Ray (about 300 MB) is installed beside .venv, whose packages it sees.
 test-nodes: $(NODES)/.ready

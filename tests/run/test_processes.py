@@ -26,7 +26,7 @@ class Talking(gymnasium.Env):
 
     def __init__(self, close="", programs=0):
         self.how, self.steps = close, 0
-        self.own = "wire" in " ".join(sys.orig_argv)
+        self.own = "pbt_rl.actors.actor" in sys.orig_argv
         if self.own and Talking.programs < programs:
             Talking.programs += 1
             subprocess.Popen(["sleep", "4321"], start_new_session=True)

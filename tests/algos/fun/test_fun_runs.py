@@ -17,6 +17,7 @@ OPTIONS = SMALL | {
     "learner.rollout": 25,
     "hypers.unroll": 25,
     "pbt.tune": "intrinsic_coef",
+    "pbt.replace_errors": 0,
 }
 
 

@@ -15,6 +15,7 @@ OPTIONS = SMALL | {
     "algo": "unreal",
     "learner.rollout": 10,
     "pbt.tune": "entropy_coef",
+    "pbt.replace_errors": 0,
 }
 
 
