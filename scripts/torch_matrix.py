@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".venv-torch"
 RELEASES = ("2.9.*", "2.11.*", "2.13.*", "newest")
 """The oldest that is supported, two between, and the newest."""
-TESTS = ("tests/algos", "tests/learner", "tests/graphs")
+TESTS = ("tests/algos", "tests/learner")
 SHORT = (
     "tests/algos/test_torch_names.py",
     "tests/learner/cuda/test_recording.py",
