@@ -146,7 +146,8 @@ def test_a_missing_package_is_named(monkeypatch):
 @pytest.mark.timeout(300)
 def test_a_population_learns_cart_pole(tmp_path):
     """A whole run: the description in a copy of the command, JAX's compilation in the learner, and learning."""
-    run = train(tmp_path, "gymnax/CartPole-v1", "--num-policies=4", "--rows=64", "--train-for-frames=50000")
+    options = ("--num-policies=4", "--rows=64", "--train-for-frames=50000", "--pbt.start-frames=60000")
+    run = train(tmp_path, "gymnax/CartPole-v1", *options)
     assert run.wait(250) == 0, run.err
     members = run.summary["members"]
     assert min(member["frames"] for member in members) >= 50_000
