@@ -1,6 +1,7 @@
 """What is named on the command line and may come from elsewhere: seven tables, name -> where it is.
 
-Each table is also a group of entry points, by which another installed package adds to it:
+The one of commands stands in `cli`, with their texts. Each table is also a group of entry points, by which another
+installed package adds to it:
 
     [project.entry-points."pbt_rl.exploit"]
     mine = "my_package.rules:MINE"
