@@ -123,7 +123,7 @@ def place_of(error: Exception) -> str:
 
 
 class UserEncoder(Encoder):
-    """A user's own encoder, named by `module:factory` (docs/own-network.md).
+    """A user's own encoder, named by `module:factory` (docs/reference/network.md).
 
     factory(obs_shapes) returns an nn.Module that maps name -> [N, ...] to [N, F]. Images arrive scaled to 0..1 in the
     dtype of its weights, or as they are (uint8) if the module has a true attribute `raw_pixels`; texts as they are
@@ -172,7 +172,7 @@ class UserEncoder(Encoder):
 
 
 class UserCore(Core):
-    """A user's own core, named by `module:factory` (docs/own-network.md).
+    """A user's own core, named by `module:factory` (docs/reference/network.md).
 
     factory(features) returns an nn.Module with the attribute `state_size`, the numbers S of its state (0: none), whose
     forward(x [T, B, F], state [B, S] float32, first [T, B] bool) returns (features [T, B, G], state [B, S]). It zeroes
@@ -248,7 +248,7 @@ def _close(some: tuple[Tensor, Tensor], others: tuple[Tensor, Tensor]) -> bool:
 
 
 class UserHead(nn.Module):
-    """A user's own head, named by `module:factory` (docs/own-network.md).
+    """A user's own head, named by `module:factory` (docs/reference/network.md).
 
     factory(features, outputs) returns an nn.Module that maps [N, features] to [N, outputs], both float32.
     """

@@ -105,7 +105,7 @@ MJLAB = Family(
 )
 ISAACLAB = Family(
     "isaaclab",
-    "Isaac Lab's tasks, on the learner's device (never run, see docs/simulators.md)",
+    "Isaac Lab's tasks, on the learner's device (never run, see docs/reference/simulators.md)",
     "isaaclab/Isaac-Velocity-Flat-Anymal-C-v0",
     ("isaaclab", "isaaclab_tasks", "isaaclab_rl"),
     "install Isaac Lab as https://isaac-sim.github.io/IsaacLab says, and pbt_rl into its Python environment",

@@ -55,7 +55,7 @@ class RawEnv(Protocol):
 def budget(frames: int) -> dict[str, object]:
     """Return the budget of a recipe: frames of each member, and about 23 comparisons within them.
 
-    The first comparison is after a twentieth, the others are a 25th apart (docs/tuning.md). A member that changed is
+    The first comparison is after a twentieth, the others are a 25th apart (docs/tune.md). A member that changed is
     compared again when each of its rows has ended an episode, so more comparisons would find fewer members ready.
     """
     return {

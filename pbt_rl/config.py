@@ -61,7 +61,7 @@ class ModelConfig:
 
     encoder: str = option("auto", choices=lambda: ENCODERS, custom="module:factory", common=True)
     """`auto` (Nature CNN for images, MLP for vectors), `nature`, `impala`, `a3c` (a small CNN), `mlp`, or your own
-    `module:factory`, which is called with the observation's spec and returns an nn.Module (docs/own-network.md)."""
+    `module:factory`, which is called with the observation's spec and returns an nn.Module (docs/reference/network.md)."""
     hidden: int = option(512, at_least=1, common=True)
     """Width of the encoder's output."""
     layers: int = option(2, at_least=1)
@@ -69,7 +69,7 @@ class ModelConfig:
     activation: Literal["tanh", "elu", "relu"] = "tanh"
     """Behind each layer of an MLP encoder."""
     core: str = option("none", choices=lambda: CORES, custom="module:factory", common=True)
-    """Recurrent core after the encoder, or your own `module:factory` (docs/own-network.md)."""
+    """Recurrent core after the encoder, or your own `module:factory` (docs/reference/network.md)."""
     core_size: int = option(256, at_least=1)
     """Width of the recurrent core."""
     last_action_reward: bool = False
@@ -398,7 +398,7 @@ class Config:
     rows: int = option(
         0, at_least=0, zero="--learner.batch / --learner.rollout", may_change=True, common=True
     )
-    """Rows of each policy in a simulator on the device (see docs/own-simulator.md); a batch is their rollout."""
+    """Rows of each policy in a simulator on the device (see docs/reference/own-simulator.md); a batch is their rollout."""
     nodes: str = option(
         "",
         test=lambda text: re.fullmatch(r"(ray(:\S+)?)?", text) is not None,
@@ -408,7 +408,7 @@ class Config:
     )
     """Train over the nodes of a Ray cluster, one pack per GPU or per node without one: `ray:auto`, `ray:HOST:PORT`, or
     `ray`, which starts a cluster of this machine alone. With --mode serial there is one process per pack. Needs pip
-    install 'pbt-rl[ray]'. docs/nodes.md."""
+    install 'pbt-rl[ray]'. docs/reference/nodes.md."""
     copy_seconds: float = option(30.0, above=0, may_change=True)
     """With --nodes: this process has copies of all members that are at most this old; if a node is lost, its members go
     on from there."""
@@ -419,7 +419,7 @@ class Config:
         custom="module:Class",
         common=True,
     )
-    """{each} Or your own `module:Class` (docs/own-rules.md)."""
+    """{each} Or your own `module:Class` (docs/reference/rules.md)."""
     controller_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """NAME=VALUE for a setting of a controller of your own. May be repeated."""
     pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"may_change": True})

@@ -46,8 +46,8 @@ def main() -> None:
             text = path.read_text(encoding="utf-8")
             text = text if path.suffix == ".md" else printed(json.loads(text), target)
             target.write_text(linked(text, path, pages), encoding="utf-8")
-    (OUT / "reference.md").write_text(options_page(), encoding="utf-8")
-    (OUT / "reference-python.md").write_text(python_page(), encoding="utf-8")
+    (OUT / "reference" / "options.md").write_text(options_page(), encoding="utf-8")
+    (OUT / "reference" / "python-names.md").write_text(python_page(), encoding="utf-8")
     print(f"{len([path for path in OUT.rglob('*') if path.is_file()])} files in {OUT}")
 
 

@@ -4,7 +4,7 @@
 
 Everything lies in FOLDER/NAME: venv, run, film, log, result.json. What has a result is not done again: delete that
 file for it. `--install` makes the venvs only; they see the packages of the interpreter that runs this, and hold what
-the package needs beyond them. Without names, the table in docs/environments.md is rewritten from all results.
+the package needs beyond them. Without names, the table in docs/reference/environments.md is rewritten from all results.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "environments.md"
+PAGE = ROOT / "docs" / "reference" / "environments.md"
 BEGIN, END = "<!-- outside: begin -->", "<!-- outside: end -->"
 INSTALL_SECONDS, COMMAND_SECONDS = 600, 300
 LAST_LINES = 3

@@ -88,7 +88,7 @@ class Result:
 
     @property
     def journal(self) -> list[dict[str, Any]]:
-        """All events of the run, in order; docs/runs.md describes them."""
+        """All events of the run, in order; docs/reference/run-files.md describes them."""
         return read_journal(self.paths.journal)
 
 

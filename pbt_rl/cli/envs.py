@@ -30,7 +30,7 @@ def run(arguments: list[str]) -> int:
                 f"{family.name}/  {family.title}: missing {', '.join(family.missing)}; {family.install_hint}"
             )
     print(absent(), end="")
-    print("your own  --env module:factory (docs/adding-an-environment.md)")
+    print("your own  --env module:factory (docs/your-environment.md)")
     print("\n".join(_others()))
     if plugins():
         print(_wrapped(tuple(sorted(plugins()))))

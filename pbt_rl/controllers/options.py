@@ -58,7 +58,7 @@ class PbtConfig:
     )
     """`top-middle-bottom` (Sample Factory): the best stay, the worst copy one of the best and mutate, the others
     keep their weights and mutate. `truncation` (Jaderberg et al. 2017, Ray): only the worst change. {each} Or your own
-    class or function (docs/own-rules.md)."""
+    class or function (docs/reference/rules.md)."""
     copy: Literal["both", "weights", "hypers"] = "both"
     """What a replaced member copies. `weights`: values are neither copied nor explored, each member keeps those that it
     began with. `hypers`: it keeps its own weights. (Both are ablations of Jaderberg et al. 2017, section 4.4.3.)"""

@@ -1,6 +1,6 @@
 """The events of a journal, typed, and their one reader: whoever asks what a journal says, asks for these.
 
-`record/journal.py` writes them; docs/runs.md has all kinds.
+`record/journal.py` writes them; docs/reference/run-files.md has all kinds.
 """
 
 from __future__ import annotations

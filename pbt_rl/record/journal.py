@@ -1,7 +1,7 @@
 """The journal of a run: JSON lines, one object per event, appended and flushed as it happens.
 
 Every event holds `event` (its kind), `time` (seconds since the epoch) and `frames` (the population's clock: the least
-emulator frames of any member that trains). docs/runs.md has the kinds.
+emulator frames of any member that trains). docs/reference/run-files.md has the kinds.
 
 Events that cannot be written (a full disk, a folder that is read-only or gone) wait in memory and are written in order
 when that is possible again. At most 64 MB wait; beyond that the oldest are dropped and counted in a `lost` event, those

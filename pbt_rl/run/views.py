@@ -181,7 +181,7 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
     if most:
         lines.append(
             f"rollouts are learned from when they are {least} to {most} optimiser steps old, "
-            f"{config.optimizer_steps_of_batch} of which are a batch (docs/rollout-age.md)"
+            f"{config.optimizer_steps_of_batch} of which are a batch (docs/lab/rollout-age.md)"
         )
     lines += [f"note: {note}" for note in spec.notes] + network_sees(config, spec)
     lines += filter(None, [comparison_note(config)])

@@ -145,7 +145,7 @@ def _whole(made: Any) -> Member:
     if lacks:
         raise TypeError(
             f"a member is a {type(made).__name__}, which lacks {', '.join(lacks)}: the factory returns an object with "
-            f"{', '.join(methods)} (docs/tune.md)"
+            f"{', '.join(methods)} (docs/reference/tune-run.md)"
         )
     member: Member = made
     return member

@@ -1,4 +1,4 @@
-"""The tables of docs/results.md and docs/lab: made from the rows in docs/lab/results.
+"""The tables of docs/lab/results.md and docs/lab: made from the rows in docs/lab/results.
 
     python scripts/lab/tables.py            # writes them anew into the pages
     python scripts/lab/tables.py --check    # names the pages that differ; exit code 1
@@ -36,7 +36,7 @@ from pbt_rl.experiments.prove.arms import BASELINE
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "docs" / "lab" / "results"
 LAB = ("agents", "environments", "evidence", "games", "papers")
-PAGES = ("docs/results.md", *(f"docs/lab/{name}.md" for name in LAB))
+PAGES = ("docs/lab/results.md", *(f"docs/lab/{name}.md" for name in LAB))
 BLOCK = re.compile(r"(?<=<!-- table: )([\w ]+) -->\n.*?(?=<!-- end -->)", re.DOTALL)
 
 

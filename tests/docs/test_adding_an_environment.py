@@ -1,4 +1,4 @@
-"""The pages on an environment of one's own run as they are printed, on less; docs/environments.md is complete."""
+"""The pages on an environment of one's own run as they are printed, on less; docs/reference/environments.md is complete."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from tests.helpers.runs import ROOT, start
 DOCS = ROOT / "docs"
 PAGE = "".join(
     (DOCS / f"{name}.md").read_text(encoding="utf-8")
-    for name in ("adding-an-environment", "environment-interface", "several-agents")
+    for name in ("your-environment", "reference/environment-interface", "reference/several-agents")
 )
 FRAMES = 24_000
 
@@ -65,8 +65,11 @@ def test_the_page_leads_from_nothing_to_a_population_that_tunes_its_reward(tmp_p
     assert len(apples) > 1
 
 
-FAMILIES_PAGE = (DOCS / "environments.md").read_text(encoding="utf-8")
-PAGES = ("environments.md", "vizdoom.md", "dmlab.md", "several-agents.md", "lab/environments.md")
+FAMILIES_PAGE = (DOCS / "reference" / "environments.md").read_text(encoding="utf-8")
+PAGES = (
+    *(f"reference/{name}.md" for name in ("environments", "vizdoom", "dmlab", "several-agents")),
+    "lab/environments.md",
+)
 COMMANDS = [
     line
     for page in PAGES

@@ -22,13 +22,13 @@ from tests.helpers.runs import ROOT
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 ELSEWHERE = {
-    "adding-an-environment.md",
+    "your-environment.md",
     "environment-interface.md",
     "environments.md",
     "vizdoom.md",
     "dmlab.md",
     "several-agents.md",
-    "own-algorithm.md",
+    "algorithm.md",
 }
 """Pages with tests of their own, which have what their commands name."""
 PARSED = {
@@ -93,7 +93,7 @@ def test_a_command_of_a_page_is_understood(page, line):
         typed(table(PARSED[command]), arguments, f"pbt-rl {command}")
 
 
-@pytest.mark.parametrize("page", ["options.md", "tuning.md"])
+@pytest.mark.parametrize("page", ["options.md", "tune.md"])
 def test_the_options_of_a_page_exist(page):
     known = {f"--{name}" for name in table(TrainCommand)}
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
@@ -107,7 +107,7 @@ def test_the_options_of_a_page_exist(page):
 @pytest.mark.parametrize("page", ["from-sample-factory.md", "from-ray-tune.md"])
 def test_the_tables_name_options_that_exist(page):
     known = {f"--{name}" for name in table(TrainCommand)}
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / page).read_text(encoding="utf-8")
     cells = [line.split("|")[2] for line in text.splitlines() if line.startswith("| ")]
     named = {option for cell in cells for option in re.findall(r"--[a-z][a-z0-9.-]*", cell)}
     assert len(named) > 15

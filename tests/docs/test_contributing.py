@@ -1,4 +1,4 @@
-"""Every example of CONTRIBUTING.md, own-algorithm.md and own-rules.md works: added to a copy of the code, it runs."""
+"""Every example of CONTRIBUTING.md, reference/algorithm.md and reference/rules.md works: added to a copy of the code, it runs."""
 
 import json
 import os
@@ -15,7 +15,10 @@ from tests.helpers.runs import ROOT
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 TEXTS = (
     PAGE.split("## How to add")[1],
-    *((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("own-algorithm.md", "own-rules.md")),
+    *(
+        (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
+        for name in ("algorithm.md", "rules.md")
+    ),
 )
 SECTIONS = {
     title: body

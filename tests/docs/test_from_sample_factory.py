@@ -13,7 +13,7 @@ from tests.docs.test_commands import commands
 from tests.helpers import runs
 from tests.helpers.dmlab_module import lab  # noqa: F401 - a fixture
 
-PAGE = runs.ROOT / "docs" / "from-sample-factory.md"
+PAGE = runs.ROOT / "docs" / "reference" / "from-sample-factory.md"
 CAPS = {
     "train": ("--train-for-seconds=2", "--no-figures"),
     "eval": ("--episodes=1",),

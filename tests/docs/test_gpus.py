@@ -1,4 +1,4 @@
-"""The plans of docs/gpus.md are those that the planner returns."""
+"""The plans of docs/reference/gpus.md are those that the planner returns."""
 
 import re
 
@@ -10,7 +10,8 @@ from pbt_rl.run.memory_check import pack_bytes
 from pbt_rl.run.plan import Machine, make_plan
 from tests.helpers.runs import ROOT
 
-ROWS = re.findall(r"^\| (\d+) \| (\d) \| (.*?) \|(.*)\|$", (ROOT / "docs/gpus.md").read_text(), re.MULTILINE)
+PAGE = (ROOT / "docs/reference/gpus.md").read_text()
+ROWS = re.findall(r"^\| (\d+) \| (\d) \| (.*?) \|(.*)\|$", PAGE, re.MULTILINE)
 
 
 def test_there_are_plans():

@@ -1,4 +1,4 @@
-"""The examples of docs/python.md and docs/tune.md run as they are printed."""
+"""The examples of docs/reference/python.md and docs/reference/tune-run.md run as they are printed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from pbt_rl.report.listing import list_runs
 from tests.helpers.runs import python
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
-PAGE = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("python.md", "tune.md"))
+PAGE = "".join(
+    (DOCS / name).read_text(encoding="utf-8") for name in ("reference/python.md", "reference/tune-run.md")
+)
 BLOCKS = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE, re.DOTALL))
 
 

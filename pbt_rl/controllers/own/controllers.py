@@ -1,6 +1,6 @@
 """Controllers that a user wrote: checked when a run starts, and errors that name them later.
 
-The contract is in docs/own-rules.md. A controller is a dataclass whose first two fields receive the table of values
+The contract is in docs/reference/rules.md. A controller is a dataclass whose first two fields receive the table of values
 and a seed.
 """
 

@@ -154,7 +154,7 @@ class Task:
             "env",
             config.env,
             f"its {seats} agents would play against themselves, so that every arm has the same score; see "
-            "docs/several-agents.md for ratings",
+            "docs/reference/several-agents.md for ratings",
         )
         return cls(tuple(common), config)
 

@@ -1,7 +1,7 @@
 """Paired differences of two arms on the same seeds: intervals, power, verdict. Pure functions.
 
 n seeds give n differences d (ours less theirs). Which interval covers the true mean for few seeds was simulated:
-docs/proving.md. The verdict is by Student's t.
+docs/reference/proving.md. The verdict is by Student's t.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ ENOUGH_ACTORS = 0.9
 """Smaller units on all cores are faster than those on fewer than this share of the cores."""
 AGE_PLANNED = 192
 """Optimiser steps between the weights that act and those that learn, up to which rollouts cost nothing that could be
-measured if the clip is proximal (docs/rollout-age.md)."""
+measured if the clip is proximal (docs/lab/rollout-age.md)."""
 BATCHES_PLANNED = 10
 """The same in batches, for algorithms that take few steps in one."""
 LAG_PLANNED = 0.5
