@@ -33,7 +33,7 @@ sys.exit(f"an actor with its environments imports {', '.join(heavy)}" if heavy e
 
 def main() -> int:
     """Run every check; return the exit code."""
-    folders = (ROOT / "scripts" / name for name in ("", "examples", "lab", "lab/papers"))
+    folders = (ROOT / "scripts" / name for name in ("", "examples", "lab"))
     scripts = sorted(str(path.relative_to(ROOT)) for folder in folders for path in folder.glob("*.py"))
     checks: dict[str, Callable[[], list[str]]] = {
         "ruff check": lambda: tool("ruff", "check", "."),

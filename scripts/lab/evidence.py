@@ -20,8 +20,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from results_rows import read_rows
-
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "lab" / "results"
 COLUMNS = ("seed", "arm", "member", "frames", "validation", "test")
@@ -126,6 +124,14 @@ PROTOCOLS: Mapping[str, Protocol] = {
         "shaping.effort=0.0001:1:log --without defaults --arm pb2:'--pbt.explore pb2' --arm mf-pbt",
     ),
 }
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV, none if there is no file."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def command(name: str, seeds: int, jobs: int) -> list[str]:

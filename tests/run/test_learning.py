@@ -96,7 +96,7 @@ def test_memory_is_not_solved_without(tmp_path):
 
 @pytest.mark.slow
 def test_memory_of_64_steps_is_learned_through_a_whole_rollout(tmp_path):
-    """The gradient goes back that far, within rollouts of 132 (`memory` of scripts/lab/reproduce_agents.py)."""
+    """The gradient goes back that far, within rollouts of 132 (docs/lab/agents.md)."""
     long = {"learner__rollout": 132, "hypers__unroll": 132, "learner__batch": 4224, "model__core": "gru"}
     rows = {"units_per_actor": 1, "envs_per_unit": 32, "learner__lr_schedule": "linear"}
     options = MEMORY | long | rows | {"hypers__learning_rate": 1e-3}

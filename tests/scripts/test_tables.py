@@ -35,6 +35,16 @@ def test_differences_have_their_interval_and_their_sign(tables):
     assert tables.better([1.0, -1.0, 0.0]) == "1 of 3"
 
 
+def test_intervals_of_known_samples(tables):
+    assert tables.bootstrap([3.0] * 5) == (3.0, 3.0)
+    low, high = tables.bootstrap([-1.0, 1.0] * 50)  # a mean of 100 with deviation 1: +- 0.196
+    assert low == pytest.approx(-0.196, abs=0.03)
+    assert high == pytest.approx(0.196, abs=0.03)
+    assert tables.half_by_t([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(
+        1.9632, abs=1e-3
+    )  # 2.776 * sqrt(2.5 / 5)
+
+
 def test_the_member_is_picked_by_validation_games(tables):
     assert tables.picked([(3.0, 1.0), (2.0, 9.0)]) == 1.0
     assert tables.picked([(3.0, 1.0), (3.0, 2.0)]) == 1.0  # test games do not choose among equals

@@ -28,21 +28,6 @@ def hyperband_table(eta: int = 3, resource: int = 27) -> list[list[tuple[int, in
     ]
 
 
-def hyperband_members(eta: int = 3, resource: int = 27) -> int:
-    """Return the configurations of one pass over all brackets: 46 for eta 3 and R 27."""
-    return sum(rungs[0][0] for rungs in hyperband_table(eta, resource))
-
-
-def hyperband_completion(eta: int = 3, resource: int = 27) -> float:
-    """Return the share of the units that are run, of R per configuration: sum n_i r_i / (n R), 32.61 % for 3 and 27.
-
-    Every rung counts from fresh weights, as in the paper (section 5.2.4).
-    """
-    brackets = hyperband_table(eta, resource)
-    run = sum(members * units for rungs in brackets for members, units in rungs)
-    return run / (hyperband_members(eta, resource) * resource)
-
-
 @dataclass(eq=False)
 class Hyperband(Brackets):
     """All brackets of Hyperband (Li et al. 2018) at once, on members in order: the broadest bracket has the first.
@@ -51,8 +36,8 @@ class Hyperband(Brackets):
     restart: every rung begins from fresh weights, as in Heinrich and Frosio (2019); False trains on to the rung's
     total.
 
-    More members than `hyperband_members` start over with the broadest bracket; a bracket that gets fewer members
-    than it should is divided by eta in the same way, down to one.
+    More members than one pass over all brackets takes (46 for eta 3 and R 27) start over with the broadest bracket; a
+    bracket that gets fewer members than it should is divided by eta in the same way, down to one.
     """
 
     restart: bool = field(default=True, kw_only=True)

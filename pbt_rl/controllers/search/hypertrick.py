@@ -23,30 +23,6 @@ def collection_size(members: float, eviction_rate: float, phase: int) -> float:
     return (1 - math.sqrt(eviction_rate)) * expected_members(members, eviction_rate, phase)
 
 
-def expected_completion(eviction_rate: float, phases: int) -> float:
-    """Return E[alpha] = [1 - (1 - r)^Np] / (r Np), the expected share of all phases that are run (equation 9)."""
-    if eviction_rate == 0:
-        return 1.0
-    return (1 - (1 - eviction_rate) ** phases) / (eviction_rate * phases)
-
-
-def matching_eviction_rate(completion: float, phases: int) -> float:
-    """Return the eviction rate at which HyperTrick is expected to run this share of all phases (equation 9 solved).
-
-    Raises ValueError outside of 1/phases..1, which no rate between 0 and 1 gives.
-    """
-    if not 1 / phases <= completion <= 1:
-        raise ValueError(f"completion {completion:g} cannot be had with {phases} phases: give 1/{phases}..1")
-    low, high = 0.0, 1.0
-    while high - low > 1e-12:
-        middle = (low + high) / 2
-        if expected_completion(middle, phases) > completion:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
-
-
 @dataclass(eq=False)
 class HyperTrick(Search):
     """Asynchronous early stopping without a barrier and without preemption (Heinrich and Frosio 2019, section 3.2).

@@ -13,7 +13,6 @@ from statistics import NormalDist, fmean, stdev
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 Verdict = Literal["helped", "not told apart", "hurt"]
 LEVEL, POWER = 0.95, 0.8
@@ -149,25 +148,3 @@ def iqm(values: Sequence[float]) -> float:
     ordered, cut = sorted(values), len(values) / 4
     weights = [max(0.0, min(i + 1, len(values) - cut) - max(i, cut)) for i in range(len(values))]
     return math.fsum(w * x for w, x in zip(weights, ordered, strict=True)) / math.fsum(weights)
-
-
-# -- which interval is honest -------------------------------------------------------------------------------
-
-Draw = Callable[[np.random.Generator, tuple[int, int]], NDArray[np.float64]]
-SHAPES: dict[str, Draw] = {
-    "normal": lambda rng, shape: rng.normal(size=shape),
-    "skewed (exponential)": lambda rng, shape: rng.exponential(size=shape) - 1,
-    "heavy tails (t of 3 degrees)": lambda rng, shape: rng.standard_t(3, size=shape),
-    "two skewed arms": lambda rng, shape: 2 * rng.exponential(size=shape) - rng.exponential(size=shape) - 1,
-}
-"""Distributions of differences, each with mean 0."""
-
-
-def coverage(draw: Draw, seeds: int, experiments: int, resamples: int = 2000) -> tuple[float, float]:
-    """Return the share of simulated experiments whose interval holds the true mean: by t, by bootstrap."""
-    rng = np.random.default_rng(seeds)
-    gains = draw(rng, (experiments, seeds))
-    half = t_quantile((1 + LEVEL) / 2, seeds - 1) * gains.std(1, ddof=1) / math.sqrt(seeds)
-    drawn = rng.integers(seeds, size=(resamples, seeds))
-    ends = np.quantile(gains[:, drawn].mean(2), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=1)
-    return float(np.mean(abs(gains.mean(1)) <= half)), float(np.mean((ends[0] <= 0) & (ends[1] >= 0)))

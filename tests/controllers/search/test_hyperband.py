@@ -9,11 +9,9 @@ from pbt_rl.controllers.decisions import Continue, Restart, Stop
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.controllers.search.hyperband import (
     Hyperband,
-    hyperband_completion,
-    hyperband_members,
     hyperband_table,
 )
-from pbt_rl.controllers.search.hypertrick import HyperTrick, matching_eviction_rate
+from pbt_rl.controllers.search.hypertrick import HyperTrick
 from pbt_rl.tune.simulation import simulate
 from tests.helpers.populations import member, report
 
@@ -35,14 +33,12 @@ def test_the_brackets_of_table_2():
         [(6, 9), (2, 27)],
         [(4, 27)],
     ]
-    assert hyperband_members() == 46
-    assert hyperband_completion() == pytest.approx(0.3261, abs=5e-5)
-    assert matching_eviction_rate(hyperband_completion(), 27) == pytest.approx(0.1085, abs=5e-5)
+    assert sum(rungs[0][0] for rungs in hyperband_table()) == 46
 
 
 def test_a_run_of_46_does_exactly_that_share_of_the_work():
     sim = simulate(Hyperband(TABLE, 0, phase_frames=100), 46, 46, speed=steady, score=any_score)
-    assert sim.completion(2700) == pytest.approx(hyperband_completion())
+    assert sim.completion(2700) == pytest.approx(0.3261, abs=5e-5)
     assert sorted(sim.frames, reverse=True)[:3] == [
         4000,
         3900,
@@ -58,7 +54,7 @@ def test_a_run_of_46_does_exactly_that_share_of_the_work():
 
 def test_hypertrick_of_the_matching_rate_does_as_much_work_in_less_time():
     """Table 3's comparison: the same 46 configurations on 46 nodes, durations that differ by phase."""
-    rate = matching_eviction_rate(hyperband_completion(), 27)
+    rate = 0.1085  # [1 - (1 - r)^27] / (27 r) = 0.3261
 
     def means(make):
         sims = [
@@ -108,7 +104,10 @@ def test_brackets_of_any_size(eta, resource):
             assert n > fewer >= 1
             assert units <= more <= resource
     assert [len(rungs) for rungs in table] == list(range(len(table), 0, -1))
-    assert 0 < hyperband_completion(eta, resource) <= 1.1  # whole units: a rung may cost a little more
+    units_run = sum(n * units for rungs in table for n, units in rungs)
+    assert (
+        0 < units_run <= 1.1 * resource * sum(rungs[0][0] for rungs in table)
+    )  # a rung may cost a little more
 
 
 @given(st.integers(1, 60), st.integers(1, 10), st.booleans())

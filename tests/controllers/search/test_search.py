@@ -5,8 +5,6 @@ from dataclasses import replace
 from statistics import mean, stdev
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pbt_rl.config import Config
 from pbt_rl.controllers.decisions import Continue, Stop
@@ -18,9 +16,7 @@ from pbt_rl.controllers.search.hypertrick import (
     HyperTrick,
     SuccessiveHalving,
     collection_size,
-    expected_completion,
     expected_members,
-    matching_eviction_rate,
 )
 from pbt_rl.controllers.search.options import SearchConfig
 from pbt_rl.controllers.state import restore_state, save_state
@@ -31,6 +27,11 @@ from tests.helpers.populations import member, report
 from tests.helpers.searches import TABLE, any_score, any_speed, at, begun, going_on, stopped
 
 # -- equations ------------------------------------------------------------------------------------------------
+
+
+def expected_completion(eviction_rate, phases):
+    """Share of all phases that are run: equation 9, [1 - (1 - r)^Np] / (r Np), as a sum."""
+    return sum(expected_members(1, eviction_rate, p) for p in range(phases)) / phases
 
 
 def least_completion(eviction_rate, phases):
@@ -47,24 +48,6 @@ def test_table_1_of_the_paper():
 
 def test_data_collection_of_the_papers_toy():
     assert [collection_size(12, 0.25, p) for p in range(3)] == [6, 4.5, 3.375]
-
-
-def test_rate_that_matches_hyperband():
-    assert matching_eviction_rate(0.3261, 27) == pytest.approx(0.1085, abs=5e-5)
-
-
-@given(st.floats(0.01, 0.99), st.integers(1, 60))
-def test_the_completion_is_the_sum_of_expected_members_and_can_be_solved(rate, phases):
-    share = expected_completion(rate, phases)
-    assert share == pytest.approx(sum(expected_members(1, rate, p) for p in range(phases)) / phases)
-    if phases > 1:
-        assert matching_eviction_rate(share, phases) == pytest.approx(rate, abs=1e-6)
-
-
-@pytest.mark.parametrize("completion", [0.05, 1.01, math.nan])
-def test_a_completion_that_no_rate_gives_is_refused(completion):
-    with pytest.raises(ValueError, match="cannot be had with 10 phases"):
-        matching_eviction_rate(completion, 10)
 
 
 # -- HyperTrick by hand -----------------------------------------------------------------------------------------
