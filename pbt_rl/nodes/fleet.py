@@ -27,7 +27,6 @@ from pbt_rl.nodes.engine import Engine, HostDied, HostFailed, HostUnavailable, N
 from pbt_rl.nodes.messages import Heard, HostSetup, RestartActor, Send, SetMatchup, State
 from pbt_rl.nodes.plan import free_places, packs_per_node, places_of
 from pbt_rl.nodes.station import Station
-from pbt_rl.nodes.supervisor import MachineLeaving, MachineLost
 from pbt_rl.run.awake import AwakeClock
 from pbt_rl.run.fleet import (
     GRACE_SECONDS,
@@ -35,6 +34,7 @@ from pbt_rl.run.fleet import (
     ActorFailed,
     Event,
     LearnerLost,
+    MachineLeaving,
     Notice,
     Received,
 )
@@ -181,16 +181,14 @@ class NodeFleet:
                 yield self._lost(station, "is gone")
             elif node.leaving and not station.leaving:
                 station.leaving = True
-                lost = self._lost(station, "is being taken away")
-                yield MachineLeaving(lost.text, lost)
+                yield MachineLeaving(self._lost(station, "is being taken away"))
 
-    def _lost(self, station: Station, how: str) -> MachineLost:
+    def _lost(self, station: Station, how: str) -> LearnerLost:
         """Return the event that a pack has lost its node."""
         assert station.place is not None
         self._shunned = station.place.node
-        return MachineLost(
-            station.number, f"the node of learner {station.number} ({self._shunned[:8]}) {how}"
-        )
+        text = f"the node of learner {station.number} ({self._shunned[:8]}) {how}"
+        return LearnerLost(station.number, text, machine=True)
 
     def _take(self, station: Station) -> Iterator[Event]:
         """Take the answer to a turn."""
@@ -329,7 +327,7 @@ class NodeFleet:
             self._notices.append(Notice(f"learner {pack} waits for a node"))
 
     def waits(self, pack: int) -> bool:
-        """Return whether there is no node for a pack now."""
+        """See Fleet."""
         return self._stations[pack].host is None
 
     def close(self, *, at_once: bool = False) -> None:

@@ -12,7 +12,6 @@ from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.nodes.fleet import NodeFleet
 from pbt_rl.nodes.plan import cluster_run
-from pbt_rl.nodes.supervisor import SpreadSupervisor
 from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
 
@@ -29,11 +28,6 @@ class OverNodes:
     def resolve(self, config: Config) -> ResolvedRun:
         """Plan a run. Raises ConfigError or EnvSetupError."""
         return cluster_run(config, self.engine.nodes())
-
-    @property
-    def supervisor(self) -> type[SpreadSupervisor]:
-        """See Cluster."""
-        return SpreadSupervisor
 
     def fleet(self, resolved: ResolvedRun, start: Start, matchups: Matchups, pool: StatePool) -> NodeFleet:
         """Start its processes."""

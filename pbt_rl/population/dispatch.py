@@ -1,20 +1,27 @@
 """Carries changes out: which state each member is in from now on, as messages to the learners.
 
-    a decision             what its learner is told
+    a decision             what the learner of its member is told
     values alone           SetValues
     weights of a member    Load of another slot, on the device, if that is in the same pack and does not change itself
                            Save of the donor, then Load of that state, else
     a remembered state     Load of that state
     fresh weights          Load of drawn ones
+    about a parked member  nothing: it has another state in the store from now on
+    another holder         Save of the member that leaves, Load of the state of the member that enters
 
 Messages to one learner are carried out in order, so that it may load what it was told to save; another learner is told
 once the state is there.
+
+What a member goes on from if its learner is lost (`store.Origin`) follows the decisions. A member that was given
+weights never gets its own older ones: it goes on from what its donor would have gone on from, or from drawn weights,
+which are drawn again. During a checkpoint every member has two origins: the one that holds, and the one that will once
+the checkpoint is whole.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,26 +40,37 @@ from pbt_rl.actors.store import Counts, MemberSnapshot, SnapshotHeader
 from pbt_rl.controllers.changes import Change
 from pbt_rl.controllers.decisions import StateKey
 from pbt_rl.controllers.state import SHARED, TRANSIENT
-from pbt_rl.population.origins import Origins
 from pbt_rl.population.population import Member, Population
-from pbt_rl.population.slots import Handover, Slots
-from pbt_rl.population.store import Elsewhere, Key, Origin, Store
+from pbt_rl.population.slots import Slots
+from pbt_rl.population.store import Elsewhere, Key, Origin, Pin, State, Store
+from pbt_rl.population.turns import Handover
 
 Read = Callable[[], MemberSnapshot]
+Origins = dict[int, Origin]
 
 
 @dataclass
 class Pending:
-    """Something on its way to a learner that it answers with a proof."""
+    """A decision, or a member on its way into a slot, that was not proven yet."""
 
     decided: float | None
     """time.perf_counter() when the controller had decided; None: a member takes a slot."""
-    key: Key | None = None
-    """The state that is loaded: pinned until the proof is there."""
+    source: Pin | None = None
+    """The state that is loaded."""
     sent: float = 0.0
     """time.perf_counter() when it was sent."""
     proves: bool = True
     """The proof is recorded: of a decision, or of one that was made while the member had no slot."""
+
+
+@dataclass
+class Waiting:
+    """Something to be done once a state is there. message: what its learner is to prove then, if anything."""
+
+    source: Pin
+    member: int
+    message: Pending | None
+    act: Callable[[], None]
 
 
 @dataclass(eq=False)
@@ -69,22 +87,33 @@ class Dispatch:
     """States of the past that are kept for the controller."""
     replacements: int = field(default=0, init=False)
     mutations: int = field(default=0, init=False)
+    unproven: set[int] = field(default_factory=set, init=False)
+    """Members without a slot with a change that is not in force anywhere yet."""
     store: Store = field(init=False, metadata=SHARED)
     """Known from `open_store` on."""
-    _origins: Origins = field(init=False, metadata=SHARED)
-    _kept: dict[StateKey, Key] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """The remembered states in the store."""
-    _unsaved: dict[int, Key] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    held: dict[int, Pin] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    """Members without a slot -> their states."""
+    _origins: Origins = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    """What each member goes on from if its learner is lost."""
+    _coming: Origins = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    """What it will go on from once the checkpoint in progress is whole."""
+    _kept: dict[StateKey, Pin] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    """The remembered states."""
+    _unsaved: dict[int, State] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     """Members that the checkpoint in progress still needs as they are -> their state."""
-    _saving: dict[Key, int] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """State -> the pack whose learner writes it."""
-    _waiting: dict[Key, list[tuple[int, Pending | None, Callable[[], None]]]] = field(
-        default_factory=dict, init=False, metadata=TRANSIENT
-    )
-    """State -> (member, what is sent to its learner if anything, what is done) once it is there."""
+    _saving: dict[Key, tuple[int, Pin]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    """What learners write: the pack, and the state."""
+    _waiting: dict[Key, list[Waiting]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    """What is done once a state is there."""
     _sent: dict[int, deque[Pending]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     """Member -> what its learner has still to prove, oldest first. Decisions are proven whenever the run is saved."""
-    _starting: dict[int, list[Key]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    _decided: dict[int, Pending] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    """Member without a slot -> the decision that changed it, until its proof was taken."""
+    _proofs: list[Applied] = field(default_factory=list, init=False, metadata=TRANSIENT)
+    """Of decisions that no learner was told."""
+    _starting: defaultdict[int, list[Pin]] = field(
+        default_factory=lambda: defaultdict(list), init=False, metadata=TRANSIENT
+    )
     """Pack -> the states that its learner starts from."""
     _copied_at: float = field(default=0.0, init=False, metadata=TRANSIENT)
 
@@ -92,7 +121,7 @@ class Dispatch:
     def busy(self) -> bool:
         """Some decision is not applied yet, or some message waits for a state."""
         decided = any(one.decided is not None for sent in self._sent.values() for one in sent)
-        return decided or bool(self._waiting)
+        return decided or bool(self._waiting) or bool(self._decided)
 
     def restored(self) -> None:
         """Check that the remembered states are of members that there are. Raises ValueError."""
@@ -107,7 +136,7 @@ class Dispatch:
 
         Raises as reading does.
         """
-        self.store, self._origins = store, Origins(self.population, store)
+        self.store = store
         resident = {member for _, member in self._residents()}
         for number, read in sources:
             snapshot = read()
@@ -115,25 +144,25 @@ class Dispatch:
             source = {"checkpoint": None, "member": number}
             if header.remembered:
                 source["generation"] = header.generation
-            key = store.add_read(snapshot, Elsewhere(read, source))
+            pin = store.add_read(snapshot, Elsewhere(read, source))
             if header.remembered:
-                self._kept[number, header.generation] = key
-                store.release(key)
+                self._kept[number, header.generation] = pin
                 continue
             member = self.population.members[number]
             member.note_counts(header.frames, header.steps, header.updates)
-            member.origin = Origin(key, -member.frames)
+            self._origins[number] = Origin(pin.state, -member.frames)
             if number in resident:
-                self._starting.setdefault(self.slots.pack_of[number], []).append(key)
+                self._starting[self.slots.pack_of[number]].append(pin)
             else:
-                member.held = key
+                self.held[number] = pin
         for member in self.population.members:
-            if member.origin.key < 0:
+            if member.id not in self._origins:
                 source = {"checkpoint": None, "member": member.id}
                 header = SnapshotHeader(member.id, 0, dict(member.values), 0, 0, 0, 0)
-                member.origin = Origin(store.add_drawn(header, (member.id, 0), source), -member.frames)
+                state = store.add_drawn(header, (member.id, 0), source)
+                self._origins[member.id] = Origin(state, -member.frames)
                 if member.id not in resident:
-                    member.held = store.pin(member.origin.key)
+                    self.held[member.id] = Pin(state)
 
     def _residents(self) -> list[tuple[int, int]]:
         """Return (pack, member) of all members that hold slots."""
@@ -143,23 +172,20 @@ class Dispatch:
     def first_loads(self, pack: int) -> tuple[Load | None, ...]:
         """Return what each slot of a pack holds when its learner starts: the origins of its members."""
         return tuple(
-            None if member is None else self._first_load(slot, self.population.members[member])
+            None if member is None else self._first_load(pack, slot, self.population.members[member])
             for slot, member in enumerate(self.slots.members_of(pack))
         )
 
-    def _first_load(self, slot: int, member: Member) -> Load:
-        key, pack = self.store.readable(member.origin.key), self.slots.pack_of[member.id]
-        if self.store.drawn(key) == (member.id, 0):
+    def _first_load(self, pack: int, slot: int, member: Member) -> Load:
+        state = self._origins[member.id].state.readable
+        if state.drawn == (member.id, 0):
             return self._load(slot, member, drawn=(member.id, 0))
-        starting = self._starting.setdefault(pack, [])
-        if key not in starting:
-            starting.append(self.store.pin(key))
-        return self._load(slot, member, entry=self.store.entry(key))
+        self._starting[pack].append(Pin(state))
+        return self._load(slot, member, entry=state.entry())
 
     def started(self, pack: int) -> None:
-        """Release what the learner of a pack has started from, since it has read it or will never do."""
-        for key in self._starting.pop(pack, ()):
-            self.store.unpin(key)
+        """Note that the learner of a pack has read what it starts from, or will never do."""
+        self._starting.pop(pack, None)
 
     def send_limits(self, pack: int | None = None) -> None:
         """Tell new learners, or that of one pack, how far the members may train."""
@@ -170,11 +196,7 @@ class Dispatch:
     def _send_limit(self, member: Member) -> None:
         if member.until_frames is not None:
             self.send(self.slots.pack_of[member.id], TrainUntil(member.id, member.until_frames))
-        self._send_evaluation(member)
-
-    def _send_evaluation(self, member: Member) -> None:
-        """Tell the learner of a member that it is being evaluated, if it is. A parked one is so in its next turn."""
-        if member.evaluates and not member.parked:
+        if member.evaluates and not member.parked:  # a parked one is evaluated in its next turn
             self.send(self.slots.pack_of[member.id], EvaluateMember(member.id, begins=True))
 
     # -- decisions ----------------------------------------------------------------------------------------------
@@ -182,30 +204,20 @@ class Dispatch:
     def enact(self, changes: Sequence[Change], remembered: frozenset[StateKey]) -> None:
         """Apply the changes of one comparison. remembered: the states that the controller wants kept from now on."""
         decided = time.perf_counter()
-        now: dict[int, Key] = {}
-        """Members -> their states before any change, pinned."""
+        now: dict[int, Pin] = {}
+        """Members -> their states before any change."""
         for past in sorted(remembered - self._kept.keys()):
-            self._kept[past] = self.store.pin(self._state_now(past[0], now))
+            self._kept[past] = self._state_now(past[0], now)
         for donor in sorted(self._donors_to_save(changes)):
             self._state_now(donor, now)
-        before = {m.id: (m.origin, m.coming) for m in self.population.members}
-        origins = [origin.key for pair in before.values() for origin in pair if origin is not None]
-        for key in origins:
-            self.store.hold(key)
+        before = dict(self._origins), dict(self._coming)
         sources = {c.member: self._source(c, now) for c in changes if c.weights == "copy"}
-        for source in sources.values():
-            if source is not None:
-                self.store.pin(source)
         evaluated = {m.id for m in self.population.members if m.evaluates}
         self.population.apply(changes, remembered)
         for change in changes:
             self._carry_out(change, sources.get(change.member), change.member in evaluated, before, decided)
-        for past in sorted(self._kept.keys() - remembered):
-            self.store.unpin(self._kept.pop(past))
-        for key in now.values():
-            self.store.unpin(key)
-        for key in origins:
-            self.store.release(key)
+        for past in self._kept.keys() - remembered:
+            del self._kept[past]
         self.remembered = remembered
 
     def _donors_to_save(self, changes: Sequence[Change]) -> set[int]:
@@ -218,53 +230,48 @@ class Dispatch:
             donor, member = change.weights_from[0], change.member
             if donor != member and (
                 donor in changed
-                or self.population.members[member].held is not None
-                or self.population.members[donor].held is not None
+                or member in self.held
+                or donor in self.held
                 or self.slots.pack_of[donor] != self.slots.pack_of[member]
             ):
                 found.add(donor)
         return found
 
-    def _source(self, change: Change, now: dict[int, Key]) -> Key | None:
+    def _source(self, change: Change, now: dict[int, Pin]) -> Pin | None:
         """Return the state whose weights are copied; None if another slot has it, or the member itself."""
         assert change.weights_from is not None
         if change.remembered:
             return self._kept[change.weights_from]
         donor = change.weights_from[0]
-        if donor == change.member:
-            return self.population.members[donor].held
-        return now.get(donor)
+        return self.held.get(donor) if donor == change.member else now.get(donor)
 
-    def _state_now(self, number: int, now: dict[int, Key]) -> Key:
-        """Return a member's present state; it is saved if it was not, and pinned in `now`."""
+    def _state_now(self, number: int, now: dict[int, Pin]) -> Pin:
+        """Return a member's present state; it is saved if it was not, and noted in `now`."""
         if number not in now:
-            member = self.population.members[number]
-            now[number] = self.store.pin(self._save(member) if member.held is None else member.held)
-            if member.held is None:
-                self.store.release(now[number])
+            now[number] = self.held.get(number) or self._save(self.population.members[number])
         return now[number]
 
-    def _save(self, member: Member) -> Key:
-        """Have a member that holds a slot saved as it is now; returns its state, held once."""
-        key = self._unsaved.pop(member.id, None)
-        if key is None:
-            key = self.store.begin_save(_header(member), member.origin.key)
-        else:
-            self.store.hold(key)
-        self._send_save(member.id, key)
-        return key
+    def _save(self, member: Member) -> Pin:
+        """Have a member that holds a slot saved as it is now; returns its state."""
+        state = self._unsaved.pop(member.id, None) or self._unwritten(member)
+        return self._send_save(member.id, state)
 
-    def _send_save(self, member: int, key: Key) -> None:
-        pack = self.slots.pack_of[member]
-        self._saving[key] = pack
-        self.send(pack, Save(member, key, self.store.entry_to_write(key)))
+    def _unwritten(self, member: Member) -> State:
+        """Return the state in which a member is now, which its learner is about to write."""
+        return State(self.store, _header(member), before=self._origins[member.id].state)
+
+    def _send_save(self, member: int, state: State) -> Pin:
+        pack, pin = self.slots.pack_of[member], Pin(state)
+        self._saving[state.key] = (pack, pin)
+        self.send(pack, Save(member, state.key, state.entry(to_write=True)))
+        return pin
 
     def _carry_out(
         self,
         change: Change,
-        source: Key | None,
+        source: Pin | None,
         evaluated: bool,
-        before: dict[int, tuple[Origin, Origin | None]],
+        before: tuple[Origins, Origins],
         decided: float,
     ) -> None:
         member, pack = self.population.members[change.member], self.slots.pack_of[change.member]
@@ -277,10 +284,39 @@ class Dispatch:
         self.replacements += change.decision == "replace"
         self.mutations += change.decision == "mutate"
         if change.weights != "keep":
-            self._origins.follow(change, source, before)
-        self._tell(member, change, source, decided)
+            self._follow(change, source, before)
+        if member.id in self.held:
+            self._change_parked(member, change, source, decided)
+        else:
+            self._tell(member, change, source, decided)
 
-    def _tell(self, member: Member, change: Change, source: Key | None, decided: float) -> None:
+    def _follow(self, change: Change, source: Pin | None, before: tuple[Origins, Origins]) -> None:
+        """Let a member's origins be those of the weights that it is given.
+
+        source: the remembered state that is copied. before: the origins of all members before the comparison.
+        """
+        member = self.population.members[change.member]
+        if change.weights == "fresh":
+            header = SnapshotHeader(member.id, change.generation, {}, 0, 0, 0, member.frames)
+            state = self.store.add_drawn(header, (member.id, change.generation))
+            given = Origin(state, -member.frames)
+        elif change.remembered:
+            assert source is not None
+            given = Origin(source.state, -member.frames, source)
+        else:
+            assert change.weights_from is not None
+            donor = self.population.members[change.weights_from[0]]
+            for origins, former in zip((self._origins, self._coming), before, strict=True):
+                if donor.id in former:
+                    origin = former[donor.id]
+                    moved = origin.frames + donor.frames - member.frames
+                    origins[member.id] = replace(origin, frames=moved)
+            return
+        self._origins[member.id] = given
+        if self._coming:
+            self._coming[member.id] = given
+
+    def _tell(self, member: Member, change: Change, source: Pin | None, decided: float) -> None:
         """Tell the learner of a member what it is from now on. source: see `_source`."""
         if member.id in self._unsaved:  # the checkpoint in progress needs it as it was
             self._send_save(member.id, self._unsaved.pop(member.id))
@@ -302,6 +338,54 @@ class Dispatch:
         else:
             self._post_state(member.id, pending, load, source)
 
+    def _change_parked(self, member: Member, change: Change, source: Pin | None, decided: float) -> None:
+        """Let a member without a slot be in another state."""
+        self.unproven.add(member.id)
+        self._decided[member.id] = Pending(decided, sent=time.perf_counter())
+        donor = change.source[0] if change.source is not None else None
+        proof = Applied(
+            member.id, donor, change.generation, 0.0, {}, {}, {}, donor_unchanged=True, parked=True
+        )
+        if change.weights == "fresh":
+            self.held[member.id] = Pin(self._origins[member.id].state)
+        if source is None:
+            self._proofs.append(proof)
+        else:
+            self.held[member.id] = source
+            self._when_saved(source, member.id, None, lambda: self._proofs.append(proof))
+
+    # -- slots that change hands --------------------------------------------------------------------------------
+
+    def hand_over(self) -> list[tuple[int, Handover]]:
+        """Let slots change hands where it is time; return (pack, handover)."""
+        moves = self.slots.assign()
+        for pack, handover in moves:
+            self.pass_slot(pack, handover)
+        return moves
+
+    def pass_slot(self, pack: int, handover: Handover) -> None:
+        """Let a slot of a pack change hands: the state of the member that leaves is saved."""
+        members = self.population.members
+        if handover.leaves is not None:
+            self.held[handover.leaves] = self._save(members[handover.leaves])
+        if handover.enters is None:
+            self.send(pack, Load(handover.slot, None, 0, {}))
+            return
+        member = members[handover.enters]
+        source = self.held.pop(member.id)
+        pending = Pending(None, source, proves=member.id in self.unproven)
+        self.unproven.discard(member.id)
+        self._post_state(member.id, pending, self._load(handover.slot, member), source)
+
+    def scatter(self, pack: int) -> list[tuple[int, int]]:
+        """Let the members of a pack that serves no more wait in others for a slot; return (member, its pack now)."""
+        resident = self.slots.members_of(pack)
+        moved = self.slots.scatter(pack)
+        if moved:
+            self.started(pack)
+            self.held |= {m: Pin(self._origins[m].state) for m in resident if m is not None}
+        return moved
+
     # -- messages -----------------------------------------------------------------------------------------------
 
     def _load(
@@ -317,88 +401,88 @@ class Dispatch:
         self._sent.setdefault(member, deque()).append(pending)
         self.send(self.slots.pack_of[member], message)
 
-    def _post_state(self, member: int, pending: Pending, load: Load, key: Key) -> None:
-        """Send a load of a pinned state, once it is there or the same learner writes it before."""
+    def _post_state(self, member: int, pending: Pending, load: Load, source: Pin) -> None:
+        """Send a load of a state, once it is there or the same learner writes it before."""
+        state, pack = source.state, self.slots.pack_of[member]
 
         def post() -> None:
-            drawn = self.store.drawn(key)
-            entry = self.store.entry(key) if drawn is None else None
-            self._post(member, pending, replace(load, drawn=drawn, entry=entry))
+            entry = state.entry() if state.drawn is None else None
+            self._post(member, pending, replace(load, drawn=state.drawn, entry=entry))
             if pending.decided is None:
                 self._send_limit(self.population.members[member])
 
-        if self._saving.get(key) == self.slots.pack_of[member]:
+        if state.key in self._saving and self._saving[state.key][0] == pack:
             post()
         else:
-            self._when_saved(key, member, pending, post)
+            self._when_saved(source, member, pending, post)
 
-    def _when_saved(self, key: Key, member: int, pending: Pending | None, act: Callable[[], None]) -> None:
-        if self.store.is_saved(key):
+    def _when_saved(self, source: Pin, member: int, message: Pending | None, act: Callable[[], None]) -> None:
+        if source.state.before is None:
             act()
         else:
-            self._waiting.setdefault(key, []).append((member, pending, act))
+            self._waiting.setdefault(source.state.key, []).append(Waiting(source, member, message, act))
 
     def _act(self, key: Key) -> None:
-        for _, _, act in self._waiting.pop(key, ()):
-            act()
+        for one in self._waiting.pop(key, ()):
+            one.act()
 
-    def saved(self, message: Saved) -> None:
+    def saved(self, message: Saved) -> State:
         """Go on with a state that is there now."""
-        del self._saving[message.key]
-        header = self.store.saved(message.key)
-        member = self.population.members[header.member]
-        if member.held == message.key:  # it has left its slot, perhaps after its last report
+        _, pin = self._saving.pop(message.key)
+        state = pin.state
+        state.saved()
+        header = state.header
+        held = self.held.get(header.member)
+        if held is not None and held.state is state:  # it has left its slot, perhaps after its last report
+            member = self.population.members[header.member]
             member.note_counts(header.frames, header.steps, header.updates)
-        self._act(message.key)
+        self._act(state.key)
+        return state
 
     def take_proofs(self) -> list[Applied]:
         """Return the proofs of what no learner was asked for."""
-        return []
+        proofs, self._proofs = self._proofs, []
+        return proofs
 
     def applied(self, proof: Applied) -> Pending:
         """Return what was applied."""
+        if proof.parked:
+            return self._decided.pop(proof.member)
         sent = self._sent[proof.member]
         pending = sent.popleft()
         if not sent:
             del self._sent[proof.member]
-        self._forget(pending)
         return pending
-
-    def hand_over(self) -> list[tuple[int, Handover]]:
-        """Let slots change hands where it is time; return (pack, handover). Here nobody takes turns."""
-        return []
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
     def begin_checkpoint(
         self, packs: Iterable[int], *, to_disk: bool
-    ) -> list[tuple[Key, SnapshotHeader | None]]:
-        """Return every state as it is now, pinned once; no decision may be on its way.
+    ) -> list[tuple[Pin, SnapshotHeader | None]]:
+        """Return every state as it is now; no decision may be on its way.
 
         packs: those that have a learner. to_disk: else the states stay in memory. With each state comes what a file of
         it says besides, or None if its learner is still to save it (`save_next`). What was never drawn is left out.
         """
         here = set(packs)
         self._copied_at = time.monotonic()
-        wanted: list[tuple[Key, SnapshotHeader | None]] = []
+        wanted: list[tuple[Pin, SnapshotHeader | None]] = []
         resident = {member for pack, member in self._residents() if pack in here}
         for member in self.population.members:
             if member.id in resident:
-                key = self.store.begin_save(_header(member), member.origin.key)
-                self._unsaved[member.id] = key
+                state = self._unsaved[member.id] = self._unwritten(member)
                 header = None
             else:
-                key = self.store.hold(member.origin.key if member.held is None else member.held)
-                header = _header(member, self.store.header(key).fresh_frames)
-            member.coming = Origin(key, -member.frames, pinned=not to_disk)
-            if not to_disk:
-                self.store.pin(key)
-                self.store.release(key)
-            if self.store.drawn(key) != (member.id, 0):
-                wanted.append((self.store.pin(key), header))
-        for (number, generation), key in sorted(self._kept.items()):
-            header = replace(self.store.header(key), member=number, generation=generation, remembered=True)
-            wanted.append((self.store.pin(key), header))
+                held = self.held.get(member.id)
+                state = self._origins[member.id].state if held is None else held.state
+                header = _header(member, state.header.fresh_frames)
+            self._coming[member.id] = Origin(state, -member.frames, None if to_disk else Pin(state))
+            if state.drawn != (member.id, 0):
+                wanted.append((Pin(state), header))
+        for number, generation in sorted(self._kept):
+            pin = self._kept[number, generation]
+            header = replace(pin.state.header, member=number, generation=generation, remembered=True)
+            wanted.append((pin, header))
         return wanted
 
     def save_next(self, pack: int) -> bool:
@@ -412,65 +496,58 @@ class Dispatch:
     def end_checkpoint(self, *, whole: bool) -> None:
         """Note that the checkpoint is whole, so that members go on from it, or that it was given up."""
         self._unsaved.clear()
-        for member in self.population.members:
-            former, coming = (member.origin, member.coming) if whole else (member.coming, member.origin)
-            if former is not None and coming is not None:
-                if whole:  # the checkpoint that holds the former one may be deleted
-                    self.store.stand_in(member.id, former.key, coming.key)
-                self._origins.release(former)
-                member.origin = coming
-            member.coming = None
+        coming, self._coming = self._coming, {}
+        if not whole:
+            return
+        for _, pin in self._saving.values():  # the checkpoint that holds what stands for it may be deleted
+            number = pin.state.header.member
+            if pin.state.before is self._origins[number].state:
+                pin.state.before = coming[number].state
+        self._origins = coming
 
     # -- lost learners ------------------------------------------------------------------------------------------
 
     def lost(self, pack: int) -> list[dict[str, Any]]:
         """Settle what was on its way to and from a learner that is lost. No checkpoint may be in progress.
 
-        Its members go on from their origins, as all decisions have left them; what it was saving is replaced by what
-        stands for it, for others too. Returns what the journal notes of each member that has lost anything. Raises as
-        reading a state does.
+        Its members go on from their origins, as all decisions have left them, one that had just been given a slot from
+        the state that it entered with; what it was saving is replaced by what stands for it, for others too. Returns
+        what the journal notes of each member that has lost anything. Raises as reading a state does.
         """
-        self.started(pack)
-        mine = sorted(key for key, writer in self._saving.items() if writer == pack)
         members = self.population.members
-        hit = [m for m in members if m.held in mine]
+        for number in [n for n in self._sent if self.slots.pack_of[n] == pack]:
+            entered, *others = self._sent.pop(number)
+            if entered.decided is None and not others:
+                assert entered.source is not None
+                frames = -members[number].frames
+                self._origins[number] = Origin(entered.source.state, frames, entered.source)
+        self.started(pack)
+        mine = sorted(key for key, (writer, _) in self._saving.items() if writer == pack)
+        hit = [members[number] for number, pin in self.held.items() if pin.state.key in mine]
         resident = [members[number] for number in self.slots.members_of(pack) if number is not None]
         accounts = [self._account(m) for m in sorted([*hit, *resident], key=lambda m: m.id)]
         for key in mine:
-            del self._saving[key]
-            self.store.lost(key)
-        for number in [n for n in self._sent if self.slots.pack_of[n] == pack]:
-            for pending in self._sent.pop(number):
-                self._forget(pending)
+            state = self._saving.pop(key)[1].state
+            state.lost()
         for key, waiting in [*self._waiting.items()]:
-            left = []
-            for one in waiting:
-                number, message, _ = one
-                if message is None or self.slots.pack_of[number] != pack:
-                    left.append(one)
-                else:
-                    self._forget(message)
+            left = [one for one in waiting if one.message is None or self.slots.pack_of[one.member] != pack]
             self._waiting[key] = left
             if not left:
                 del self._waiting[key]
         for member in [*hit, *resident]:
-            member.origin = replace(member.origin, frames=-member.frames)
+            self._origins[member.id] = replace(self._origins[member.id], frames=-member.frames)
         for key in mine:
             self._act(key)
         return accounts
 
-    def _forget(self, pending: Pending) -> None:
-        if pending.key is not None:
-            self.store.unpin(pending.key)
-
     def _account(self, member: Member) -> dict[str, Any]:
         """Return the frames of training that a member loses, and what it goes on from."""
-        key = member.origin.key
-        source = self.store.source(key)
+        origin = self._origins[member.id]
+        source = origin.state.source
         if not source:
             age = {"copy_age_seconds": time.monotonic() - self._copied_at} if self._copied_at else {}
-            source = age | {"member": self.store.header(key).member}
-        return {"member": member.id, "frames_lost": member.frames_lost, "from": source}
+            source = age | {"member": origin.state.header.member}
+        return {"member": member.id, "frames_lost": origin.frames + member.frames, "from": source}
 
 
 def _header(member: Member, fresh_frames: int = 0) -> SnapshotHeader:

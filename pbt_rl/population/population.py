@@ -20,9 +20,8 @@ from pbt_rl.controllers.decisions import PopulationReport, StateKey
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.controllers.member import MemberRecord
 from pbt_rl.controllers.objectives import Judged, ObjectiveWindow, mean
-from pbt_rl.controllers.state import TRANSIENT
+from pbt_rl.controllers.state import TRANSIENT, restore_state, save_state
 from pbt_rl.display.view import EXTRA, MemberView, TaskView
-from pbt_rl.population.store import Key, Origin
 
 
 @dataclass(eq=False)
@@ -124,10 +123,6 @@ class RatesGames(Protocol):
         """Let ratings follow the weights. remembered: the states that the controller keeps from now on."""
 
 
-NO_ORIGIN = Origin(-1, 0)
-"""Of a member before the run's store is there."""
-
-
 @dataclass(eq=False)
 class Member(MemberRecord):
     """One member, with the statistics that its learner reports.
@@ -156,12 +151,6 @@ class Member(MemberRecord):
     """Steps that it has learned from, in total."""
     updates: int = field(default=0, init=False, metadata=TRANSIENT)
     """Batches that it has learned from, in total."""
-    held: Key | None = field(default=None, init=False, metadata=TRANSIENT)
-    """Its state in the store while it holds no slot."""
-    origin: Origin = field(default=NO_ORIGIN, init=False, metadata=TRANSIENT)
-    """What it goes on from if its learner is lost."""
-    coming: Origin | None = field(default=None, init=False, metadata=TRANSIENT)
-    """Its origin once the checkpoint in progress is whole."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -190,11 +179,6 @@ class Member(MemberRecord):
         """Note how far it is. A learner that it has left may report later than the one that it is with now."""
         self.frames, self.steps = max(self.frames, frames), max(self.steps, steps)
         self.updates = max(self.updates, updates)
-
-    @property
-    def frames_lost(self) -> int:
-        """Frames of training since its origin, which are lost with its learner."""
-        return self.origin.frames + self.frames
 
     def note_episode(self, episode: Episode) -> None:
         """Count an episode; it makes an objective only if it began in the present generation (see `EqualShares`).
@@ -306,6 +290,17 @@ class Population:
     def shares(self, environments: int) -> EqualShares:
         """Return those of a member that plays in so many environments, without any episode."""
         return EqualShares(environments, -(-self._episodes // environments), self.patience_frames)
+
+    def play_elsewhere(self, number: int, environments: int) -> None:
+        """Let a member play in so many environments from now on: other ones, of which none has ended an episode.
+
+        What is held back of the ones before is let go.
+        """
+        member = self.members[number]
+        member.ended.clear()
+        begun = save_state(member.shares) | {"_held": {}}
+        member.shares = self.shares(environments)
+        restore_state(member.shares, begun)
 
     def apply(self, changes: Sequence[Change], remembered: frozenset[StateKey]) -> None:
         """Take over the changes of one comparison: members and ratings. All hold at once.

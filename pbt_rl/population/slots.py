@@ -1,4 +1,4 @@
-"""Which pack each member belongs to, and which slot it holds there."""
+"""Which pack each member belongs to, and which slot it holds there. With fewer slots than members, they take turns."""
 
 from __future__ import annotations
 
@@ -7,17 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pbt_rl.controllers.state import SHARED, TRANSIENT
-from pbt_rl.population.population import Population
-
-
-@dataclass(frozen=True)
-class Handover:
-    """One slot passes from a member to another; None stands for no member. text: as displays say it."""
-
-    slot: int
-    leaves: int | None
-    enters: int | None
-    text: str = ""
+from pbt_rl.population.population import Member, Population
+from pbt_rl.population.turns import Candidate, Handover, SlotAssigner, first_holders
 
 
 class PackSlots(Protocol):
@@ -34,16 +25,25 @@ class PackSlots(Protocol):
 
 @dataclass(eq=False)
 class Slots:
-    """The slots of all packs: each member holds the same one all the time; see `turns` for members that take turns."""
+    """The slots of all packs. Keeps `Member.parked` up to date.
+
+    slot_frames: see SlotAssigner. budget_frames: with this many a member leaves its slot to one that waits for it; None
+    if the controller sets every limit.
+    """
 
     packs: Sequence[PackSlots] = field(metadata=SHARED)
     population: Population = field(metadata=SHARED)
+    slot_frames: int | None = None
+    budget_frames: int | None = None
     pack_of: dict[int, int] = field(init=False, metadata=SHARED)
     """Member -> number of its pack. Some fleets move members during a run."""
     serving: set[int] = field(default_factory=set, init=False, metadata=TRANSIENT)
     """Packs whose learner has started."""
     held_back: bool = field(default=False, init=False)
     """Slots kept their holders because the run was about to end: they may have to change hands if it goes on."""
+    _assigners: tuple[SlotAssigner, ...] = field(init=False)
+    _idle_reports: list[int] = field(default_factory=list, init=False, metadata=TRANSIENT)
+    """Reports of each pack's learner since a member could train."""
 
     def __post_init__(self) -> None:
         self.pack_of = {member: number for number, pack in enumerate(self.packs) for member in pack.members}
@@ -51,6 +51,22 @@ class Slots:
 
     def choose_holders(self) -> None:
         """Choose the holders from the members as they are."""
+        self._assigners = tuple(map(self._assigner, range(len(self.packs))))
+        self._idle_reports = [0] * len(self.packs)
+        self._note_parked()
+
+    def _assigner(self, pack: int) -> SlotAssigner:
+        holders = first_holders(self.candidates(pack), self.packs[pack].slots)
+        frames = [0 if member is None else self.population.members[member].frames for member in holders]
+        return SlotAssigner(holders, self.slot_frames, frames)
+
+    def restored(self) -> None:
+        """Check that every slot is held by a member of its pack or by none. Raises ValueError."""
+        self._idle_reports = [0] * len(self.packs)
+        for pack, assigner in enumerate(self._assigners):
+            if not {*assigner.holders} <= {None, *self.of(pack)}:
+                raise ValueError(f"the saved holders of slots, {assigner.holders}, are not all members")
+        self._note_parked()
 
     @property
     def plan(self) -> list[dict[str, Any]]:
@@ -65,11 +81,12 @@ class Slots:
 
     def slot_of(self, member: int) -> int | None:
         """Return the slot that a member holds in its pack."""
-        return self.of(self.pack_of[member]).index(member)
+        holders = self._assigners[self.pack_of[member]].holders
+        return holders.index(member) if member in holders else None
 
     def members_of(self, pack: int) -> list[int | None]:
         """Return the member that holds each slot of a pack."""
-        return [*self.of(pack)]
+        return [*self._assigners[pack].holders]
 
     def start(self) -> list[tuple[int, Handover]]:
         """Return (pack, handover) for every slot that a member holds, as if each had been empty."""
@@ -80,10 +97,88 @@ class Slots:
             if member is not None
         ]
 
+    def assign(self) -> list[tuple[int, Handover]]:
+        """Hand slots over; returns (pack, handover)."""
+        moves = [
+            (number, handover)
+            for number, assigner in enumerate(self._assigners)
+            for handover in assigner.assign(self.candidates(number))
+        ]
+        self._note_parked()
+        return moves
+
+    def candidates(self, pack: int) -> list[Candidate]:
+        """Return the members of a pack that were not stopped."""
+        members = [self.population.members[member] for member in self.of(pack)]
+        return [Candidate(m.id, m.frames, self._limit(pack, m)) for m in members if not m.stopped]
+
+    def _limit(self, pack: int, member: Member) -> int | None:
+        limits = [member.until_frames]
+        # Else no member waits for a slot: it trains on while others catch up.
+        if self.packs[pack].slots < len(self.of(pack)):
+            limits.append(self.budget_frames)
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def _note_parked(self) -> None:
+        for number, assigner in enumerate(self._assigners):
+            for member in self.of(number):
+                self.population.members[member].parked = member not in assigner.holders
+
+    # -- packs that come and go -------------------------------------------------------------------------------
+
+    def travel(self) -> list[tuple[int, int]]:
+        """Let members belong to another pack that has a free slot for them, after `assign`; return (member, pack).
+
+        A slot that is free then has no member of its own pack that may train. The least trained move first, ties to the
+        lower id, each to the pack with the most free slots.
+        """
+        free = {number: self.members_of(number).count(None) for number in sorted(self.serving)}
+        if not any(free.values()):
+            return []
+        waiting = [
+            candidate
+            for number in free
+            for candidate in self.candidates(number)
+            if candidate.may_train and candidate.member not in self.members_of(number)
+        ]
+        moved = []
+        for candidate in sorted(waiting, key=lambda c: (c.frames, c.member)):
+            pack = max(free, key=lambda number: (free[number], -number))
+            if free[pack] > 0:
+                free[pack] -= 1
+                self.pack_of[candidate.member] = pack
+                moved.append((candidate.member, pack))
+        return moved
+
+    def scatter(self, pack: int) -> list[tuple[int, int]]:
+        """Let the members of a pack that serves no more belong to packs that do; return (member, its pack now).
+
+        Each goes to the pack with the fewest members per slot. None if no other pack serves.
+        """
+        others = sorted(self.serving - {pack})
+        moved = []
+        for member in self.of(pack) if others else ():
+            chosen = min(others, key=lambda n: ((len(self.of(n)) + 1) / self.packs[n].slots, n))
+            self.pack_of[member] = chosen
+            moved.append((member, chosen))
+        if moved:
+            self._assigners[pack].vacate()
+            self._note_parked()
+        return moved
+
+    # -- the end --------------------------------------------------------------------------------------------
+
     def note_report(self, pack: int) -> None:
-        """Note a report of a learner, after the controller has observed it."""
+        """Count a report of a learner, after the controller has observed it."""
+        if any(c.may_train for number in range(len(self.packs)) for c in self.candidates(number)):
+            self._idle_reports = [0] * len(self._idle_reports)
+        else:
+            self._idle_reports[pack] += 1
 
     @property
     def stuck(self) -> bool:
-        """Whether no member may train, and no report that could change this is still to come."""
-        return False
+        """Whether no member may train, and no report that could change this is still to come.
+
+        Two reports of every learner are waited for: the first may be older than the last decisions.
+        """
+        return min((self._idle_reports[pack] for pack in self.serving), default=0) >= 2

@@ -4,11 +4,14 @@
         -> every state is pinned   those that learners hold are to be saved (`Dispatch.begin_checkpoint`)
         -> Save, again             members come one by one into few entries of the pool, between two optimiser steps
         -> CheckpointWriter        a thread writes them; the manifest comes last
-        -> states are unpinned     from then on members go on from these if their learner is lost
+        -> pins are dropped        from then on members go on from these if their learner is lost
 
 Packs without a learner save nothing: their members are what they will go on from.
 
 A decision that comes meanwhile is not delayed: a member that it changes is saved before, if that is still to come.
+
+Where machines come and go there are copies in between: members that learners hold are saved into the pool, and go on
+from there if their learner is lost.
 """
 
 from __future__ import annotations
@@ -21,17 +24,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from pbt_rl.actors.messages import LearnerSaved, Saved, SaveLearner
+from pbt_rl.actors.messages import LearnerSaved, SaveLearner
 from pbt_rl.actors.store import MemberSnapshot, SnapshotHeader
 from pbt_rl.errors import CheckpointBroken
 from pbt_rl.play.games.run import Evaluations
-from pbt_rl.population.population import Population
-from pbt_rl.population.store import Elsewhere, Key
+from pbt_rl.population.dispatch import Dispatch
+from pbt_rl.population.store import Elsewhere, Key, Pin, State
 from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoint_writer import CheckpointWriter, WriteFailed, Written
 from pbt_rl.record.checkpoints import FILE, Checkpoint, NetNames, read_manifest
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.fleet import Fleet, log_folder
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
@@ -40,18 +42,95 @@ CLOSE_SECONDS = 5.0
 POLL_SECONDS = 0.01
 AGAIN_SECONDS = 60.0
 """After which one that was to be kept is tried again; others are made when the next one is due."""
+COPY_SECONDS = 1.0
+"""What copies may wait for decisions on their way, or take longer than those before."""
 
 STAGING_BYTES = 1 << 26
 """Memory for members of a pack on their way to the disk, unless one is larger."""
 
 
 @dataclass(eq=False)
+class Due:
+    """When the run is to be saved, and when its members are to be copied; 0 seconds or frames: not by themselves."""
+
+    every_seconds: float
+    every_frames: int
+    copy_seconds: float
+    """Copies are at most so old."""
+    next_frames: int = field(default=0, init=False)
+    """At which one is kept."""
+    next_seconds: float = field(default=math.inf, init=False)
+    next_copies: float = field(default=math.inf, init=False)
+    not_before: float = field(default=0.0, init=False)
+    """When one that is to be kept may be tried again."""
+    asked: bool = field(default=False, init=False)
+    copies_asked: bool = field(default=False, init=False)
+
+    def start(self, frames: int) -> None:
+        """Count from now on. frames: the population's clock. The first copies are due."""
+        self._wait()
+        self.next_frames = self._following(frames)
+        if self.copy_seconds:
+            self.next_copies = time.monotonic()
+
+    def _following(self, frames: int) -> int:
+        return (frames // self.every_frames + 1) * self.every_frames if self.every_frames else 0
+
+    def saving(self, frames: int) -> bool:
+        """Whether the run is to be saved."""
+        now = time.monotonic()
+        return self.asked or (self.reached(frames) and now >= self.not_before) or now >= self.next_seconds
+
+    def reached(self, frames: int) -> bool:
+        """Whether one is to be kept."""
+        return 0 < self.next_frames <= frames
+
+    @property
+    def copying(self) -> bool:
+        """Whether members are to be copied."""
+        return self.copies_asked or time.monotonic() >= self.next_copies
+
+    def begun(self) -> None:
+        """Note that the run is being saved."""
+        self.asked = False
+        self._wait()
+
+    def _wait(self) -> None:
+        self.next_seconds = time.monotonic() + self.every_seconds if self.every_seconds else math.inf
+
+    def kept(self, frames: int) -> int:
+        """Note that one is being kept; return the frames that it is named after."""
+        self.next_frames = self._following(frames)
+        return self.next_frames - self.every_frames
+
+    def not_kept(self, frames: int) -> None:
+        """Have another one kept instead, by the option as it is now. frames: as `kept` returned them."""
+        if self.every_frames and self.next_frames == frames + self.every_frames:
+            self.next_frames, self.not_before = frames, time.monotonic() + AGAIN_SECONDS
+
+    def copies_begun(self, took: float) -> None:
+        """Note that members are being copied, or saved. took: seconds that the last copies took."""
+        self.copies_asked = False
+        if self.copy_seconds:
+            least = self.copy_seconds / 2
+            period = max(least, self.copy_seconds - 2 * took - COPY_SECONDS)
+            self.next_copies = time.monotonic() + period
+
+    def ask_last(self) -> None:
+        """Have the run saved once more, and never again: by the clock the next one may be due when one is written."""
+        self.every_seconds = self.copy_seconds = 0.0
+        self.next_seconds = self.next_copies = math.inf
+        self.asked, self.copies_asked = True, False
+
+
+@dataclass(eq=False)
 class Round:
-    """One checkpoint. number: among those of the process. packs: those that take part."""
+    """One checkpoint, or copies. number: among those of the process. packs: those that take part."""
 
     number: int
     packs: frozenset[int]
     frames: int
+    to_disk: bool
     kept: bool = False
     """It is never deleted to make room for newer ones."""
     evaluates: bool = False
@@ -61,34 +140,29 @@ class Round:
     """What a checkpoint holds besides members and learners."""
     learners: dict[int, dict[str, Any]] = field(default_factory=dict)
     """What the learner of each pack continues from."""
-    wanted: list[tuple[Key, SnapshotHeader | None]] = field(default_factory=list)
-    to_come: set[Key] = field(default_factory=set)
-    """States that their learner is still to save; pinned, as is all that is being written."""
-    written: list[tuple[Key, SnapshotHeader]] = field(default_factory=list)
+    wanted: list[tuple[Pin, SnapshotHeader | None]] = field(default_factory=list)
+    """What the writer is to be given, until all learners have said what they continue from."""
+    to_come: dict[Key, Pin] = field(default_factory=dict)
+    """States that their learner is still to save."""
+    new: list[State] = field(default_factory=list)
+    """States that are made for it."""
+    written: list[tuple[State, SnapshotHeader]] = field(default_factory=list)
     """What the writer was given."""
-    began_members: bool = False
-    """All learners have said what they continue from."""
+    began: float = field(default_factory=time.monotonic)
 
 
 class Checkpointing:
     """Orders checkpoints and brings the members from the learners to the writer. Use it from one thread."""
 
     def __init__(
-        self,
-        resolved: ResolvedRun,
-        folder: RunFolder,
-        population: Population,
-        recorder: Recorder,
-        comparisons: Comparisons,
+        self, resolved: ResolvedRun, folder: RunFolder, dispatch: Dispatch, recorder: Recorder
     ) -> None:
         config = resolved.config
-        self._every_seconds, self._every_frames = config.save_every_seconds, config.save_every_frames
+        copy_seconds = config.copy_seconds if resolved.spread else 0.0
+        self.when = Due(config.save_every_seconds, config.save_every_frames, copy_seconds)
         self._at_once = config.mode == "serial"
         """Nothing goes on until all members are saved, so that the checkpoint is of one moment."""
-        self._keep, self._folder = config.keep_checkpoints, folder
-        self._population, self._recorder = population, recorder
-        self._dispatch = comparisons.dispatch
-        self._packs = len(resolved.plan.packs)
+        self._dispatch, self._recorder = dispatch, recorder
         self.games = Evaluations(
             config, log_folder(resolved), lambda: recorder.evaluated_frames, recorder.evaluated, recorder.note
         )
@@ -96,19 +170,16 @@ class Checkpointing:
         self._names: NetNames
         self.newest: Checkpoint | None = None
         """The last one that is whole, of those that this process has written."""
-        self.begun = 0
-        """Rounds so far."""
+        self.begun = self.whole = 0
+        """Rounds so far, and the number of the last one that is whole."""
         self._round: Round | None = None
-        self._given_up = False
-        """The writer has still to end a checkpoint that was given up."""
+        self._copies_took = 0.0
+        self._new_writer = partial(CheckpointWriter, folder.checkpoints, keep=config.keep_checkpoints)
         self._writer: CheckpointWriter | None = None
-        self._next_seconds = math.inf
-        self._next_frames = self._following(population.least_frames)
-        self._not_before = 0.0
-        """When one that is to be kept may be tried again."""
-        self._asked = False
-        self._done: deque[tuple[int, Key]] = deque()
-        """(pack or -1, state) that the writer has done with; it appends from its thread."""
+        self._writing: deque[tuple[int, Pin]] = deque()
+        """What the writer has, in order: pack or -1, and the state."""
+        self._done: deque[None] = deque()
+        """As many as it has done with; it appends from its thread."""
         self.failure = ""
         """Why the last one was not written; empty if it was."""
         self.moved = 0
@@ -118,71 +189,69 @@ class Checkpointing:
         """Say where each parameter lies in a member's flat vector. Before the first checkpoint."""
         self._names = names
 
-    def _following(self, frames: int) -> int:
-        """Return the next frames at which a checkpoint is kept; 0 for never."""
-        return (frames // self._every_frames + 1) * self._every_frames if self._every_frames else 0
-
     # -- when -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Count the time from now on."""
-        if self._every_seconds:
-            self._next_seconds = time.monotonic() + self._every_seconds
+        self.when.start(self._frames)
 
-    def ask(self) -> None:
-        """Have the run saved soon, due or not."""
-        self._asked = True
-
-    def ask_last(self) -> None:
-        """Have the run saved once more, and never again: by the clock the next one may be due when one is written."""
-        self._every_seconds, self._next_seconds = 0.0, math.inf
-        self.ask()
+    @property
+    def _frames(self) -> int:
+        return self._dispatch.population.least_frames
 
     @property
     def due(self) -> bool:
-        """Whether a checkpoint should begin as soon as it can."""
-        if self._in_progress:
-            return False
-        evaluates = self.games.due(self._population.least_frames)
-        now = time.monotonic()
-        reached = self._reached and now >= self._not_before
-        return self._asked or reached or evaluates or now >= self._next_seconds
+        """Whether a round should begin as soon as it can."""
+        return not self._in_progress and (self._saves or self.when.copying)
 
     @property
-    def _reached(self) -> bool:
-        return 0 < self._next_frames <= self._population.least_frames
+    def _saves(self) -> bool:
+        """The next round is a checkpoint, if any is due."""
+        return self.games.due(self._frames) or self.when.saving(self._frames)
 
     @property
     def _in_progress(self) -> bool:
-        return self._round is not None or self._given_up
+        """The writer may have still to end a checkpoint that was given up."""
+        return self._round is not None or (self._writer is not None and self._writer.busy)
 
     @property
     def busy(self) -> bool:
         """A checkpoint is asked for or in progress."""
-        return self._asked or self._in_progress
+        return self.when.asked or self._in_progress
 
     @property
     def waits_for_learners(self) -> bool:
         """Whether a learner has yet to say what it continues from."""
-        return self._round is not None and len(self._round.learners) < len(self._round.packs)
+        current = self._round
+        return current is not None and current.to_disk and len(current.learners) < len(current.packs)
 
     # -- how ------------------------------------------------------------------------------------------------
 
     def begin_checkpoint(
         self, fleet: Fleet, packs: Collection[int], make_state: Callable[[], dict[str, Any]]
     ) -> None:
-        """Begin to save the run.
+        """Begin to save the run, or to copy its members if no checkpoint is due.
 
         packs: those that have a learner. make_state: returns all that a checkpoint holds besides the learners', as JSON
         types; called at once. It raises OSError if the record of the run cannot be written. No decision may be on its
         way, and the fleet must be settled.
         """
+        to_disk = self._saves or not self.when.copying
         self.begun += 1
-        current = self._round = Round(self.begun, frozenset(packs), self._population.least_frames)
-        if not self._note_state(current, make_state):
+        self.when.copies_begun(self._copies_took)
+        current = self._round = Round(self.begun, frozenset(packs), self._frames, to_disk)
+        if to_disk and not self._note_state(current, make_state):
             return
-        current.wanted = self._dispatch.begin_checkpoint(packs, to_disk=True)
-        current.to_come = {key for key, header in current.wanted if header is None}
+        wanted = self._dispatch.begin_checkpoint(packs, to_disk=to_disk)
+        current.to_come = {pin.state.key: pin for pin, header in wanted if header is None}
+        current.new = [pin.state for pin in current.to_come.values()]
+        if not to_disk:
+            for pack in sorted(packs):
+                while self._dispatch.save_next(pack):
+                    pass
+            self._end_copies(current)
+            return
+        current.wanted = wanted
         for pack in sorted(packs):
             fleet.send(pack, SaveLearner(current.number))
         if not packs:
@@ -190,15 +259,13 @@ class Checkpointing:
 
     def _note_state(self, current: Round, make_state: Callable[[], dict[str, Any]]) -> bool:
         """Note what a checkpoint holds besides members; return whether that was possible."""
-        current.kept = self._reached
+        frames = current.frames
+        current.kept = self.when.reached(frames)
         if current.kept:
-            current.frames = current.frames // self._every_frames * self._every_frames
-            self._next_frames = current.frames + self._every_frames
-        frames = self._population.least_frames
+            current.frames = self.when.kept(frames)
         current.evaluates = self.games.due(frames) and self.games.take(frames)
-        current.all_frames = self._population.frames
-        self._asked = False
-        self.start()
+        current.all_frames = self._dispatch.population.frames
+        self.when.begun()
         try:
             current.state = make_state()
         except OSError as error:
@@ -216,45 +283,47 @@ class Checkpointing:
             self._begin_members(current)
 
     def _begin_members(self, current: Round) -> None:
-        current.began_members = True
         if self._writer is None:
-            self._writer = CheckpointWriter(
-                self._folder.checkpoints, self._names, self._keep, self._recorder.note
-            )
-        learners = [current.learners.get(pack, {}) for pack in range(self._packs)]
+            self._writer = self._new_writer(names=self._names, warn=self._recorder.note)
+        learners = [current.learners.get(pack, {}) for pack in range(len(self._dispatch.slots.packs))]
         state = current.state | {"learners": learners}
-        self._writer.begin_checkpoint(current.frames, state, len(current.wanted), current.kept)
-        for key, header in current.wanted:
+        wanted, current.wanted = current.wanted, []
+        self._writer.begin_checkpoint(current.frames, state, len(wanted), current.kept)
+        for pin, header in wanted:
             if header is not None:
-                self._add(current, -1, key, _counted(header, self._dispatch.store.header(key)))
-            elif key not in current.to_come:  # saved already, since it has changed
-                self._add(current, -1, key, self._dispatch.store.header(key))
+                self._add(current, -1, pin, _counted(header, pin.state.header))
+            elif pin.state.key not in current.to_come:  # saved already, since it has changed
+                self._add(current, -1, pin, pin.state.header)
+        # Nothing goes on in serial mode until all are saved.
+        few = max(1, STAGING_BYTES // self._dispatch.store.pool.entry_bytes)
         for pack in sorted(current.packs):
-            for _ in range(self._entries(current)):
+            for _ in range(len(wanted) if self._at_once else few):
                 self._dispatch.save_next(pack)
 
-    def _entries(self, current: Round) -> int:
-        """Return how many members of a pack may be on their way at the same time."""
-        if self._at_once:
-            return len(current.wanted)
-        return max(1, STAGING_BYTES // self._dispatch.store.pool.entry_bytes)
-
-    def note_saved(self, pack: int, message: Saved) -> None:
-        """A state lies in the pool, perhaps of the checkpoint."""
+    def note_saved(self, pack: int, state: State) -> None:
+        """A state lies in the pool, perhaps of the round."""
         current = self._round
-        if current is None or message.key not in current.to_come:
+        pin = None if current is None else current.to_come.pop(state.key, None)
+        if current is None or pin is None:
             return
         self.moved += 1
-        current.to_come.remove(message.key)
-        if current.began_members:
-            self._add(current, pack, message.key, self._dispatch.store.header(message.key))
+        if not current.to_disk:
+            self._end_copies(current)
+        elif not current.wanted:
+            self._add(current, pack, pin, state.header)
 
-    def _add(self, current: Round, pack: int, key: Key, header: SnapshotHeader) -> None:
+    def _end_copies(self, current: Round) -> None:
+        if not current.to_come:
+            self._copies_took = time.monotonic() - current.began
+            self._whole(current)
+
+    def _add(self, current: Round, pack: int, pin: Pin, header: SnapshotHeader) -> None:
         """Write a state."""
         assert self._writer is not None
-        current.written.append((key, header))
-        arrays = self._dispatch.store.read(key).arrays
-        self._writer.add(MemberSnapshot(header, arrays), lambda: self._done.append((pack, key)))
+        current.written.append((pin.state, header))
+        self._writing.append((pack, pin))
+        arrays = pin.state.read().arrays
+        self._writer.add(MemberSnapshot(header, arrays), partial(self._done.append, None))
 
     def step(self) -> None:
         """Go on with a checkpoint in progress."""
@@ -264,16 +333,15 @@ class Checkpointing:
         self.games.step()
 
     def _let_go(self) -> None:
-        """Release the states that the writer has done with, and have the next ones saved."""
+        """Drop the states that the writer has done with, and have the next ones saved."""
         while self._done:
-            pack, key = self._done.popleft()
+            self._done.popleft()
+            pack, pin = self._writing.popleft()
             self.moved += 1
-            current = self._round
-            if current is not None and pack >= 0:
+            if self._round is not None and pack >= 0:
                 # Its bytes will be in the checkpoint; nobody reads it before that is whole.
-                self._dispatch.store.put_elsewhere(key, Elsewhere(_unread))
+                pin.state.put_elsewhere(Elsewhere(_unread))
                 self._dispatch.save_next(pack)
-            self._dispatch.store.unpin(key)
 
     def _take_results(self, writer: CheckpointWriter) -> None:
         for result in writer.poll():
@@ -282,7 +350,6 @@ class Checkpointing:
                 self._ended(result, self._round)
             elif isinstance(result, WriteFailed):
                 self._note_failure(result)
-            self._given_up = False
 
     def _ended(self, result: Written | WriteFailed, current: Round) -> None:
         if isinstance(result, Written):
@@ -295,9 +362,9 @@ class Checkpointing:
             self._note_failure(result)
             return
         assert self.newest is not None
-        for key, header in current.written:
-            self._dispatch.store.put_elsewhere(key, _in_checkpoint(self.newest, header, self._names))
-        self._whole(current.number)
+        for state, header in current.written:
+            state.put_elsewhere(_in_checkpoint(self.newest, header, self._names))
+        self._whole(current)
         self._recorder.checkpoint(result)
         self.failure = ""
         if current.evaluates:
@@ -308,45 +375,38 @@ class Checkpointing:
             self._recorder.remark(f"the run could not be saved: {result.reason}; training goes on")
         self.failure = result.reason
 
-    def _whole(self, _number: int) -> None:
+    def _whole(self, current: Round) -> None:
         """Note that members go on from these states from now on."""
-        self._round = None
+        self._round, self.whole = None, current.number
         self._dispatch.end_checkpoint(whole=True)
 
     def _give_up(self, current: Round) -> None:
-        """Let go of the states of a round that comes to nothing, but for those that the writer has still."""
-        store = self._dispatch.store
+        """Let go of a round that comes to nothing, but for the states that the writer has still."""
         self._round = None
-        written = {key for key, _ in current.written}
-        for key, header in current.wanted:
-            if header is None:  # new in this round: it is nowhere else
-                store.put_elsewhere(key, None)
+        for state in current.new:
+            state.put_elsewhere(None)  # it is nowhere else
         self._dispatch.end_checkpoint(whole=False)
-        for key, _ in current.wanted:
-            if key not in written:
-                store.unpin(key)
-        # Have another one kept instead, if it was to be, by the option as it is now.
-        wanted = self._every_frames > 0 and self._next_frames == current.frames + self._every_frames
-        if current.kept and wanted:
-            self._next_frames = current.frames
-            self._not_before = time.monotonic() + AGAIN_SECONDS
+        if current.kept:
+            self.when.not_kept(current.frames)
 
     def abandon(self, reason: str) -> None:
-        """Give up the checkpoint in progress, since a learner is lost, and ask for another one.
+        """Give up the round in progress, since a learner is lost, and ask for another one.
 
         Waits until nothing of it is written any more, CLOSE_SECONDS at most.
         """
         current = self._round
         if current is None:
             return
-        self._asked = True
-        if self._writer is not None and self._writer.busy:
+        if current.to_disk:
+            self.when.asked = True
+        else:
+            self.when.copies_asked = True
+        if current.to_disk and self._writer is not None and self._writer.busy:
             self._writer.abandon(reason)
             deadline = time.monotonic() + CLOSE_SECONDS
             while self._round is current and time.monotonic() < deadline:
                 time.sleep(POLL_SECONDS)
                 self._take_results(self._writer)
-            self._given_up = self._round is current
         if self._round is current:
             self._give_up(current)
 

@@ -26,8 +26,8 @@ from pbt_rl.display.terminal import in_words
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.matchups.run import opponents
 from pbt_rl.population.population import Population
-from pbt_rl.population.turns.dispatch import TurnDispatch
-from pbt_rl.population.turns.slots import TurnSlots
+from pbt_rl.population.slots import Slots
+from pbt_rl.population.store import State
 from pbt_rl.registry import READY_RULES
 from pbt_rl.run.ending import RunEnd
 from pbt_rl.run.fleet import Fleet
@@ -64,11 +64,11 @@ class ReplacementTimes:
         return [*self._newest, *([self._slowest] if older else [])]
 
 
-def make_slots(resolved: ResolvedRun, population: Population) -> TurnSlots:
+def make_slots(resolved: ResolvedRun, population: Population) -> Slots:
     """Return the slots of all packs. In a search nobody's time in one is limited."""
     config = resolved.config
     limits = (None, None) if config.searches else (config.slot_frames, config.train_for_frames)
-    return TurnSlots(resolved.plan.packs, population, *limits)
+    return Slots(resolved.plan.packs, population, *limits)
 
 
 class Comparisons:
@@ -78,14 +78,11 @@ class Comparisons:
     training until now.
     """
 
-    ONE_CLOCK = True
-    """Learners read the same clock."""
-
     def __init__(
         self,
         resolved: ResolvedRun,
         population: Population,
-        slots: TurnSlots,
+        slots: Slots,
         controller: Controller,
         recorder: Recorder,
         end: RunEnd,
@@ -102,7 +99,9 @@ class Comparisons:
         self._packs = resolved.plan.packs
         self._at_once = config.mode == "serial"
         """Nobody goes on before a report is answered."""
-        self.dispatch: Dispatch = TurnDispatch(population, self.slots, self._send)
+        self._spread = resolved.spread
+        """Learners read other clocks, and members go where there is a slot for them."""
+        self.dispatch = Dispatch(population, self.slots, self._send)
         own, spec = opponents(resolved.spec), resolved.spec
         self.matchups = (
             None
@@ -202,20 +201,21 @@ class Comparisons:
             if pending.proves:
                 self._recorder.write("applied", **fields_of(proof))
             return
-        clock = {"sent": pending.sent} | (proof.clock if self.ONE_CLOCK else {})
+        clock = {"sent": pending.sent} | ({} if self._spread else proof.clock)
         clock["answered"] = time.perf_counter()
         self._recorder.applied(proof, {name: (at - pending.decided) * 1000 for name, at in clock.items()})
         if proof.donor is not None:
             self.replacement_times.note(proof.milliseconds)
         self.change_slots()
 
-    def note_saved(self, message: Saved) -> None:
+    def note_saved(self, message: Saved) -> State:
         """Go on with a state that is there now."""
         waited = self.dispatch.busy
-        self.dispatch.saved(message)
+        state = self.dispatch.saved(message)
         self._note_proofs()
         if waited:
             self.change_slots()
+        return state
 
     def _note_proofs(self) -> None:
         for proof in self.dispatch.take_proofs():
@@ -238,6 +238,9 @@ class Comparisons:
         if self.slots.held_back:
             return
         self._hand_over()
+        while self._spread and (moved := self.slots.travel()):
+            self._note_moved(moved)
+            self._hand_over()
         if self.matchups is not None and self.matchups.due and self._fleet is not None:
             for pack, row_UES in enumerate(self.matchups.make_again()):
                 self._record_matchup(pack, self._fleet.set_matchup(pack, row_UES), row_UES)
@@ -245,7 +248,22 @@ class Comparisons:
     def _hand_over(self) -> None:
         for pack, handover in self.dispatch.hand_over():
             self._recorder.slot_held(pack, handover)
-            self._recorder.note(handover.text)
+            self._recorder.note(handover.text(pack))
+
+    def scatter(self, pack: int) -> bool:
+        """Let the members of a pack that has no machine wait in others for a slot; return whether there are others."""
+        moved = self.dispatch.scatter(pack)
+        self._note_moved(moved)
+        if moved:
+            self.change_slots()
+        return bool(moved)
+
+    def _note_moved(self, moved: Sequence[tuple[int, int]]) -> None:
+        """Note members that belong to another pack now."""
+        for member, pack in moved:
+            self._population.play_elsewhere(member, self._packs[pack].environments_of_member)
+            self._recorder.write("moved", member=member, pack=pack)
+            self._recorder.note(f"member {member} moves to learner {pack}")
 
     def _record_matchup(self, pack: int, matchup_version: int, row_UES: NDArray[np.int64]) -> None:
         assert self.matchups is not None

@@ -52,17 +52,26 @@ class LearnerLost:
     """A learner process has ended, or makes no progress any more.
 
     text: the error that it sent, else how it ended or for how long it has hung. user_error: only the user can mend it.
+    machine: it is lost with its machine, so that nothing is wrong with it.
     """
 
     pack: int
     text: str
     hung: bool = False
     user_error: bool = False
+    machine: bool = False
 
     @property
     def kind(self) -> str:
         """For the journal."""
-        return "hung" if self.hung else "died"
+        return "machine" if self.machine else "hung" if self.hung else "died"
+
+
+@dataclass(frozen=True)
+class MachineLeaving:
+    """The machine of a pack will be taken away soon. lost: what will be said then."""
+
+    lost: LearnerLost
 
 
 @dataclass(frozen=True)
@@ -88,11 +97,11 @@ class Notice:
     text: str
 
 
-Event = Received | LearnerLost | ActorFailed | Notice
+Event = Received | LearnerLost | MachineLeaving | ActorFailed | Notice
 
 
 class Fleet(Protocol):
-    """The processes of a run, as the supervisor uses them."""
+    """The processes of a run, as the supervisor uses them: on this machine, in this process, or over a cluster."""
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
         """Wait for something to happen, at most for this long; yield what has happened."""
@@ -102,6 +111,15 @@ class Fleet(Protocol):
 
     def restart_actor(self, actor: int) -> None:
         """Replace an actor that died or hangs."""
+
+    def fence(self, pack: int) -> None:
+        """Kill a learner and its actors: nothing that they do or have sent reaches anybody from now on."""
+
+    def replace_learner(self, pack: int, start: Start) -> None:
+        """Start a learner and its actors anew, once they are fenced."""
+
+    def waits(self, pack: int, /) -> bool:
+        """Return whether there is no machine for a pack now."""
 
     def silent_seconds(self, pack: int, /) -> float:
         """Return for how long a learner has shown no sign of life."""
@@ -124,16 +142,6 @@ class Fleet(Protocol):
 
     def close(self, *, at_once: bool = False) -> None:
         """End every process and release all memory. at_once: learners get no time to end by themselves."""
-
-
-class ReplacesLearners(Fleet, Protocol):
-    """A fleet that goes on if it loses a learner."""
-
-    def fence(self, pack: int) -> None:
-        """Kill a learner and its actors: nothing that they do or have sent reaches anybody from now on."""
-
-    def replace_learner(self, pack: int, start: Start) -> None:
-        """Start a learner and its actors anew, once they are fenced."""
 
 
 StartsFleet = Callable[[ResolvedRun, Start, Matchups, StatePool], Fleet]
@@ -159,6 +167,10 @@ class LocalFleet:
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """See Fleet."""
         return self.memory.set_matchup(pack, row_UES)
+
+    def waits(self, _pack: int) -> bool:
+        """See Fleet. This machine stays."""
+        return False
 
 
 class ProcessFleet(LocalFleet):

@@ -175,6 +175,14 @@ class InlineFleet(LocalFleet):
         """Fail: no event asks for it, since an environment that raises ends a serial run."""
         raise AssertionError(actor)
 
+    def fence(self, pack: int) -> None:
+        """Fail, as learners run in this process: the run ends with them."""
+        raise AssertionError(pack)
+
+    def replace_learner(self, pack: int, _start: Start) -> None:
+        """See `fence`."""
+        raise AssertionError(pack)
+
     def silent_seconds(self, _pack: int) -> float:
         """Return 0: learners run in this process."""
         return 0.0

@@ -8,6 +8,10 @@
 Its members go on as they were last saved, while other packs train on. Members without a slot, and remembered states,
 lose nothing: they are in the store.
 
+A learner that is lost with its machine begins in another place at once if there is one. Else its members go to the
+packs that serve, and wait there for a slot; once there is a place again, the pack starts without members, and takes
+such as wait. If the loss was announced (MachineLeaving), members are copied first.
+
 The clock never steps back: what a member had trained since it was saved is lost, and journaled.
 """
 
@@ -25,7 +29,7 @@ from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.population.population import Population
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons
-from pbt_rl.run.fleet import ActorFailed, Fleet, LearnerLost, ReplacesLearners
+from pbt_rl.run.fleet import ActorFailed, Fleet, LearnerLost
 from pbt_rl.run.memory import Start
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
@@ -58,6 +62,8 @@ class LostLearners:
         """Pack -> updates of its members at their first report by its learner."""
         self._trained: set[int] = set()
         """Packs whose learner has learned."""
+        self._leaving: dict[int, tuple[LearnerLost, int]] = {}
+        """Packs whose machine is about to be taken away -> (why, rounds of copies that were begun before)."""
 
     def note_start(self, start: Start, *, continued: bool) -> None:
         """Note where the processes of the run begin. continued: from a checkpoint."""
@@ -69,11 +75,12 @@ class LostLearners:
         if any(one.updates > first.setdefault(one.member, one.updates) for one in report.members):
             self._trained.add(pack)
 
-    def replace(self, fleet: ReplacesLearners, lost: LearnerLost) -> None:
+    def replace(self, fleet: Fleet, lost: LearnerLost) -> None:
         """Replace a learner. Raises RunFailed with the cause if that cannot help.
 
         Raises ConfigError if it could not begin, for a reason that only the user can mend.
         """
+        self._leaving.pop(lost.pack, None)
         fleet.fence(lost.pack)
         self._comparisons.slots.serving.discard(lost.pack)
         if lost.user_error and lost.pack not in self._trained:
@@ -89,16 +96,38 @@ class LostLearners:
             raise RunFailed(
                 f"{lost.text}\nThe run ends: its members could not be restored: {error}. {self.saved_text()}"
             ) from error
-        self._count(lost)
+        self.count += 1
+        if not lost.machine:
+            self._replaced.append(time.monotonic())
         self._trained.discard(lost.pack)
         self._updates.pop(lost.pack, None)
         self._recorder.pack_lost(lost, losses)
         self._population.learner_began(str(lost.pack))
         self._comparisons.note_lost(lost.pack)
+        self._scatter(fleet)
 
-    def _count(self, _lost: LearnerLost) -> None:
-        self._replaced.append(time.monotonic())
-        self.count += 1
+    def found(self, fleet: Fleet) -> None:
+        """Go on after a learner has started again, which may have room for members that wait."""
+        self._scatter(fleet)
+        self._comparisons.change_slots()
+
+    def _scatter(self, fleet: Fleet) -> None:
+        """Let packs that serve take the members of those that wait for a machine."""
+        slots = self._comparisons.slots
+        for pack in range(len(slots.packs)):
+            if slots.of(pack) and fleet.waits(pack) and self._comparisons.scatter(pack):
+                fleet.replace_learner(pack, self._start_again(pack))
+
+    def leave(self, lost: LearnerLost) -> None:
+        """Prepare for the loss of a machine that was announced: copies are made, and then its members go elsewhere."""
+        self._leaving[lost.pack] = (lost, self._checkpoints.begun)
+        self._checkpoints.when.copies_asked = True
+
+    def step(self, fleet: Fleet) -> None:
+        """Leave machines whose loss was announced, once there are copies of what they hold."""
+        for lost, begun in [*self._leaving.values()]:
+            if self._checkpoints.whole > begun:
+                self.replace(fleet, lost)
 
     def _start_again(self, pack: int) -> Start:
         """Return where the learner of a pack begins: with its members as they should be now."""
@@ -119,6 +148,8 @@ class LostLearners:
 
     def _refused(self, lost: LearnerLost) -> str:
         """Return why a learner is not replaced; empty if it is."""
+        if lost.machine:
+            return ""
         if lost.pack not in self._trained:
             return "this learner had not trained yet"
         now = time.monotonic()

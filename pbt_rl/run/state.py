@@ -22,7 +22,7 @@ from pbt_rl.population.population import Population
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.throughput import Spent, Throughput
 
-FORMAT = 5
+FORMAT = 6
 """Rises whenever a state of before could not be restored."""
 PARTS = ("controller", "population", "dispatch", "slots", "matchups", "times", "spent")
 NAMES = frozenset((*PARTS, "format", "slots_plan", "matchups_plan"))

@@ -27,7 +27,7 @@ import contextlib
 import signal
 from functools import partial
 from types import FrameType
-from typing import Any, assert_never, cast
+from typing import Any, assert_never
 
 from pbt_rl.actors.messages import (
     Applied,
@@ -56,10 +56,10 @@ from pbt_rl.run.fleet import (
     Event,
     Fleet,
     LearnerLost,
+    MachineLeaving,
     Notice,
     ProcessFleet,
     Received,
-    ReplacesLearners,
     StartsFleet,
 )
 from pbt_rl.run.inline import InlineFleet
@@ -90,11 +90,6 @@ class Supervisor:
     callbacks: a user's functions. fleet: starts the processes; on this machine, if left out.
     """
 
-    COMPARISONS: type[Comparisons] = Comparisons
-    CHECKPOINTS: type[Checkpointing] = Checkpointing
-    LOST: type[LostLearners] = LostLearners
-    """Parts of the loop, of which other fleets have their own."""
-
     def __init__(
         self,
         resolved: ResolvedRun,
@@ -120,7 +115,7 @@ class Supervisor:
         self._recorder = Recorder(resolved, folder, self._population, callbacks)
         slots = make_slots(resolved, self._population)
         self._end = RunEnd(self._config, self._population, slots, self._throughput, callbacks)
-        self._comparisons = self.COMPARISONS(
+        self._comparisons = Comparisons(
             resolved,
             self._population,
             slots,
@@ -133,11 +128,9 @@ class Supervisor:
             self._same_plan = state is None or restore_run_state(
                 state, controller, self._population, self._comparisons, self._throughput
             )
-        self._checkpoints = self.CHECKPOINTS(
-            resolved, folder, self._population, self._recorder, self._comparisons
-        )
+        self._checkpoints = Checkpointing(resolved, folder, self._comparisons.dispatch, self._recorder)
         self._restarts = ActorRestarts(self._config, self._recorder)
-        self._lost = self.LOST(
+        self._lost = LostLearners(
             resolved,
             self._population,
             self._comparisons,
@@ -214,7 +207,8 @@ class Supervisor:
             ended = self._end.why
             if ended is not None and (fleet.settled or self._hurried):
                 return ended
-            self._step(fleet)
+            self._checkpoints.step()
+            self._lost.step(fleet)
             idle = self._may_save and fleet.settled and not self._comparisons.dispatch.busy
             if self._checkpoints.due and idle:
                 self._begin_checkpoint(fleet)
@@ -225,13 +219,9 @@ class Supervisor:
                 self._recorder.progress()
                 self._progress.done(lambda _: progress_gap(self._throughput.seconds))
 
-    def _step(self, _fleet: Fleet) -> None:
-        """Go on with what takes longer than one turn of the loop."""
-        self._checkpoints.step()
-
     def _note_signal(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGUSR1:  # what schedulers send before they end a job
-            self._checkpoints.ask()
+            self._checkpoints.when.asked = True
             return
         self._end.signal = self._end.signal or number
         if number == signal.SIGINT:
@@ -283,8 +273,8 @@ class Supervisor:
 
     @property
     def _may_save(self) -> bool:
-        """No learner is missed."""
-        return self._all_serve
+        """No learner is missed, or that may last: the states of its members are here."""
+        return self._begun and (self._resolved.spread or self._all_serve)
 
     def _begin_checkpoint(self, fleet: Fleet) -> None:
         self._checkpoints.begin_checkpoint(fleet, self._ready, partial(self._state, fleet))
@@ -294,7 +284,9 @@ class Supervisor:
     def _handle(self, fleet: Fleet, event: Event) -> None:
         match event:
             case LearnerLost():
-                self._lost.replace(cast("ReplacesLearners", fleet), event)  # no other fleet loses a learner
+                self._lost.replace(fleet, event)
+            case MachineLeaving(lost):
+                self._lost.leave(lost)
             case ActorFailed():
                 self._restarts.replace(fleet, event)
             case Notice(text):
@@ -316,8 +308,7 @@ class Supervisor:
             case Applied():
                 self._comparisons.note_applied(message)
             case Saved():
-                self._comparisons.note_saved(message)
-                self._checkpoints.note_saved(pack, message)
+                self._checkpoints.note_saved(pack, self._comparisons.note_saved(message))
             case LearnerSaved():
                 self._checkpoints.note_learner_saved(pack, message)
             case LearnerReady(note):
@@ -325,13 +316,15 @@ class Supervisor:
             case _:
                 assert_never(message)
 
-    def _note_ready(self, _fleet: Fleet, pack: int, note: str) -> None:
+    def _note_ready(self, fleet: Fleet, pack: int, note: str) -> None:
         """A learner has started."""
         self._ready.add(pack)
         self._comparisons.dispatch.started(pack)
         if note:
             self._recorder.remark(f"learner {pack}: {note}")
-        if self._all_serve and not self._begun:
+        if self._begun:
+            self._lost.found(fleet)
+        elif self._all_serve:
             self._begin_to_train()
 
     def _begin_to_train(self) -> None:
@@ -382,7 +375,7 @@ class Supervisor:
         checkpoints, dispatch = self._checkpoints, self._comparisons.dispatch
         for pack in range(len(self._resolved.plan.packs)):
             fleet.send(pack, PauseTraining())
-        checkpoints.ask_last()
+        checkpoints.when.ask_last()
         moved, patience = checkpoints.moved, Patience(SAVE_SECONDS)
         rollout, slow = Patience(ROLLOUT_SECONDS), Every(SAY_SECONDS)
         while checkpoints.busy or dispatch.busy:

@@ -46,10 +46,6 @@ class Cluster(Protocol):
     def resolve(self, config: Config) -> ResolvedRun:
         """Plan a run. Raises as `ResolvedRun.resolve`."""
 
-    @property
-    def supervisor(self) -> type[Supervisor]:
-        """What supervises a run there."""
-
     def fleet(self, resolved: ResolvedRun, start: Start, matchups: Matchups, pool: StatePool) -> Fleet:
         """Start its processes."""
 
@@ -119,8 +115,7 @@ def train_on(
         if continued is not None:
             declared = run.config.with_declared_hypers()
             run = replace(run, table=value_table(declared, run.spec.shaping, continued.value_names))
-        kind = Supervisor if cluster is None else cluster.supervisor
-        supervisor = kind(run, claim, continued, first, callbacks, fleet)
+        supervisor = Supervisor(run, claim, continued, first, callbacks, fleet)
         if supervisor.over is None:
             code = supervisor.run()
         else:

@@ -25,7 +25,7 @@ from pbt_rl.controllers.objectives import ObjectiveWindow
 from pbt_rl.controllers.records import Whole, converted
 from pbt_rl.controllers.state import save_state
 from pbt_rl.errors import ConfigError
-from pbt_rl.population.turns.slots import SlotAssigner
+from pbt_rl.population.turns import SlotAssigner
 from pbt_rl.record.events import Event, Start
 from pbt_rl.tune.progress import Progress, Screen
 from pbt_rl.tune.result import Result

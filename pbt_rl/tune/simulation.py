@@ -17,7 +17,7 @@ from pbt_rl.controllers.decisions import Controller, Decision, PopulationReport
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.controllers.member import MemberRecord
 from pbt_rl.controllers.objectives import ObjectiveWindow
-from pbt_rl.population.turns.slots import Candidate, SlotAssigner
+from pbt_rl.population.turns import Candidate, SlotAssigner
 
 Model = Callable[[int, int, Values, Random], float]
 """(member, frames that its weights were trained on, values, generator) -> a speed or a score."""

@@ -15,7 +15,7 @@ from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.controllers.member import MemberRecord
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import RunFailed
-from pbt_rl.population.turns.slots import Candidate, SlotAssigner
+from pbt_rl.population.turns import Candidate, SlotAssigner
 from pbt_rl.tune.nested import decode
 from pbt_rl.tune.progress import MemberProgress, Progress
 from pbt_rl.tune.result import Evaluation, Outcome, Result

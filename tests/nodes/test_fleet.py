@@ -19,8 +19,7 @@ from pbt_rl.actors.store import Counts
 from pbt_rl.nodes import fleet as module
 from pbt_rl.nodes.engine import HostDied, HostFailed, HostUnavailable, Node
 from pbt_rl.nodes.messages import Heard, RestartActor, Send, State
-from pbt_rl.nodes.supervisor import MachineLeaving
-from pbt_rl.run.fleet import ActorFailed, LearnerLost, Notice, Received
+from pbt_rl.run.fleet import ActorFailed, LearnerLost, MachineLeaving, Notice, Received
 from pbt_rl.run.memory import Start
 from tests.nodes.fakes import FakeEngine, make_fleet
 

@@ -71,3 +71,16 @@ def test_what_is_incomplete_is_marked_and_left_out():
     assert [line.split()[2] for line in table_lines(shown, 80)[1:]] == ["9.00", "~7.00"]
     assert population_scalars(shown)["episodes/objective_mean"] == 9.0
     assert not {"episodes/objective", "episodes/raw_return"} & member_scalars(shown.members[0]).keys()
+
+
+@pytest.mark.parametrize("before", [6, 3])
+def test_a_member_that_moves_is_complete_once_its_new_environments_are(before):
+    p = Population([{"a": 1.0}] * 2, 8, 1, environments={0: before, 1: 4})
+    p.take("a", report(episode(0, 5), episode(before - 1, 7)))
+    p.play_elsewhere(0, 4)
+    p.take("b", report(*(episode(row, 9) for row in (0, 1, 2))))
+    assert p.report().members[0].objectives == ()
+    assert not p.views()[0].complete
+    p.take("b", report(episode(3, 9)))
+    assert p.report().members[0].episodes >= 4
+    assert p.views()[0].complete

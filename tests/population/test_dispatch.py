@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from dataclasses import replace as altered
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -14,8 +13,9 @@ from pbt_rl.controllers.decisions import Continue, Decision, Evaluate, Mutate, R
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
-from pbt_rl.population.slots import Handover, Slots
+from pbt_rl.population.slots import Slots
 from pbt_rl.population.store import Elsewhere, Store
+from pbt_rl.population.turns import Handover
 from tests.helpers.states import FakeDraws, FakePool
 
 VALUES = {"learning_rate": 0.5}
@@ -42,15 +42,8 @@ class Desk:
             Pack(tuple(range(p, members, packs)), slots or len(range(p, members, packs)))
             for p in range(packs)
         ]
-        if slots is None:
-            self.slots = Slots(plan, self.population)
-            self.dispatch = Dispatch(self.population, self.slots, self._send)
-        else:
-            self.slots = import_module("pbt_rl.population.turns.slots").TurnSlots(
-                plan, self.population, 100, None
-            )
-            turns = import_module("pbt_rl.population.turns.dispatch")
-            self.dispatch = turns.TurnDispatch(self.population, self.slots, self._send)
+        self.slots = Slots(plan, self.population, 100)
+        self.dispatch = Dispatch(self.population, self.slots, self._send)
         self.slots.serving.update(range(packs))
         self.pool = FakePool()
         self.store = Store(self.pool, FakeDraws())
@@ -139,14 +132,14 @@ class Desk:
     def hand_over(self, pack: int, slot: int, leaves: int | None, enters: int | None) -> None:
         self.slots._assigners[pack]._holders[slot] = enters
         self.slots._note_parked()
-        self.dispatch._hand_over(pack, Handover(slot, leaves, enters))
+        self.dispatch.pass_slot(pack, Handover(slot, leaves, enters))
 
     def weights(self, member: int) -> float:
         """What a member acts with, or has in the store."""
         held = [w for m, w in self.holds.values() if m == member]
         if held:
             return held[0]
-        return float(self.store.read(self.population.members[member].held).arrays["param"][0])
+        return float(self.dispatch.held[member].state.read().arrays["param"][0])
 
     def train(self, member: int, frames: int = 100) -> None:
         """Let a member learn: it has other weights then."""
@@ -162,12 +155,10 @@ class Desk:
             while self.dispatch.save_next(pack):
                 pass
         self.answer()
-        for key, _ in wanted:
-            if to_disk:
-                found = self.store.read(key)
-                found = altered(found, arrays={name: array.copy() for name, array in found.arrays.items()})
-                self.store.put_elsewhere(key, Elsewhere(lambda found=found: found, {"checkpoint": "at_1"}))
-            self.store.unpin(key)
+        for pin, _ in wanted if to_disk else ():
+            found = pin.state.read()
+            found = altered(found, arrays={name: array.copy() for name, array in found.arrays.items()})
+            pin.state.put_elsewhere(Elsewhere(lambda found=found: found, {"checkpoint": "at_1"}))
         self.dispatch.end_checkpoint(whole=whole)
 
 
@@ -183,7 +174,6 @@ def desk() -> Desk:
 @pytest.fixture
 def crowd() -> Desk:
     """Six members on one pack of two slots: 0 and 1 hold them."""
-    pytest.importorskip("pbt_rl.population.turns")
     return Desk(6, 1, slots=2)
 
 
@@ -396,18 +386,17 @@ def test_a_member_that_changes_during_a_checkpoint_is_saved_before(desk):
     desk.train(3)
     assert [desk.dispatch.save_next(pack) for pack in (0, 0, 1, 1)] == [True, False, True, False]
     desk.answer()
-    found = {h.member: float(desk.store.read(k).arrays["param"][0]) for k, h in wanted_headers(desk, wanted)}
+    found = {h.member: float(s.read().arrays["param"][0]) for s, h in wanted_headers(wanted)}
     assert found == {0: 0, 1: 1, 2: 2, 3: 3.25}, "who learns on comes as now"
-    headers = {h.member: (h.generation, h.values) for _, h in wanted_headers(desk, wanted)}
+    headers = {h.member: (h.generation, h.values) for _, h in wanted_headers(wanted)}
     assert headers[0] == headers[1] == (0, {"learning_rate": 0.1})
-    for key, _ in wanted:
-        desk.store.unpin(key)
+    wanted.clear()
     desk.dispatch.end_checkpoint(whole=False)
     assert desk.store.entries == 0
 
 
-def wanted_headers(desk, wanted):
-    return [(key, header or desk.store.header(key)) for key, header in wanted]
+def wanted_headers(wanted):
+    return [(pin.state, header or pin.state.header) for pin, header in wanted]
 
 
 def test_who_leaves_its_slot_during_a_checkpoint_is_saved_once_for_both(crowd):
@@ -416,9 +405,8 @@ def test_who_leaves_its_slot_during_a_checkpoint_is_saved_once_for_both(crowd):
     assert [one[1:3] for one in told(crowd.take())] == [("save", 0), ("load", 3)]
     crowd.answer()
     assert crowd.store.entries == 1
-    assert crowd.population.members[0].held in {key for key, _ in wanted}
-    for key, _ in wanted:
-        crowd.store.unpin(key)
+    assert crowd.dispatch.held[0].state in {pin.state for pin, _ in wanted}
+    wanted.clear()
     crowd.dispatch.end_checkpoint(whole=False)
     assert crowd.weights(0) == 0
     assert crowd.store.entries == 1
@@ -426,16 +414,13 @@ def test_who_leaves_its_slot_during_a_checkpoint_is_saved_once_for_both(crowd):
 
 def test_members_that_never_held_a_slot_are_no_part_of_a_checkpoint(crowd):
     wanted = crowd.dispatch.begin_checkpoint({0}, to_disk=True)
-    assert [h.member for _, h in wanted_headers(crowd, wanted)] == [0, 1]
-    for key, _ in wanted:
-        crowd.store.unpin(key)
+    assert [h.member for _, h in wanted_headers(wanted)] == [0, 1]
+    wanted.clear()
     crowd.dispatch.end_checkpoint(whole=False)
     crowd.enact(Restart(3, VALUES, ""))
     crowd.answer()
     wanted = crowd.dispatch.begin_checkpoint({0}, to_disk=True)
-    assert [h.member for _, h in wanted_headers(crowd, wanted)] == [0, 1, 3], (
-        "its weights are not the first ones"
-    )
+    assert [h.member for _, h in wanted_headers(wanted)] == [0, 1, 3], "its weights are not the first ones"
 
 
 # -- lost learners ------------------------------------------------------------------------------------------------
@@ -537,9 +522,9 @@ def test_drawn_weights_need_no_checkpoint_that_may_be_deleted(crowd):
     crowd.enact(replace(3, 5))
     crowd.answer()
     crowd.checkpoint()
-    key = crowd.population.members[3].held
-    assert crowd.store.drawn(key) == (5, 0)
-    assert crowd.store.source(key) == {"checkpoint": None, "member": 5}
+    state = crowd.dispatch.held[3].state
+    assert state.drawn == (5, 0)
+    assert state.source == {"checkpoint": None, "member": 5}
 
 
 def test_what_a_learner_saves_during_a_checkpoint_is_replaced_by_what_that_has_saved(desk):
@@ -553,12 +538,11 @@ def test_what_a_learner_saves_during_a_checkpoint_is_replaced_by_what_that_has_s
     desk.train(0)
     desk.late = frozenset({0})
     desk.enact(replace(1, 0))
-    origins = [member.origin.key for member in desk.population.members]
-    for key, _ in wanted:
-        desk.store.unpin(key)
+    origins = [origin.state for origin in desk.dispatch._origins.values()]
+    wanted.clear()
     desk.dispatch.end_checkpoint(whole=True)
-    for key in origins:
-        desk.store.put_elsewhere(key, Elsewhere(lambda: pytest.fail("it is deleted")))
+    for state in origins:
+        state.put_elsewhere(Elsewhere(lambda: pytest.fail("it is deleted")))
     desk.lose(0)
     desk.answer()
     assert (desk.weights(0), desk.weights(1)) == (0.25, 0.25)
@@ -575,6 +559,20 @@ def test_copies_are_what_members_go_on_from_until_there_are_newer_ones(desk):
     assert desk.weights(0) == 0.5
     desk.checkpoint()
     assert desk.store.entries == 0
+
+
+def test_members_of_a_pack_without_a_machine_wait_in_others():
+    desk = Desk(slots=2)
+    desk.train(2)
+    desk.checkpoint()
+    desk.slots.serving.discard(0)
+    desk.dispatch.lost(0)
+    assert desk.dispatch.scatter(0) == [(0, 1), (2, 1)]
+    assert (desk.weights(0), desk.weights(2)) == (0, 2.25)
+    desk.holds = {place: held for place, held in desk.holds.items() if place[0] == 1}
+    desk.hand_over(1, 1, 3, 2)
+    desk.answer()
+    assert desk.weights(2) == 2.25
 
 
 # -- laws ---------------------------------------------------------------------------------------------------------
@@ -627,5 +625,5 @@ def test_whatever_happens_every_member_has_what_a_simple_book_says_and_nothing_i
     desk.checkpoint()
     desk.enact()
     desk.answer()
-    parked = sum(m.held is not None and desk.store.drawn(m.held) is None for m in desk.population.members)
+    parked = sum(pin.state.drawn is None for pin in desk.dispatch.held.values())
     assert desk.store.entries <= parked

@@ -1,9 +1,32 @@
-"""The slots of the packs in a run in which nobody takes turns."""
+"""The slots of the packs: who holds them, who moves to another pack, and when no member can train any more."""
+
+import pytest
 
 from pbt_rl.config import Config
+from pbt_rl.controllers.changes import Change
+from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
 from pbt_rl.run.plan import Machine, make_plan
+
+
+class Table:
+    """Six members on two packs."""
+
+    def __init__(self, resident=4, slot_frames=100, budget_frames=1000) -> None:
+        plan = make_plan(Config("toy/x", num_policies=6, devices="cpu,cpu", slots=resident), Machine(4, 0))
+        self.population = Population([{}] * 6, 10, 1)
+        self.slots = Slots(plan.packs, self.population, slot_frames, budget_frames)
+
+    def assign(self, **frames: int) -> list[tuple]:
+        """Set frames of members (m0=10, ...); returns moves as (pack, slot, leaves, enters)."""
+        for name, count in frames.items():
+            self.population.members[int(name[1:])].frames = count
+        return [(pack, s.slot, s.leaves, s.enters) for pack, s in self.slots.assign()]
+
+    @property
+    def parked(self) -> list[int]:
+        return [m.id for m in self.population.members if m.parked]
 
 
 def test_each_member_holds_the_same_slot_of_its_pack_all_the_time():
@@ -20,3 +43,166 @@ def test_each_member_holds_the_same_slot_of_its_pack_all_the_time():
     ]
     assert slots.plan == [{"members": [0, 2, 4], "slots": 3}, {"members": [1, 3], "slots": 2}]
     assert not slots.stuck
+
+
+def test_members_take_turns_within_their_pack():
+    table = Table()
+    assert [(p, s.slot, s.enters) for p, s in table.slots.start()] == [
+        (0, 0, 0),
+        (0, 1, 2),
+        (1, 0, 1),
+        (1, 1, 3),
+    ]
+    assert table.parked == [4, 5]
+    assert table.assign(m0=99, m2=50, m1=100) == [(1, 0, 1, 5)]
+    assert table.parked == [1, 4]
+    assert table.assign(m0=120) == [(0, 0, 0, 4)]
+    assert table.assign(m3=100) == [], "the one that waits has as many"
+
+
+def test_holders_are_chosen_anew_from_the_members_as_they_are():
+    table = Table()
+    table.population.members[4].apply(Change(4, "mutate", 1, values={"gamma": 0.5}))
+    table.population.members[1].stopped = True
+    assert table.assign(m0=10, m2=20, m3=30) == [(1, 0, 1, 5)]
+    table.slots.choose_holders()
+    held = {(p, s.slot): (s.leaves, s.enters) for p, s in table.slots.start()}
+    assert held == {
+        (0, 0): (None, 4),
+        (0, 1): (None, 0),
+        (1, 0): (None, 5),
+        (1, 1): (None, 3),
+    }
+    assert table.parked == [1, 2]
+    assert table.assign(m0=109, m4=50) == [], "a turn begins with the frames that its member has"
+    assert table.assign(m0=110) == [(0, 1, 0, 2)]
+
+
+@pytest.mark.parametrize("holders", [[0, 3], [0, 0], [0], [-1, 1]])
+def test_holders_that_are_no_members_are_refused(holders):
+    table = Table()
+    state = save_state(table.slots)
+    state["_assigners"][0]["_holders"] = holders
+    with pytest.raises(ValueError, match="the saved holders"):
+        restore_state(table.slots, state)
+
+
+def test_the_slot_of_a_stopped_member_goes_to_a_parked_one():
+    table = Table(slot_frames=None)
+    table.population.members[0].stopped = True
+    assert table.assign() == [(0, 0, 0, 4)]
+    assert table.slots.slot_of(4) == 0
+    assert table.slots.slot_of(0) is None
+    assert table.assign(m1=10**9) == [(1, 0, 1, 5)]
+
+
+def test_the_budget_frees_a_slot_only_if_members_share_slots():
+    assert Table(slot_frames=None).assign(m0=1000) == [(0, 0, 0, 4)]
+    assert Table(resident=6).assign(m0=1000) == []
+    assert Table(budget_frames=None, slot_frames=None).assign(m0=1000) == []
+
+
+@pytest.mark.parametrize("resident", [4, 6])
+def test_a_member_that_waits_for_a_decision_makes_way(resident):
+    table = Table(resident)
+    table.population.members[0].until_frames = 50
+    assert table.assign(m0=60) == [(0, 0, 0, 4 if resident == 4 else None)]
+    table.population.members[0].until_frames = 500
+    assert table.assign() == ([] if resident == 4 else [(0, 0, None, 0)])
+
+
+def test_it_is_over_when_no_member_may_train_in_two_reports_of_every_learner():
+    table = Table()
+    table.slots.serving |= {0, 1}
+    for member in table.population.members:
+        member.until_frames = 10
+        member.frames = 10
+    for pack in (0, 1, 0, 0):
+        table.slots.note_report(pack)
+        assert not table.slots.stuck
+    table.slots.note_report(1)
+    assert table.slots.stuck
+    table.population.members[5].until_frames = None
+    table.slots.note_report(0)
+    assert not table.slots.stuck
+
+
+def test_only_learners_that_are_there_are_waited_for():
+    table = Table()
+    table.slots.serving |= {0}
+    for member in table.population.members:
+        member.until_frames = member.frames = 10
+    table.slots.note_report(0)
+    assert not table.slots.stuck
+    table.slots.note_report(0)
+    assert table.slots.stuck
+    table.slots.serving.clear()
+    assert not table.slots.stuck, "none is there: one may come"
+
+
+# -- packs that come and go ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def travellers():
+    """Three members per pack, two slots each, of which pack 1 has lost its machine."""
+    table = Table()
+    table.slots.serving |= {0}
+    return table
+
+
+def test_members_of_a_lost_pack_go_to_those_that_serve(travellers):
+    slots = travellers.slots
+    assert slots.scatter(1) == [(1, 0), (3, 0), (5, 0)]
+    assert slots.of(0) == (0, 1, 2, 3, 4, 5)
+    assert (slots.of(1), slots.members_of(1)) == ((), [None, None])
+    assert {slots.pack_of[member] for member in range(6)} == {0}
+    assert travellers.parked == [1, 3, 4, 5]
+    assert travellers.assign(m0=150, m2=80, m4=20) == [(0, 0, 0, 1)], "they share the slots by turns"
+
+
+def test_they_spread_over_the_packs_with_the_fewest_members_per_slot():
+    plan = make_plan(Config("toy/x", num_policies=8, devices="cpu,cpu,cpu,cpu"), Machine(8, 0))
+    slots = Slots(plan.packs, Population([{}] * 8, 10, 1), 100, 1000)
+    slots.serving |= {0, 1, 2}
+    assert slots.scatter(3) == [(3, 0), (7, 1)]
+
+
+def test_without_a_pack_that_serves_they_stay(travellers):
+    travellers.slots.serving.clear()
+    assert travellers.slots.scatter(1) == []
+    assert travellers.slots.of(1) == (1, 3, 5)
+    travellers.slots.serving.add(1)
+    assert travellers.slots.scatter(1) == [], "a pack is no other one"
+
+
+def test_a_pack_that_serves_again_takes_those_that_wait_the_least_trained_first(travellers):
+    slots = travellers.slots
+    slots.scatter(1)
+    assert slots.travel() == [], "no other pack serves"
+    slots.serving.add(1)
+    for member, frames in ((1, 50), (3, 10), (5, 10), (4, 70)):
+        travellers.population.members[member].frames = frames
+    assert slots.travel() == [(3, 1), (5, 1)]
+    assert travellers.assign() == [(1, 0, None, 3), (1, 1, None, 5)]
+    assert slots.travel() == []
+
+
+def test_those_that_may_not_train_do_not_move(travellers):
+    slots = travellers.slots
+    slots.scatter(1)
+    slots.serving.add(1)
+    for member in travellers.population.members:
+        member.stopped = member.id != 4
+        member.until_frames = 10 if member.id == 4 else None
+        member.frames = 10
+    assert slots.travel() == []
+
+
+def test_a_member_that_waits_takes_a_slot_that_is_free_elsewhere():
+    table = Table()
+    table.slots.serving |= {0, 1}
+    for member in (1, 3, 5):
+        table.population.members[member].stopped = True
+    table.assign()
+    assert table.slots.travel() == [(4, 1)]

@@ -25,11 +25,7 @@ class Office:
         record = SimpleNamespace(evaluated_frames=0, evaluated=None, note=print, remark=self.remarks.append)
         config = Config(env="toy/identity", num_policies=6, slots=2, name="x", out=folder.parent)
         self.checkpointing = Checkpointing(
-            SimpleNamespace(config=config, plan=SimpleNamespace(packs=[0])),
-            self.folder,
-            self.desk.population,
-            record,
-            SimpleNamespace(dispatch=self.desk.dispatch),
+            SimpleNamespace(config=config, spread=False), self.folder, self.desk.dispatch, record
         )
         self.checkpointing.set_names(NetNames((("w", 0, (2,)),), 2))
 
@@ -42,8 +38,7 @@ class Office:
         until = time.monotonic() + 10
         while self.checkpointing.busy and time.monotonic() < until:
             for saved, _, _ in [one for _, one in self.desk.unanswered if isinstance(one, tuple)]:
-                self.desk.dispatch.saved(saved)
-                self.checkpointing.note_saved(0, saved)
+                self.checkpointing.note_saved(0, self.desk.dispatch.saved(saved))
             self.desk.unanswered.clear()
             self.checkpointing.step()
         assert not self.checkpointing.busy

@@ -329,8 +329,8 @@ def test_a_mangled_state_is_one_clear_error(case):
     [
         (None, "it has no number of a format"),
         ([], "it has no number of a format"),
-        ({"format": 0}, "it has the format 0, and this version reads 5"),
-        ({"format": 5}, "it lacks or has beyond the known: controller, dispatch"),
+        ({"format": 0}, "it has the format 0, and this version reads 6"),
+        ({"format": 6}, "it lacks or has beyond the known: controller, dispatch"),
     ],
 )
 def test_the_state_of_another_version_is_refused(state, match):

@@ -32,7 +32,7 @@ from pbt_rl.population.store import Store
 from pbt_rl.record.checkpoints import NetNames
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.run import supervisor as module
-from pbt_rl.run.fleet import ActorFailed, LearnerLost, Received
+from pbt_rl.run.fleet import ActorFailed, LearnerLost, MachineLeaving, Received
 from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.supervisor import Supervisor
@@ -117,6 +117,9 @@ class FakeFleet:
     def silent_seconds(self, _pack):
         return self.silent
 
+    def waits(self, _pack):
+        return False
+
     def fence(self, pack):
         self.fenced.append(pack)
 
@@ -163,16 +166,16 @@ READY = Received(0, LearnerReady())
 def start(tmp_path, monkeypatch):
     """Return a function that runs a supervisor over a script: (fleet, run), where run() returns the exit code."""
 
-    def make(script, *options, kind=Supervisor):
+    def make(script, *options, spread=False):
         config, _ = parse_train([*OPTIONS, *options, "--name=x", f"--out={tmp_path}"])
-        resolved = ResolvedRun.resolve(config, Machine(2, 0))
+        resolved = dataclasses.replace(ResolvedRun.resolve(config, Machine(2, 0)), spread=spread)
         claim = claim_run_folder(config)
         fleet = FakeFleet(script)
         monkeypatch.setattr(module, "ProcessFleet", lambda *_: fleet)
         store = Store(fleet.pool, DRAWS)
         monkeypatch.setattr(module, "make_store", lambda *_: (store, fleet.pool, NAMES))
         fleet.store = store
-        supervisor = kind(dataclasses.replace(resolved, config=claim.config), claim)
+        supervisor = Supervisor(dataclasses.replace(resolved, config=claim.config), claim)
 
         def run():
             try:
@@ -576,3 +579,15 @@ def test_a_replaced_run_is_deleted_at_the_first_report(start, tmp_path):
     _, run = start([[READY], [look], [report(1000), wait], [report(3000)]], "--overwrite")
     assert run() == 0
     assert there == [[True], []]
+
+
+def test_a_pack_whose_machine_was_left_is_saved_from_its_copies_until_it_has_another(start, tmp_path):
+    leaving = MachineLeaving(LearnerLost(0, "its node is being taken away", machine=True))
+    interrupt = [lambda: os.kill(os.getpid(), signal.SIGTERM)]
+    fleet, run = start([[READY], [report(500)], [leaving], *[[]] * 20, interrupt], "--nodes=ray", spread=True)
+    fleet.waits = lambda _pack: True
+    fleet.replace_learner = lambda *_: fleet.sent.clear()  # there is no other machine
+    assert run() == 128 + signal.SIGTERM
+    assert fleet.fenced == [0]
+    assert saved(tmp_path) == ["at_500"]
+    assert not [message for _, message in fleet.sent if isinstance(message, SaveLearner)]

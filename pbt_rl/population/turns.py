@@ -1,4 +1,4 @@
-"""Who holds the slots of each pack if there are more members than slots, or if members wait for decisions.
+"""Who holds the slots of a pack if there are more members than slots, or if members wait for decisions. Pure.
 
 One `SlotAssigner` per pack. Axes: N members, C slots, C <= N. A member that holds no slot is *parked*; the time that it
 holds one is a *turn*.
@@ -10,9 +10,22 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import InitVar, dataclass, field
 
-from pbt_rl.controllers.state import TRANSIENT
-from pbt_rl.population.population import Member
-from pbt_rl.population.slots import Handover, Slots
+
+@dataclass(frozen=True)
+class Handover:
+    """One slot passes from a member to another; None stands for no member."""
+
+    slot: int
+    leaves: int | None
+    enters: int | None
+
+    def text(self, pack: int) -> str:
+        """Return its event line."""
+        where = f"slot {self.slot} of learner {pack}"
+        if self.enters is None:
+            return f"member {self.leaves} leaves {where}; no member waits for it"
+        left = "" if self.leaves is None else f" from member {self.leaves}"
+        return f"member {self.enters} takes {where}{left}"
 
 
 @dataclass(frozen=True)
@@ -118,95 +131,3 @@ class SlotAssigner:
             return False
         over = present.frames - self._entered_frames[slot] >= self.slot_frames
         return over and next_one.frames < present.frames
-
-
-@dataclass(eq=False)
-class TurnSlots(Slots):
-    """The slots of all packs, which members take in turns. Keeps `Member.parked` up to date.
-
-    slot_frames: see SlotAssigner. budget_frames: with this many a member leaves its slot to one that waits for it; None
-    if the controller sets every limit.
-    """
-
-    slot_frames: int | None
-    budget_frames: int | None
-    _assigners: tuple[SlotAssigner, ...] = field(init=False)
-    _idle_reports: list[int] = field(default_factory=list, init=False, metadata=TRANSIENT)
-    """Reports of each pack's learner since a member could train."""
-
-    def choose_holders(self) -> None:
-        """See Slots."""
-        self._assigners = tuple(map(self._assigner, range(len(self.packs))))
-        self._idle_reports = [0] * len(self.packs)
-        self._note_parked()
-
-    def _assigner(self, pack: int) -> SlotAssigner:
-        holders = first_holders(self.candidates(pack), self.packs[pack].slots)
-        frames = [0 if member is None else self.population.members[member].frames for member in holders]
-        return SlotAssigner(holders, self.slot_frames, frames)
-
-    def restored(self) -> None:
-        """Check that every slot is held by a member of its pack or by none. Raises ValueError."""
-        self._idle_reports = [0] * len(self.packs)
-        for pack, assigner in enumerate(self._assigners):
-            if not {*assigner.holders} <= {None, *self.of(pack)}:
-                raise ValueError(f"the saved holders of slots, {assigner.holders}, are not all members")
-        self._note_parked()
-
-    def slot_of(self, member: int) -> int | None:
-        """See Slots."""
-        holders = self._assigners[self.pack_of[member]].holders
-        return holders.index(member) if member in holders else None
-
-    def members_of(self, pack: int) -> list[int | None]:
-        """See Slots."""
-        return [*self._assigners[pack].holders]
-
-    def assign(self) -> list[tuple[int, Handover]]:
-        """Hand slots over; returns (pack, handover)."""
-        moves = [
-            (number, handover)
-            for number, assigner in enumerate(self._assigners)
-            for handover in assigner.assign(self.candidates(number))
-        ]
-        self._note_parked()
-        return moves
-
-    def candidates(self, pack: int) -> list[Candidate]:
-        """Return the members of a pack that were not stopped."""
-        members = [self.population.members[member] for member in self.of(pack)]
-        return [Candidate(m.id, m.frames, self._limit(pack, m)) for m in members if not m.stopped]
-
-    def _limit(self, pack: int, member: Member) -> int | None:
-        limits = [member.until_frames]
-        # Else no member waits for a slot: it trains on while others catch up.
-        if self.packs[pack].slots < len(self.of(pack)):
-            limits.append(self.budget_frames)
-        return min((limit for limit in limits if limit is not None), default=None)
-
-    def _note_parked(self) -> None:
-        for number, assigner in enumerate(self._assigners):
-            for member in self.of(number):
-                self.population.members[member].parked = member not in assigner.holders
-
-    def vacate(self, pack: int) -> None:
-        """Let nobody hold a slot of a pack any more: it has lost its members."""
-        self._assigners[pack].vacate()
-        self._note_parked()
-
-    # -- the end --------------------------------------------------------------------------------------------
-
-    def note_report(self, pack: int) -> None:
-        """Count a report of a learner, after the controller has observed it."""
-        if any(c.may_train for number in range(len(self.packs)) for c in self.candidates(number)):
-            self._idle_reports = [0] * len(self._idle_reports)
-        else:
-            self._idle_reports[pack] += 1
-
-    @property
-    def stuck(self) -> bool:
-        """Whether no member may train, and no report that could change this is still to come.
-
-        Two reports of every learner are waited for: the first may be older than the last decisions.
-        """
-        return min((self._idle_reports[pack] for pack in self.serving), default=0) >= 2

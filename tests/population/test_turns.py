@@ -5,8 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbt_rl.population.slots import Handover
-from pbt_rl.population.turns.slots import Candidate, SlotAssigner, first_holders
+from pbt_rl.population.turns import Candidate, Handover, SlotAssigner, first_holders
 from tests.helpers.work import lines_run
 
 
