@@ -84,12 +84,12 @@ def restore_run_state(
     return same_plan
 
 
-def _checked(state: Any) -> Mapping[str, Any]:
+def _checked(state: Any) -> Any:
     """Return the state. Raises ValueError if it is none, or one of another format."""
     problem = _problem(state)
     if problem:
         raise ValueError(f"the state of the run cannot be restored: {problem}")
-    return state  # type: ignore[no-any-return]
+    return state
 
 
 def _problem(state: Any) -> str:
