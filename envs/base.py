@@ -129,6 +129,7 @@ class EnvSpec:
     critic: names of the observations that only the critic sees, which then is a network of its own; acting, exports
     and evaluations do without them.
     notes: what its user may not have meant, a sentence each: the checker and every start of a run show them.
+    time_limit: steps after which an episode is cut; 0 if that is not known.
     resident: its rows are tensors on the learner's device, which steps them itself (envs/resident/).
 
     An observation is an image (uint8, 3-D), a text (int32, 1-D: hashed words at the end, 0 before them), or numbers.
@@ -147,6 +148,7 @@ class EnvSpec:
     """Not compared: a unit does not know what the user adds. Nor are notes, which are words."""
     notes: tuple[str, ...] = field(default=(), compare=False)
     resident: bool = False
+    time_limit: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)

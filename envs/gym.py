@@ -180,6 +180,7 @@ def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
         frame_skip=frames_per_step(env_id, env),
         shaping=shaping,
         notes=notes,
+        time_limit=_time_limit_of(env),
     )
     return with_critic(spec, declared(env_id, metadata_of(env)))
 

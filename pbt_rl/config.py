@@ -360,9 +360,10 @@ class Config:
     final_episodes: int | None = option(None, at_least=0, zero="none", may_change=True, common=True)
     """Fresh episodes that the first four members play at the end, as `pbt-rl eval` plays them; the best one of these
     is named the best. If the number is given, up to four members without an objective since their last change play
-    too. None: 20, within a tenth of the time trained and a minute, so none in a short run; none
-    in serial mode. With --pbt.evaluate-episodes or --control all members play, for at most ten minutes, whatever the
-    mode and the time trained; so long may games of a given number take, too."""
+    too. None: 20, as far as they end within a tenth of the time trained and a minute; one of each is waited for, a
+    minute at most. None in a run of less than a minute, and in serial mode. With --pbt.evaluate-episodes or --control
+    all members play, for at most ten minutes, whatever the mode and the time trained; so long may games of a given
+    number take, too."""
     evaluate_every_frames: int = option(0, at_least=0, zero="never", may_change=True)
     """Whenever every member has trained on this many more frames, save the run, and let the best member play fresh
     games beside training, as `pbt-rl eval` plays them: --final-episodes, or 20 (with tasks one of each). Their mean is

@@ -153,7 +153,7 @@ def test_the_commands_that_a_run_ends_with_trust_it_if_that_is_needed(recorded):
     own = dataclasses.replace(config, pbt=dataclasses.replace(config.pbt, exploit="my:rule"))
     assert trusting(own, PLAY) == ""
     assert trusting(own, ["env", "pbt.exploit"]) == " --trust"
-    assert next_commands(recorded, " --trust")[2].startswith(f"pbt-rl eval {recorded} --trust  #")
+    assert next_commands(recorded, " --trust")[1].startswith(f"pbt-rl eval {recorded} --trust  #")
 
 
 def test_an_opponents_run_is_no_more_trusted(run, evil):

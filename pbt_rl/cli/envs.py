@@ -47,4 +47,6 @@ def _others() -> list[str]:
 
 
 def _wrapped(names: tuple[str, ...]) -> str:
-    return textwrap.fill(", ".join(names), 100, initial_indent="    ", subsequent_indent="    ")
+    return textwrap.fill(
+        ", ".join(names), 100, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from tensorboardX.proto.summary_pb2 import Summary as _Summary
 
 from pbt_rl.controllers.hypers import SHAPING
 from pbt_rl.display.drawing import Drawing
-from pbt_rl.display.scalars import CPU_SHARE, evaluation_scalars, value_tag
+from pbt_rl.display.scalars import CPU_SHARE, curves_of_values, evaluation_scalars, value_tag
 from pbt_rl.display.view import (
     EPISODE_STATS,
     MATCHUP_STATS,
@@ -67,13 +67,14 @@ class Charts:
 
     def write(self, view: RunView, population: EventFile, members: Sequence[EventFile]) -> None:
         """Write what is not written yet. Raises OSError."""
-        names = start_values(view.members[0])[0]
+        shown = curves_of_values(view)
+        names = start_values(view.members[0], shown)[0]
         if -1 not in self._begun:
             population.message([names])
             self._begun.add(-1)
         for member, file in zip(view.members, members, strict=True):
             if member.member not in self._begun:
-                file.message([start_values(member)[1]])
+                file.message([start_values(member, shown)[1]])
                 self._begun.add(member.member)
         if _learning_names(view):
             self._write_layout(view, population)
@@ -103,7 +104,7 @@ class Charts:
         """Write that the run has ended. Raises OSError."""
         self._write_layout(view, population)
         for member, file in zip(view.members, members, strict=True):
-            file.message([start_values(member)[2]])
+            file.message([start_values(member, curves_of_values(view))[2]])
 
     def _write_layout(self, view: RunView, population: EventFile) -> None:
         """Write the layout once: TensorBoard reads only the first one of a file.
@@ -122,14 +123,14 @@ def _image(tag: str, data: bytes, width: int, height: int) -> Any:
     return _Summary(value=[_Summary.Value(tag=tag, image=shown)])
 
 
-def start_values(member: MemberView) -> tuple[Any, Any, Any]:
+def start_values(member: MemberView, shown: Collection[str]) -> tuple[Any, Any, Any]:
     """Return three messages: the names of values and results, of any member, for the file of the population; for the
-    member's own file the values that it began with, and that the run has ended.
+    member's own file the values that it began with, and that the run has ended. shown: names of values in the table.
 
     TensorBoard's HPARAMS tab is a table with a line per member. It knows one set of values per run and keeps the first
     that it reads: of a search, its configurations. How values change later is in the curves `hypers/` and `shaping/`.
     """
-    values = {value_tag(name): value for name, value in member.initial.items()}
+    values = {value_tag(name): value for name, value in member.initial.items() if name in shown}
     experiment, begin, end = _summary.hparams(values, dict.fromkeys(METRICS, 0.0))
     return experiment, begin, end
 
@@ -144,7 +145,7 @@ def layout(view: RunView) -> dict[str, dict[str, list[Any]]]:
     def members(tag: str) -> list[Any]:
         return ["Multiline", [f"^{re.escape(tag)}$"]]
 
-    values = sorted({name for member in view.members for name in member.values})
+    values = sorted(curves_of_values(view))
     learning = _learning_names(view)
     charts: dict[str, list[str]] = {}
     for name, (shown, _) in run_statistics(view).items():
@@ -178,7 +179,9 @@ def layout(view: RunView) -> dict[str, dict[str, list[Any]]]:
             **control,
         },
         **by_task,
-        "Episodes": {name: members(f"episodes/{name}") for name in EPISODE_STATS},
+        "Episodes": {
+            name: members(f"episodes/{name}") for name in (*EPISODE_STATS, "ended", "environments_ended")
+        },
         "Learning": {name: members(f"learning/{name}") for name in learning},
         "Hyperparameters": {n: members(value_tag(n)) for n in values if not n.startswith(SHAPING)},
         "Reward shaping": {

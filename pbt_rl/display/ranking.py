@@ -6,9 +6,9 @@
 
 A display consumes views, produces text or files, and waits for nothing.
 
-The leaderboard shows members by rank with their values, speed, and the run's statistics. It is laid out by hand because
-rich's Table took 5 ms per view for 8 members (it measures and wraps every cell); this takes 1 ms. Narrow terminals get
-fewer columns, and as many changed values as fit into the rest of the line.
+The leaderboard shows the best score and what comes next, the members by rank with their values, and what went wrong. It
+is laid out by hand because rich's Table took 5 ms per view for 8 members (it measures and wraps every cell); this takes
+1 ms. Narrow terminals get fewer columns, and as many changed values as fit into the rest of the line.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pbt_rl.controllers.hypers import SHAPING
+from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.controllers.objectives import mean, spread
-from pbt_rl.display import replayed
-from pbt_rl.display.view import MemberView, RunView, run_statistics
+from pbt_rl.display.view import MemberView, RunView
 
 WAITING = "waiting"
 """The stage that is idle time."""
@@ -114,18 +113,37 @@ def differing(members: Sequence[MemberView]) -> frozenset[str]:
     return frozenset(names)
 
 
-def shown_values(member: MemberView, different: frozenset[str]) -> list[str]:
-    """Return the names to show: changed since the start (largest relative change first), then `different` ones."""
+def shown_values(then: Values, now: Values, different: frozenset[str] = frozenset()) -> list[str]:
+    """Return the names to show: changed since `then` (largest relative change first), then `different` ones."""
 
     def change(name: str) -> float:
-        now, then = member.values[name], member.initial.get(name, member.values[name])
-        if now == then:
+        new, old = now[name], then.get(name, now[name])
+        if new == old:
             return 0.0
-        return abs(math.log(now / then)) if now * then > 0 else math.inf
+        return abs(math.log(new / old)) if new * old > 0 else math.inf
 
-    changes = {name: change(name) for name in member.values}
+    changes = {name: change(name) for name in now}
     names = [name for name in changes if changes[name] > 0 or name in different]
     return sorted(names, key=lambda name: -changes[name])
+
+
+def changed_values(
+    then: Values, now: Values, room: int, different: frozenset[str] = frozenset(), arrow: str = " -> "
+) -> str:
+    """Return as many values as fit into `room` characters, largest change first, then the number of the others."""
+    names = shown_values(then, now, different)
+    texts = [_change(name, then.get(name, now[name]), now[name], arrow) for name in names]
+    for shown in range(len(texts), 0, -1):
+        rest = len(texts) - shown
+        text = GAP.join([*texts[:shown], *([f"+{rest}"] if rest else [])])
+        if len(text) <= room:
+            return text
+    return f"{len(texts)} values"[: max(room, 0)] if texts else ""
+
+
+def _change(name: str, then: float, now: float, arrow: str) -> str:
+    old, new = value(then), value(now)
+    return f"{name.removeprefix(SHAPING)} {new if old == new else old + arrow + new}"
 
 
 GAP = "  "
@@ -133,47 +151,60 @@ SEPARATOR = " | "
 UNKNOWN = "-"
 CONTROL = "control"
 YOUNG = "~"
-"""Before an objective whose window holds only the shortest episodes since the member's change."""
+"""Before a score for which not every environment has ended an episode since the member's change."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column. wide: shown only on wide terminals."""
+    """One column. least_width: of a terminal that shows it, in characters."""
 
     title: str
     cell: Callable[[MemberView], str]
-    wide: bool = False
+    least_width: int = 0
 
 
 def _stat(name: str) -> Callable[[MemberView], str]:
     return lambda member: number(member.stats.get(name))
 
 
-def _objective(member: MemberView) -> str:
+def _kl(member: MemberView) -> str:
+    kl = member.stats.get("kl")
+    return UNKNOWN if kl is None or not math.isfinite(kl) else f"{round(kl, 4) + 0.0:.4f}"
+
+
+def score(member: MemberView) -> str:
+    """Return the objective; before it counts the mean so far, marked; `-` before any episode."""
     known = known_objective(member)
-    return number(known) if member.complete or known is None else YOUNG + number(known)
+    if known is not None and member.complete:
+        return number(known)
+    so_far = number(member.early if known is None else known)
+    return so_far if so_far == UNKNOWN else YOUNG + so_far
+
+
+def _ended(member: MemberView) -> str:
+    return f"{member.ended}/{member.environments}"
 
 
 COLUMNS = (
     Column("member", lambda m: str(m.member)),
-    Column("objective", _objective),
-    Column("episodes", lambda m: count(m.episodes)),
-    Column("return", _stat("raw_return"), wide=True),
-    Column("length", _stat("length_steps"), wide=True),
-    Column("gen", lambda m: str(m.generation)),
-    Column("frames", lambda m: count(m.frames)),
-    Column("entropy", _stat("entropy"), wide=True),
-    Column("kl", _stat("kl"), wide=True),
+    Column("objective", score),
+    Column("return", _stat("raw_return")),
+    Column("length", _stat("length_steps"), least_width=70),
+    Column("episodes", lambda m: count(m.episodes), least_width=100),
+    Column("frames", lambda m: count(m.frames), least_width=60),
+    Column("gen", lambda m: str(m.generation), least_width=120),
+    Column("entropy", _stat("entropy"), least_width=120),
+    Column("kl", _kl, least_width=120),
 )
 MATCHUP_COLUMNS = (Column("elo", _stat("elo")), Column("wins", _stat("win_rate")))
 """Shown only if members play games: the rating, and the share of the last games that was won."""
+ENDED = Column("ended", _ended)
+"""Shown only while a score is marked: environments that have ended an episode, of how many."""
 STATUS = Column("status", lambda m: " ".join(filter(None, [CONTROL * m.control, m.status])))
 """Shown only if a member has one, or is a control."""
 FINAL = Column("final", lambda m: number(None if m.final is None else m.final.mean))
 """Shown only after final games: their mean objective."""
 VALUES_TITLE = "values (start→now)"
-WIDE_COLUMNS = 110
-"""Width of a terminal, in characters, from which on the wide columns are shown."""
 
 
 def table_lines(view: RunView, width: int, max_members: int | None = None) -> list[str]:
@@ -186,37 +217,73 @@ def table_lines(view: RunView, width: int, max_members: int | None = None) -> li
     if max_members is not None and len(members) > max_members:
         hidden = len(members) - max(max_members - 1, 1)
         members = members[: len(members) - hidden]
-    columns = [column for column in COLUMNS if not column.wide or width >= WIDE_COLUMNS]
+    columns = [column for column in COLUMNS if width >= column.least_width]
     if view.seats > 1:
         columns[2:2] = MATCHUP_COLUMNS
+    if any(not (member.complete or member.stopped) for member in view.members):
+        columns.insert(2, ENDED)
     if any(member.final for member in view.members):
         columns.insert(1, FINAL)
     if any(member.status or member.control for member in view.members):
         columns.append(STATUS)
-    table = [["#", *(column.title for column in columns)]]
-    table += [[str(rank), *(column.cell(m) for column in columns)] for rank, m in enumerate(members, start=1)]
+    table = [[column.title for column in columns], *([c.cell(m) for c in columns] for m in members)]
     widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
     lines = [GAP.join(cell.rjust(w) for cell, w in zip(cells, widths, strict=True)) for cells in table]
 
     room = width - len(lines[0]) - len(GAP)
     different = differing(view.members)
-    last = [VALUES_TITLE, *(_values_cell(member, different, room) for member in members)]
-    lines = [(line + GAP + cell).rstrip()[:width] for line, cell in zip(lines, last, strict=True)]
+    values = (changed_values(m.initial, m.values, room, different, "→") for m in members)
+    lines = [
+        (line + GAP + cell).rstrip()[:width]
+        for line, cell in zip(lines, [VALUES_TITLE, *values], strict=True)
+    ]
     return [*lines, f"… {hidden} more"] if hidden else lines
 
 
-def title_lines(view: RunView) -> list[str]:
-    """Return a line with the environment and the run's name, and a line with time and speed."""
+def title_lines(view: RunView, trend: str = "") -> list[str]:
+    """Return a line with the score and what comes next, and one with how far the run is. trend: of the best score."""
+    if view.waits_for:
+        return [starting(view), SEPARATOR.join([view.env_id, view.name])]
     return [
-        SEPARATOR.join([view.env_id, view.name]),
-        SEPARATOR.join([*progress(view), *time_left(view)]),
+        SEPARATOR.join(filter(None, [best(view), trend, *time_left(view), *next_comparison(view)])),
+        SEPARATOR.join([*progress(view), replacements(view), view.env_id, view.name]),
     ]
 
 
+def starting(view: RunView) -> str:
+    """Return what is waited for before the first frames."""
+    return f"starting ({view.seconds:.0f} s): {view.waits_for}"
+
+
+def best(view: RunView) -> str:
+    """Return the best score and its member as text; before any counts, the best mean so far."""
+    members = [m for m in view.members if not m.control]
+    named = best_member(members)
+    early = [m for m in members if m.early is not None and math.isfinite(m.early)]
+    if named is not None:
+        (member,) = (m for m in members if m.member == named)
+    elif early:
+        member = max(early, key=lambda m: (m.early, -m.member))
+    else:
+        return "no episode has ended"
+    of = f", {member.ended} of {member.environments} environments" if score(member)[0] == YOUNG else ""
+    return f"best {score(member)} (member {member.member}{of})"
+
+
 def progress(view: RunView) -> list[str]:
-    """Return time, frames and speed, each as text."""
-    speed = f"starting: {view.waits_for}" if view.waits_for else f"{view.frames_per_second:,.0f} frames/s"
-    return [clock(view.seconds), f"{count(view.frames)} frames", speed]
+    """Return time, frames of a member and speed, each as text."""
+    frames = [m.frames for m in view.members if not m.stopped] or [m.frames for m in view.members]
+    least, most = min(frames), max(frames)
+    each = count(least) if most <= 1.1 * least else f"{count(least)} to {count(most)}"
+    speed = f"{view.frames_per_second:,.0f} frames/s in all"
+    if view.stalled_seconds:
+        speed = f"no frames for {view.stalled_seconds:.0f} s"
+    return [clock(view.training_seconds), f"{each} frames each", speed]
+
+
+def replacements(view: RunView) -> str:
+    """Return their number as text."""
+    return f"{view.replacements} replacement{'s' * (view.replacements != 1)}"
 
 
 def time_left(view: RunView) -> list[str]:
@@ -227,46 +294,30 @@ def time_left(view: RunView) -> list[str]:
 
 def next_comparison(view: RunView) -> list[str]:
     """Return when members are compared next as text; nothing if it is unknown."""
-    if view.comparison_in_seconds is None:
+    until = view.comparison_in_seconds
+    if until is None:
         return []
-    if view.comparison_in_seconds == 0:
-        return ["next comparison waits for episodes"]
-    return [f"next comparison in {clock(view.comparison_in_seconds)}"]
+    if until == 0:
+        return ["comparison waits for episodes"]
+    if view.seconds_left is not None and until > view.seconds_left:
+        return ["no comparison before the end"]
+    return [f"comparison in {clock(until)}"]
+
+
+MANY_DISCARDED = 0.05
+"""Share of all rollouts from which on their number is shown."""
 
 
 def footer_lines(view: RunView) -> list[str]:
-    """Return the statistics of the run, and the CPU shares once they are known; a line each."""
-    lines: dict[int, list[str]] = {0: [], 1: []}
-    for shown, _ in run_statistics(view).values():
-        if shown.text is not None:
-            lines[shown.footer_line].append(shown.text(view))
-    lines[0] += next_comparison(view)
-    shares = sorted(busy_shares(view.busy_threads).items(), key=lambda item: -item[1])
-    cpu = ["CPU: " + SEPARATOR.join(f"{stage} {share:.0%}" for stage, share in shares)] if shares else []
-    return [
-        *control_lines(view),
-        *replayed.lines(view),
-        *(SEPARATOR.join(texts) for texts in lines.values()),
-        *cpu,
-    ]
-
-
-def _values_cell(member: MemberView, different: frozenset[str], room: int) -> str:
-    """Return as many values as fit into `room` characters, largest change first, then the number of the others."""
-    texts = [_change(member, name) for name in shown_values(member, different)]
-    for shown in range(len(texts), 0, -1):
-        rest = len(texts) - shown
-        cell = GAP.join([*texts[:shown], *([f"+{rest}"] if rest else [])])
-        if len(cell) <= room:
-            return cell
-    return f"{len(texts)} values"[: max(room, 0)] if texts else ""
-
-
-def _change(member: MemberView, name: str) -> str:
-    now, then = value(member.values[name]), value(member.initial.get(name, member.values[name]))
-    return (
-        f"{name.removeprefix(SHAPING)} {then}→{now}" if then != now else f"{name.removeprefix(SHAPING)} {now}"
-    )
+    """Return the control group's line, and one of what went wrong; none without either."""
+    discarded = view.discarded_rollouts if view.discarded_share >= MANY_DISCARDED else 0
+    wrong = {
+        "actors restarted": view.actors_restarted,
+        "learners replaced": view.learners_replaced,
+        f"rollouts discarded ({view.discarded_share:.0%} of all)": discarded,
+    }
+    said = SEPARATOR.join(f"{what}: {times}" for what, times in wrong.items() if times)
+    return [*control_lines(view), *filter(None, [said])]
 
 
 def number(x: float | None) -> str:
@@ -305,9 +356,10 @@ def count(n: int) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Format a duration: h:mm:ss."""
+    """Format a duration: m:ss, from an hour on h:mm:ss."""
     whole = max(0, round(seconds))
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+    minutes = f"{whole // 3600}:{whole // 60 % 60:02d}" if whole >= 3600 else f"{whole // 60}"
+    return f"{minutes}:{whole % 60:02d}"
 
 
 def control_lines(view: RunView) -> list[str]:

@@ -1,4 +1,4 @@
-"""How much of a run's work on GPUs is replayed, added up over its learners: as text, curves and in summary.json."""
+"""How much of a run's work on GPUs is replayed, added up over its learners: as curves and in summary.json."""
 
 from __future__ import annotations
 
@@ -44,14 +44,6 @@ def in_summary(view: RunView) -> dict[str, Any]:
     """Return `replayed`; nothing without a GPU."""
     counts = {name: asdict(one) for name, one in replayed(view).items()}
     return {"replayed": counts} if counts else {}
-
-
-def lines(view: RunView) -> list[str]:
-    """Return how much a GPU replays, and why not all of it, which costs speed."""
-    texts = [f"{name} {share:.0%}" for name, share in shares(view).items()]
-    why = {one.why_not for one in replayed(view).values() if one.why_not}
-    said = f" ({'; '.join(sorted(why))}: this run is slower than it could be)" if why else ""
-    return [f"GPU: replayed {', '.join(texts)}{said}"] if texts else []
 
 
 class Remarks:

@@ -7,7 +7,7 @@ Pages sort sections by name. So what members are ranked by stands in the first o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from statistics import median
 from typing import Any
@@ -19,6 +19,7 @@ from pbt_rl.display.ranking import (
     WAITING,
     best_member,
     busy_shares,
+    differing,
     drawn_objective,
     known_objective,
     standing,
@@ -47,15 +48,22 @@ def gap_seconds(seconds: float) -> float:
     return min(seconds / 200, _MAX_GAP_SECONDS)
 
 
-def member_scalars(member: MemberView) -> Scalars:
-    """Return tag -> value of one member; unknown values are absent."""
-    scalars: Scalars = {"pbt/generation": member.generation, "throughput/episodes": member.episodes}
+def member_scalars(member: MemberView, shown: Collection[str] | None = None) -> Scalars:
+    """Return tag -> value of one member; unknown values are absent. shown: names of values that have a
+    curve; None: all.
+
+    Means over episodes begin with the first that has ended. After a change they wait until every environment has ended
+    one, as curves would dive else: the shortest episodes end first.
+    """
+    scalars: Scalars = {"pbt/generation": member.generation, "episodes/ended": member.episodes}
+    if member.environments:
+        scalars["episodes/environments_ended"] = member.ended / member.environments
     objective = drawn_objective(member)
     if objective is not None:
         scalars["episodes/objective"] = objective
         if member.control:
             scalars["control/objective"] = objective
-    episodes = EPISODE_STATS if member.complete else ()
+    episodes = EPISODE_STATS if member.complete or not member.generation else ()
     for group, names in (("episodes", episodes), ("matchup", MATCHUP_STATS)):
         scalars |= {f"{group}/{name}": member.stats[name] for name in names if name in member.stats}
     scalars |= {f"learning/{name}": value for name, value in member.learning_stats.items()}
@@ -63,7 +71,14 @@ def member_scalars(member: MemberView) -> Scalars:
     for name, task in member.tasks.items():
         if task is not None:
             scalars |= {f"tasks/{name}": task.objective, f"task_returns/{name}": task.raw_return}
-    return scalars | {value_tag(name): value for name, value in member.values.items()}
+    return scalars | {
+        value_tag(name): value for name, value in member.values.items() if shown is None or name in shown
+    }
+
+
+def curves_of_values(view: RunView) -> frozenset[str]:
+    """Return the names of values that have a curve: those that are tuned, or differ between members. No constants."""
+    return view.tuned | differing(view.members)
 
 
 def population_scalars(view: RunView) -> Scalars:

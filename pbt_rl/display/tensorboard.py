@@ -26,7 +26,7 @@ from tensorboardX.proto.summary_pb2 import Summary as _Summary
 from tensorboardX.record_writer import masked_crc32c as _checksum
 
 from pbt_rl.display.charts import Charts
-from pbt_rl.display.scalars import gap_seconds, member_scalars, population_scalars
+from pbt_rl.display.scalars import curves_of_values, gap_seconds, member_scalars, population_scalars
 from pbt_rl.display.view import Evaluation, MemberView, RunView
 from pbt_rl.record.append import AppendFile, Outage
 from pbt_rl.record.folder import RunFolder
@@ -173,8 +173,9 @@ class TensorBoard:
         if news and view is not self._written_population:
             self._population.scalars(population_scalars(view), view.frames)
             self._written_population, self._written_seconds = view, view.seconds
+        shown = curves_of_values(view)
         for member, file in zip(view.members, self._members, strict=True):
             if member != self._written_members[member.member]:
-                file.scalars(member_scalars(member), member.frames)
+                file.scalars(member_scalars(member, shown), member.frames)
                 self._written_members[member.member] = member
         self._written_changes = view.replacements + view.mutations

@@ -1,7 +1,6 @@
 """The terminal: a live leaderboard, or plain lines if the output is not a terminal.
 
-With it, the standard output as all displays use it (that it is lost ends no training), and what a decision says about
-a member in whole sentences.
+With it, the standard output as all displays use it (that it is lost ends no training), and decisions as lines of text.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,16 +23,22 @@ from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
-from pbt_rl.actors.messages import Applied
 from pbt_rl.controllers.changes import Change
+from pbt_rl.controllers.hypers import Values
 from pbt_rl.display.ranking import (
     SEPARATOR,
+    best,
+    best_member,
+    changed_values,
+    drawn_objective,
     footer_lines,
     known_objective,
     number,
     progress,
     ranked,
+    replacements,
     standing,
+    starting,
     table_lines,
     time_left,
     title_lines,
@@ -97,8 +103,12 @@ class Output:
 
 
 PLAIN_GAP_SECONDS = 10.0
-_LINES_AROUND_MEMBERS = 7
-"""Two for the title, one for the header, three for the footer, one for the cursor."""
+PLAIN_WIDTH = 200
+"""Of a line about a decision."""
+TREND_SECONDS = 60
+LEAST_TREND_SECONDS = 10
+_LINES_AROUND_MEMBERS = 6
+"""Two for the title, one for the header, two for the footer, one for the cursor."""
 
 
 class Terminal:
@@ -119,6 +129,8 @@ class Terminal:
         self._live: Live | None = None
         self._next_plain_seconds = -math.inf
         self._waited_for = ""
+        self._scores: deque[tuple[float, float]] = deque()
+        """(seconds of training, best score) of the last minute."""
         self._shown: Leaderboard | None = None
         self._drawn: list[int] = []
         """Lengths of the lines of the last table."""
@@ -141,13 +153,27 @@ class Terminal:
         if self._live is not None:
             max_members = max(1, self._console.height - _LINES_AROUND_MEMBERS)
             self._follow_resize()
-            self._shown = Leaderboard(view, max_members)
+            self._shown = Leaderboard(view, max_members, self._trend(view))
             self._live.update(self._shown, refresh=True)
             self._note_drawn()
         elif self.plain and (view.seconds >= self._next_plain_seconds or view.waits_for != self._waited_for):
             self._waited_for = view.waits_for
             self._next_plain_seconds = view.seconds + PLAIN_GAP_SECONDS
             self.event(plain_line(view))
+
+    def _trend(self, view: RunView) -> str:
+        """Return the change of the best score over the last minute as text; empty if it is not known."""
+        named, now, scores = best_member(view.members), view.training_seconds, self._scores
+        score = next((drawn_objective(m) for m in view.members if m.member == named), None)
+        if score is None:
+            return ""
+        scores.append((now, score))
+        while scores[0][0] < now - TREND_SECONDS:
+            scores.popleft()
+        since, change = now - scores[0][0], score - scores[0][1]
+        return (
+            f"{'+' * (change >= 0)}{number(change)} in {since:.0f} s" if since >= LEAST_TREND_SECONDS else ""
+        )
 
     def _follow_resize(self) -> None:
         """Erase lines of the last table that a terminal which became narrower has wrapped.
@@ -179,6 +205,11 @@ class Terminal:
             self._console.print(Text(text))
             self._note_drawn()
 
+    def decision(self, change: Change, before: Values, scores: Mapping[int, float | None]) -> None:
+        """Print a decision that is in force as one line, above the table. See `decision_line`."""
+        width = PLAIN_WIDTH if self.plain else self._console.width
+        self.event(decision_line(change, before, scores, width))
+
     def stop(self) -> None:
         """Release the terminal. May be called twice."""
         if self._live is not None:
@@ -193,6 +224,10 @@ class Leaderboard:
     view: RunView
     max_members: int | None = None
     """Lines for members; None for all of them."""
+    trend: str = ""
+    """Change of the best score."""
+    over: bool = False
+    """The run has ended: a verdict names the best member below."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from self.lines(options.max_width)
@@ -200,7 +235,7 @@ class Leaderboard:
     def lines(self, width: int) -> list[Text]:
         """Return the lines, none of them longer than `width` characters."""
         header, *rows = table_lines(self.view, width, self.max_members)
-        styled = [(line, "bold") for line in title_lines(self.view)]
+        styled = [(line, "bold") for line in title_lines(self.view, self.trend)[self.over :]]
         styled.append((header, "bold cyan underline"))
         for row, member in zip(rows, ranked(self.view.members), strict=False):
             best = row is rows[0] and known_objective(member) is not None and not member.stopped
@@ -216,10 +251,10 @@ class Leaderboard:
 def print_leaderboard(view: RunView, plain: bool) -> None:
     """Print the final leaderboard: in colours and as wide as the terminal, or plain and as wide as needed."""
     if plain:
-        lines = [*title_lines(view), *table_lines(view, width=1000), *footer_lines(view)]
+        lines = [*title_lines(view)[1:], *table_lines(view, width=1000), *footer_lines(view)]
         _print_plain("\n".join(lines))
     else:
-        _console().print(Leaderboard(view))
+        _console().print(Leaderboard(view, over=True))
 
 
 def is_live_terminal(console: Console) -> bool:
@@ -232,42 +267,42 @@ def is_live_terminal(console: Console) -> bool:
 
 def plain_line(view: RunView) -> str:
     """Summarise the run on one short line."""
-    objectives = standing(view.members)
-    leading = (
-        f"objective best {number(objectives.best)} mean {number(objectives.mean)}"
-        if objectives
-        else "no episode"
-    )
-    others = standing(view.members, control=True)
+    if view.waits_for:
+        return starting(view)
+    known, others = standing(view.members), standing(view.members, control=True)
+    leading = best(view) + (f", mean {number(known.mean)}" if known else "")
     if others:
         leading += f" (control, in training: best {number(others.best)} mean {number(others.mean)})"
-    return SEPARATOR.join([*progress(view), leading, f"replacements {view.replacements}", *time_left(view)])
+    return SEPARATOR.join([*progress(view), leading, replacements(view), *time_left(view)])
 
 
-def applied_text(applied: Applied, reason: str = "", *, restart: bool = False) -> str:
-    """Return the event line of an applied change. reason: of the decision, with scores and values.
+def decision_line(
+    change: Change, before: Values, scores: Mapping[int, float | None], width: int = PLAIN_WIDTH
+) -> str:
+    """Return who goes on from whom, the scores that decided, and the values that changed, within `width` characters.
 
-    restart: the member began again with fresh weights.
+    before: the values of the member. scores: of the members that were compared.
     """
-    kind = "restart" if restart else "mutation" if applied.donor is None else "replacement"
-    parked = ", parked" if applied.parked else ""
-    source = "" if applied.donor is None else f" <- member {applied.donor}"
-    return (
-        f"{kind} applied in {applied.milliseconds:.1f} ms: member {applied.member}{source} "
-        f"(generation {applied.generation}{parked})" + (f": {reason}" if reason else "")
-    )
+    who, score = f"{change.member}", number(scores.get(change.member))
+    if change.source is None:
+        who += " restarted" if change.weights == "fresh" else " mutated"
+    else:
+        donor, generation = change.source
+        who += f" <- {donor}" + (f" (generation {generation})" if change.remembered else "")
+        score += f" -> {number(scores.get(donor))}"
+    text = f"{who}   {score}   "
+    return (text + changed_values(before, change.values or before, width - len(text))).rstrip()[:width]
 
 
 def next_commands(
     folder: Path, playing: str = "", going_on: str = "", *, trained: bool = True, saved: bool = True
 ) -> list[str]:
-    """Return what to do with a run that has ended.
+    """Return commands for a run that has ended.
 
     playing, going_on: what `eval` and `resume` need behind its folder. trained: it has frames to report. saved: it has
     a checkpoint to play and to go on from.
     """
-    run = shlex.quote(str(folder))
-    lines = [f"run folder: {folder}"]
+    run, lines = shlex.quote(str(folder)), []
     if trained:
         lines.append(f"pbt-rl report {run}  # one page: ancestry, schedules, curves")
     if saved:

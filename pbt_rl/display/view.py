@@ -30,9 +30,6 @@ EPISODE_STATS = ("raw_return", "shaped_return", "length_steps")
 MATCHUP_STATS = ("elo", "win_rate")
 """Names in `MemberView.stats` that exist only if environments have several seats."""
 
-MANY_DISCARDED = 0.05
-"""Share of all rollouts; a run that discards more says what to change."""
-
 
 @dataclass(frozen=True)
 class TaskView:
@@ -95,6 +92,12 @@ class MemberView:
     """It waits for a slot or for a decision, and may train again."""
     complete: bool = True
     """Every environment has ended an episode since the last change. Before, the means are of the shortest ones."""
+    ended: int = 0
+    """Environments that have ended an episode since the last change."""
+    environments: int = 0
+    """In which it plays, as far as their episodes are told apart."""
+    early: float | None = None
+    """Mean objective of the last episodes since the last change, whether or not they count yet; None before any."""
     tasks: dict[str, TaskView | None] = field(default_factory=dict)
     """Every task by name, None for a task without an episode; empty if there are no tasks."""
     final: FinalGames | None = None
@@ -119,16 +122,12 @@ class Statistic:
     """How one field of a `RunView` is shown. An empty part means: not there.
 
     tag: in TensorBoard, of the population. chart: title of its TensorBoard chart, by default the field's name;
-    statistics of one title share a chart. key: in summary.json; a dot nests. text: for the terminal's footer.
-    footer_line: 0 for the controller and the actors, 1 for what was late or lost.
+    statistics of one title share a chart. key: in summary.json; a dot nests.
     """
 
     tag: str = ""
     chart: str = ""
     key: str = ""
-    text: Callable[[Any], str] | None = None
-    """Is passed the view."""
-    footer_line: int = 1
 
 
 def shown(default: Any = MISSING, **how: Any) -> Any:
@@ -157,23 +156,10 @@ class RunView:
         tag="pbt/replacements",
         chart="replacements, mutations",
         key="replacements",
-        text=lambda view: f"replacements {view.replacements}",
-        footer_line=0,
     )
-    mutations: int = shown(
-        tag="pbt/mutations",
-        chart="replacements, mutations",
-        text=lambda view: f"mutations {view.mutations}",
-        footer_line=0,
-    )
-    actors: int = shown(
-        text=lambda view: (
-            f"actors {view.actors}"
-            + (f" ({view.actors_restarted} restarted)" if view.actors_restarted else "")
-            + (f", learners replaced {view.learners_replaced}" if view.learners_replaced else "")
-        ),
-        footer_line=0,
-    )
+    mutations: int = shown(tag="pbt/mutations", chart="replacements, mutations")
+    """Of members that kept their weights."""
+    actors: int
     actors_restarted: int = shown(
         tag="throughput/actors_restarted",
         chart="discarded rollouts, restarts",
@@ -188,7 +174,6 @@ class RunView:
         tag="throughput/lag_mean",
         chart="age of rollouts in optimiser steps: mean, max",
         key="policy_lag.mean",
-        text=lambda view: f"rollouts {view.lag_mean:.0f} optimiser steps old, {view.lag_max} at most",
     )
     """Optimiser steps between the weights that acted and those that learned."""
     lag_max: int = shown(
@@ -198,16 +183,18 @@ class RunView:
         tag="throughput/discarded_rollouts",
         chart="discarded rollouts, restarts",
         key="discarded_rollouts",
-        text=lambda view: (
-            f"discarded rollouts {view.discarded_rollouts}"
-            + (f" ({view.discarded_share:.0%})" if view.discarded_share >= MANY_DISCARDED else "")
-        ),
     )
     busy_threads: dict[str, float]
     """Busy threads by stage, mean over the last minute, of all processes (`environment`: those of the actors). Empty in
     the first seconds."""
+    training_seconds: float = 0.0
+    """`seconds` without the start: what a budget of seconds counts."""
     waits_for: str = ""
     """What happens before the first frames; empty afterwards."""
+    stalled_seconds: float = 0.0
+    """Without new frames, if that is longer than usual; else 0."""
+    tuned: frozenset[str] = frozenset()
+    """Names of the hypers and shaping values that the controller may change."""
     seconds_left_at_most: bool = False
     """`seconds_left` is an upper bound, as a search may give members up."""
     comparison_in_seconds: float | None = None

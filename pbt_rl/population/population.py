@@ -234,6 +234,9 @@ class Member(MemberRecord):
             stopped=self.stopped,
             parked=self.parked,
             complete=self.complete,
+            ended=len(self.ended),
+            environments=self.shares.environments,
+            early=mean([e.objective for e in self.recent]) if self.recent and not self.by_games else None,
             tasks={name: None if known is None else TaskView(*known) for name, known in seen.items()},
         )
 

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
 from pbt_rl.actors.messages import Applied
-from pbt_rl.controllers.changes import changes
+from pbt_rl.controllers.changes import Change, changes
 from pbt_rl.controllers.decisions import Decision, PopulationReport
+from pbt_rl.controllers.hypers import Values
+from pbt_rl.controllers.objectives import mean
 from pbt_rl.controllers.records import converted
 from pbt_rl.display.replayed import Remarks
 from pbt_rl.display.scalars import summary
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.terminal import (
     Terminal,
-    applied_text,
     evaluation_text,
     next_commands,
     print_leaderboard,
 )
 from pbt_rl.display.view import Evaluation, RunView, Sink, start_sinks
+from pbt_rl.errors import ConfigError
 from pbt_rl.options import walk
 from pbt_rl.play.games.run import recorded_late
 from pbt_rl.population.population import Population
@@ -35,6 +38,7 @@ from pbt_rl.run.ending import Callbacks
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.resuming import Continued, FirstStates
+from pbt_rl.run.verdict import verdict
 from pbt_rl.run.views import describe_plan
 from pbt_rl.run.waiting import WaitingComparison
 
@@ -63,8 +67,8 @@ class Recorder:
         self._outage = Outage(f"small files of {folder.path}", self._terminal.event)
         self._shown: RunView | None = None
         """The newest one."""
-        self._decided: dict[int, tuple[str, bool]] = {}
-        """Reason of the last decision on each member, and whether it is a restart."""
+        self._decided: dict[int, tuple[Change, Values, dict[int, float | None]]] = {}
+        """Last decision on each member, the values before it, and the scores of all that were compared."""
         self._evaluation: Evaluation | None = None
         """The newest one."""
         self._remarks_on: list[Callable[[RunView], list[str]]] = [
@@ -170,8 +174,10 @@ class Recorder:
         incomplete = [member.id for member in self._population.members if not member.complete]
         self._journal.round(report, decisions, incomplete, self._resolved.plan.packs[0].episodes_each)
         made = changes(decisions, self._population.generations)
+        scores = {m.member: mean(m.objectives) if m.objectives else None for m in report.members}
         self._decided = {
-            d.member: (d.reason, c.decision == "restart") for d, c in zip(decisions, made, strict=True)
+            change.member: (change, dict(self._population.members[change.member].values), scores)
+            for change in made
         }
         self._tensorboard.request_figures()
         if self._callbacks is not None:
@@ -184,8 +190,8 @@ class Recorder:
         """
         waited = {"decision_to_applied_milliseconds": milliseconds["answered"]}
         self.write("applied", **fields_of(proof), **waited, milliseconds_until=milliseconds)
-        reason, restart = self._decided.get(proof.member, ("", False))
-        self.note(applied_text(proof, reason, restart=restart))
+        if proof.member in self._decided:
+            self._terminal.decision(*self._decided[proof.member])
         self._unwritten.add(proof.member)
         self._write_small_files()
 
@@ -207,8 +213,11 @@ class Recorder:
 
     def pack_lost(self, lost: LearnerLost, members: list[dict[str, Any]]) -> None:
         """Record that a learner is replaced. members: of its pack, with the frames that each has lost."""
-        ids, frames = ", ".join(str(m["member"]) for m in members), sum(m["frames_lost"] for m in members)
-        what = f"members {ids} lose {frames:,} frames of training" if members else "it had no members"
+        ids, lost_frames = ", ".join(str(m["member"]) for m in members), {m["frames_lost"] for m in members}
+        frames = (
+            " to ".join(f"{n:,}" for n in sorted({min(lost_frames), max(lost_frames)})) if members else ""
+        )
+        what = f"members {ids} lose {frames} frames of training each" if members else "it had no members"
         self.note(f"{lost.text}; it is replaced, and {what}")
         self.write("pack_lost", pack=lost.pack, kind=lost.kind, cause=lost.text, members=members)
         self._unwritten.update(
@@ -334,6 +343,11 @@ class Recorder:
             print_leaderboard(over, plain=self._terminal.plain)
         config = self._resolved.config
         everything = [name for name, _, _ in walk(config)]
+        said, uncompared = "", ""
+        if view.frames:
+            with suppress(ConfigError):  # a journal that a full disk has cut
+                said, uncompared = verdict(self._resolved, over, self._folder.path)
+            self.note(said)
         for line in next_commands(
             self._folder.path,
             trusting(config, PLAY),
@@ -342,6 +356,8 @@ class Recorder:
             saved=self._saved,
         ):
             self.note(line)
+        if uncompared:
+            self.note(uncompared)
         for sink in self._sinks:
             sink.update(view)
         self._tensorboard.update(view)

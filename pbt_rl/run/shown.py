@@ -1,4 +1,4 @@
-"""The page of `--show`, below the plan: comparisons, values, and the options that differ from the defaults."""
+"""What a plan says of comparisons; and the page of `--show` below it: values, and options other than the defaults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from pbt_rl.run.resolved import ResolvedRun
 
 def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
     """Yield the lines. first: the values of member 0 at the start."""
-    yield from describe_comparisons(resolved.config)
     yield from describe_values(resolved, first)
     yield "options that differ from the defaults (by recipes or as typed; --format toml prints all):"
     unread = ENVIRONMENT_GROUPS - read_groups(resolved.config.env, resolved.spec.seats)
@@ -30,45 +29,105 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
         yield from () if start is None else start.described()
 
 
-def describe_comparisons(config: Config) -> list[str]:
-    """Return a line that says when members are compared and by which rules; none if they are not."""
+SLOW_CORE = 1_000
+"""Frames/s: that a core does more is not taken for granted."""
+
+
+def compares(config: Config) -> bool:
+    """Return whether members are compared with each other."""
+    return controller_entry(config.controller).compares and config.pbt.enabled and config.num_policies > 1
+
+
+def first_comparison(config: Config) -> float:
+    """Return when members are compared first: frames of each, or seconds of training if that is the rule."""
     pbt = config.pbt
-    if not (controller_entry(config.controller).compares and pbt.enabled and config.num_policies > 1):
+    if READY_RULES[pbt.ready].by_time:
+        return max(pbt.start_seconds, pbt.period_seconds)
+    return max(pbt.start_frames, pbt.period_frames)
+
+
+def environments_each(resolved: ResolvedRun) -> int:
+    """Return the environments, or rows of a simulator, of a member; with several learners the most."""
+    return max(pack.environments // pack.slots for pack in resolved.plan.packs)
+
+
+def _frames_of_episodes(resolved: ResolvedRun) -> int:
+    """Return the most frames of a member in which each of its environments ends an episode; 0 if it is not known."""
+    plan, spec = resolved.plan, resolved.spec
+    rounds = -(-resolved.config.pbt.min_episodes // min(plan.environments_of.values()))
+    return environments_each(resolved) * rounds * spec.time_limit * spec.frame_skip
+
+
+def describe_comparisons(resolved: ResolvedRun) -> list[str]:
+    """Return a line that says when members are compared and by which rules; none if they are not."""
+    config, pbt = resolved.config, resolved.config.pbt
+    if not compares(config):
         return []
     if READY_RULES[pbt.ready].by_time:
-        start, period = pbt.start_seconds, pbt.period_seconds
-        when = f"after {max(start, period):g} s of training and every {period:g} s"
+        when = f"after {first_comparison(config):g} s of training and every {pbt.period_seconds:g} s"
     else:
-        when = f"at {max(pbt.start_frames, pbt.period_frames):,} frames each and every {pbt.period_frames:,}"
-    text = (
+        when = f"at {first_comparison(config):,} frames each and every {pbt.period_frames:,}"
+    known = _frames_of_episodes(resolved)
+    rules = (
         f"members are compared {when} from there: --controller {config.controller}, --pbt.ready {pbt.ready}, "
         f"--pbt.exploit {pbt.exploit}, --pbt.explore {pbt.explore}"
     )
-    return [text]
+    needs = f"a comparison needs an episode of each of a member's {environments_each(resolved)} environments"
+    return [rules, needs + (f": up to {known:,} frames" if known else "")]
 
 
-def comparison_note(config: Config) -> str:
-    """Return a hint at comparisons for which the frames do not suffice, or nothing."""
-    entry, pbt = controller_entry(config.controller), config.pbt
+def comparison_notes(resolved: ResolvedRun) -> list[str]:
+    """Return hints at comparisons that the budget does not reach, and at periods that are too short."""
+    config = resolved.config
+    entry, frames = controller_entry(config.controller), config.train_for_frames
+    noted = [*filter(None, [entry.note(config, config.num_policies, frames)])]
     if config.searches:
-        return entry.note(config, config.num_policies, config.train_for_frames)
-    if not (entry.compares and pbt.enabled and config.num_policies > 1):
-        return ""
-    if READY_RULES[pbt.ready].by_time:
-        after = max(pbt.start_seconds, pbt.period_seconds)
-        if 0 < config.train_for_seconds <= after:
-            return (
-                f"note: PBT compares members first after {after:g} s, and this run ends after "
-                f"{config.train_for_seconds:g}: lower --pbt.start-seconds and --pbt.period-seconds to see it at work"
-            )
-        return entry.note(config, config.num_policies, config.train_for_frames)
-    first, last = max(pbt.start_frames, pbt.period_frames), config.train_for_frames
-    if first >= last:
+        return noted
+    if entry.compares and config.pbt.enabled and config.num_policies == 1:
+        return ["note: with one policy PBT has nothing to compare: give --num-policies 4, or more"]
+    if not compares(config):
+        return []
+    late = _late_comparison(resolved)
+    return (
+        [f"note: PBT compares members first {late} to see it at work"]
+        if late
+        else [*noted, *_short_period(resolved)]
+    )
+
+
+def _late_comparison(resolved: ResolvedRun) -> str:
+    """Say that the first comparison is not within the budget; nothing if it is, as far as that is known."""
+    config, first, members = resolved.config, first_comparison(resolved.config), resolved.config.num_policies
+    frames, seconds = config.train_for_frames, config.train_for_seconds
+    if READY_RULES[config.pbt.ready].by_time:
+        if not 0 < seconds <= first:
+            return ""
         return (
-            f"note: PBT compares members first at {first:,} frames each, and this run ends at {last:,}: "
-            "lower --pbt.start-frames and --pbt.period-frames to see it at work"
+            f"after {first:g} s, and this run ends after {seconds:g}: "
+            "lower --pbt.start-seconds and --pbt.period-seconds"
         )
-    return entry.note(config, config.num_policies, last)
+    if first >= frames:
+        said = f"and this run ends at {frames:,}"
+    elif seconds and first * members > SLOW_CORE * resolved.plan.cpus * seconds:
+        said = f"which takes {first * members / seconds:,.0f} frames/s in a run of {seconds:g} s"
+    else:
+        return ""
+    return f"at {first:,} frames each, {said}: lower --pbt.start-frames and --pbt.period-frames"
+
+
+def _short_period(resolved: ResolvedRun) -> list[str]:
+    """Return a warning of a period in which nothing can be compared."""
+    config, period = resolved.config, resolved.config.pbt.period_frames
+    steps = max(pack.batch_rows for pack in resolved.plan.packs) * config.learner.rollout
+    update, episodes = steps * resolved.spec.frame_skip, _frames_of_episodes(resolved)
+    if READY_RULES[config.pbt.ready].by_time or period >= max(update, episodes):
+        return []
+    why = (
+        f"{update:,}, which a member learns from at a time"
+        if update >= episodes
+        else f"{episodes:,}, which an episode of each of a member's environments may take"
+    )
+    return [f"warning: --pbt.period-frames {period:,} is less than {why}: comparisons will come later"]
 
 
 def tuned_table(resolved: ResolvedRun) -> dict[str, HyperSpec]:

@@ -386,9 +386,8 @@ class Supervisor:
                 moved = checkpoints.moved
                 patience.renew()
             if waits and slow.due():
-                self._recorder.note(
-                    "the run is saved when its rollout is whole; another Ctrl-C ends it unsaved"
-                )
+                again = "; another Ctrl-C ends it unsaved" if self._presses.count else ""
+                self._recorder.note(f"the run is saved when its rollout is whole{again}")
             if patience.over():
                 return f"nothing could be written for {SAVE_SECONDS:.0f} s"
             for event in fleet.events(PATIENCE_SECONDS):

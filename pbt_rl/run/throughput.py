@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 RATE_WINDOW_SECONDS = 10.0
 STRETCH_SECONDS, LEAST_STRETCH_SECONDS = 60.0, 5.0
+RECENT_REPORTS = 5
 HISTORY_REPORTS = 10_000
 """With more reports every second one of the older half is forgotten: a run of a month has millions."""
 
@@ -64,6 +65,15 @@ class Throughput:
     def trains(self) -> bool:
         """Whether frames have been made since the start, or since a resume."""
         return self._training_since is not None
+
+    @property
+    def stalled_seconds(self) -> float:
+        """Since the last report, if that is much longer than between the reports before; else 0, and before frames."""
+        if len(self._history) < 3 or not self.trains:
+            return 0.0
+        last, recent = self._history[-1][0], self._history[-RECENT_REPORTS:]
+        silent, usual = self.seconds - last, (last - recent[0][0]) / (len(recent) - 1)
+        return silent if silent > max(LEAST_STRETCH_SECONDS, 3 * usual) else 0.0
 
     def note(self, frames: int, stage_seconds: Mapping[str, float]) -> None:
         """Add a report. frames: of the population, in total."""

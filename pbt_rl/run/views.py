@@ -21,7 +21,7 @@ from pbt_rl.run.memory_check import memory_notes
 from pbt_rl.run.network import network_sees
 from pbt_rl.run.plan import PackPlan
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.shown import comparison_note
+from pbt_rl.run.shown import comparison_notes, describe_comparisons, tuned_table
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.run.unread import unread
 
@@ -77,15 +77,18 @@ def run_view(
 
     begun: all learners have been ready.
     """
-    config, rate = resolved.config, throughput.rate()
+    config, rate = resolved.config, throughput.steady_rate()
     return RunView(
         env_id=config.env,
         name=str(config.name),
         seconds=throughput.seconds,
         frames=population.frames,
         steps=population.steps,
-        frames_per_second=rate,
+        frames_per_second=throughput.rate(),
         seconds_left=seconds_to_end(config, population, rate, throughput.training_seconds),
+        training_seconds=throughput.training_seconds,
+        stalled_seconds=throughput.stalled_seconds,
+        tuned=frozenset(name for name, spec in tuned_table(resolved).items() if spec.tuned),
         waits_for="" if throughput.trains else _waits_for(resolved, begun=begun),
         seconds_left_at_most=config.searches,
         comparison_in_seconds=seconds_to_comparison(
@@ -173,8 +176,9 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
         lines.append(
             f"learner {number} on {pack.device}: member{'s' * (len(pack.members) > 1)} {_ids(pack.members)}"
             f"{'' if pack.slots == len(pack.members) else ' in ' + counted(pack.slots, 'slot')}; "
-            f"{_sampled_by(pack)} x {counted(pack.rows, 'row')} "
-            f"({pack.envs_per_policy} per policy); batch {steps} steps per policy{wanted}; "
+            f"{counted(pack.environments // pack.slots, 'row' if spec.seats > 1 else 'environment')} of each "
+            f"({_sampled_by(pack)}); "
+            f"batch {steps} steps per policy{wanted}; "
             f"{counted(pack.threads, 'thread')}"
         )
     least, most = plan.rollout_age
@@ -184,7 +188,7 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
             f"{config.optimizer_steps_of_batch} of which are a batch (docs/lab/rollout-age.md)"
         )
     lines += [f"note: {note}" for note in spec.notes] + network_sees(config, spec)
-    lines += filter(None, [comparison_note(config)])
+    lines += [*describe_comparisons(resolved), *comparison_notes(resolved)]
     lines += [*control.notes(config), *hours_note(config)]
     if spec.seats > 1:
         lines.append(matchups.note(config, plan.packs))
@@ -204,7 +208,9 @@ def hours_note(config: Config) -> list[str]:
 def _sampled_by(pack: PackPlan) -> str:
     if pack.groups:
         return "1 simulator on the device"
-    return f"{counted(pack.actors, 'actor')} x {counted(pack.units_per_actor, 'unit')}"
+    return (
+        f"{counted(pack.actors, 'actor')} x {counted(pack.units_per_actor, 'unit')} of {pack.envs_per_policy}"
+    )
 
 
 def _ids(members: tuple[int, ...]) -> str:

@@ -91,5 +91,6 @@ def test_shown_are_changed_values_largest_change_first_then_differing_ones():
     other = member(1, gamma=0.999)
     different = differing([moved, other])
     assert different == {"learning_rate", "shaping.life_lost", "gamma"}
-    assert shown_values(moved, different) == ["shaping.life_lost", "learning_rate", "gamma"]
-    assert shown_values(moved, frozenset()) == ["shaping.life_lost", "learning_rate"]
+    values = moved.initial, moved.values
+    assert shown_values(*values, different) == ["shaping.life_lost", "learning_rate", "gamma"]
+    assert shown_values(*values) == ["shaping.life_lost", "learning_rate"]

@@ -42,7 +42,8 @@ def test_each_policy_and_the_population_have_a_folder_with_their_numbers(tmp_pat
     policy = written(tmp_path, "policy_01")
     expected = {
         "episodes/objective": 5.0,
-        "throughput/episodes": 7,
+        "episodes/ended": 7,
+        "episodes/environments_ended": 1.0,
         "hypers/learning_rate": 1e-3,
         "hypers/gamma": 0.99,
         "hypers/unroll": 32.0,
@@ -83,13 +84,20 @@ def test_what_is_unknown_is_not_written(tmp_path, objective):
     unknown.stats.clear()
     write(tmp_path, view(unknown))
     assert sorted(written(tmp_path, "policy_00")) == [
+        "episodes/ended",
+        "episodes/environments_ended",
         "hypers/gamma",
         "hypers/unroll",
         "pbt/generation",
         "shaping/life_lost",
-        "throughput/episodes",
     ]
     assert not any("objective" in tag for tag in written(tmp_path, "population"))
+
+
+def test_constants_have_no_curve(tmp_path):
+    write(tmp_path, view(member(0), member(1, gamma=0.9), tuned=frozenset({"learning_rate"})))
+    values = {tag for tag in written(tmp_path, "policy_00") if tag.startswith(("hypers/", "shaping/"))}
+    assert values == {"hypers/learning_rate", "hypers/gamma"}
 
 
 def test_the_config_is_in_the_population(tmp_path):

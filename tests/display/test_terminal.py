@@ -4,15 +4,25 @@ import io
 import os
 import pty
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from pbt_rl.actors.messages import Applied
-from pbt_rl.display.ranking import clock, count, footer_lines, number, table_lines, value
-from pbt_rl.display.terminal import Leaderboard, Terminal, applied_text, is_live_terminal, print_leaderboard
-from tests.helpers.views import member, view
+from pbt_rl.controllers.changes import Change
+from pbt_rl.display.ranking import (
+    clock,
+    count,
+    footer_lines,
+    number,
+    progress,
+    table_lines,
+    title_lines,
+    value,
+)
+from pbt_rl.display.terminal import Leaderboard, Terminal, decision_line, is_live_terminal, print_leaderboard
+from tests.helpers.views import INITIAL, member, view
 
 
 def population(size):
@@ -27,11 +37,11 @@ def terminal(width=80, height=24):
 
 def test_the_table_ranks_members_and_shows_changed_values():
     lines = table_lines(view(member(0, 1.0), member(1, 4.0, learning_rate=3.1e-4), member(2, None)), 80)
-    assert [line.split()[:3] for line in lines] == [
-        ["#", "member", "objective"],
-        ["1", "1", "4.00"],
-        ["2", "0", "1.00"],
-        ["3", "2", "-"],
+    assert [line.split()[:2] for line in lines] == [
+        ["member", "objective"],
+        ["1", "4.00"],
+        ["0", "1.00"],
+        ["2", "-"],
     ]
     assert lines[1].endswith("learning_rate 2.5e-4→3.1e-4")
     assert lines[2].endswith("learning_rate 2.5e-4")
@@ -39,9 +49,52 @@ def test_the_table_ranks_members_and_shows_changed_values():
 
 
 def test_wide_terminals_show_more_columns():
-    narrow, wide = (table_lines(view(member(0)), width)[0] for width in (80, 140))
-    assert "entropy" in wide
-    assert "entropy" not in narrow
+    narrow, usual, wide = (table_lines(view(member(0)), width)[0].split() for width in (50, 80, 140))
+    assert narrow[:3] == ["member", "objective", "return"]
+    assert usual[:5] == ["member", "objective", "return", "length", "frames"]
+    assert {"episodes", "gen", "entropy"} <= {*wide}
+
+
+def young(number, early, ended=28, **changes):
+    """A member that not every environment has ended an episode of."""
+    unknown = replace(member(number, None), complete=False, early=early, ended=ended, environments=32)
+    return replace(unknown, **changes)
+
+
+def test_scores_are_shown_from_the_first_episode_and_marked():
+    early = view(young(0, 0.18), young(1, None, ended=0), seconds_left=None)
+    lines = table_lines(early, 80)
+    assert [line.split()[:3] for line in lines[1:]] == [["0", "~0.18", "28/32"], ["1", "-", "0/32"]]
+    assert title_lines(early)[0] == "best ~0.18 (member 0, 28 of 32 environments)"
+    assert title_lines(view(young(1, None, ended=0), seconds_left=None))[0] == "no episode has ended"
+    assert "ended" not in table_lines(view(member(0)), 80)[0]
+
+
+def test_the_first_line_says_how_it_goes_and_what_comes_next():
+    shown = view(member(0, 2.0), member(3, 392.0), seconds_left=64.0, comparison_in_seconds=11.0)
+    assert title_lines(shown, "+12.00 in 60 s")[0] == (
+        "best 392.0 (member 3) | +12.00 in 60 s | 1:04 left | comparison in 0:11"
+    )
+    late = replace(shown, comparison_in_seconds=65.0)
+    assert title_lines(late)[0].endswith("1:04 left | no comparison before the end")
+
+
+def test_the_change_of_the_best_score_is_of_the_last_minute():
+    display = Terminal([], plain=False, console=terminal())
+    trends = [
+        display._trend(view(member(0, float(s)), young(1, 900.0), training_seconds=float(s)))
+        for s in range(0, 100, 5)
+    ]
+    assert trends[:3] == ["", "", "+10.00 in 10 s"]
+    assert trends[-1] == "+60.00 in 60 s"
+
+
+def test_frames_are_those_of_each_member_and_a_standstill_is_said():
+    shown = view(member(0, frames=36_700), member(1, frames=36_900), training_seconds=70.0)
+    assert progress(shown) == ["1:10", "36.7k frames each", "800 frames/s in all"]
+    assert progress(replace(shown, stalled_seconds=8.2))[2] == "no frames for 8 s"
+    turns = view(member(0, frames=1000), member(1, frames=5000), member(2, frames=1, stopped=True))
+    assert progress(turns)[1] == "1.00k to 5.00k frames each"
 
 
 @pytest.mark.parametrize("width", [20, 60, 80, 140])
@@ -69,13 +122,17 @@ def test_a_stopped_member_is_marked():
     assert lines[1].endswith("stopped  learning_rate 2.5e-4→0.001")
 
 
-def test_the_footer_counts():
-    assert footer_lines(view()) == [
-        "replacements 3 | mutations 5 | actors 2 (1 restarted), learners replaced 1",
-        "rollouts 1 optimiser steps old, 6 at most | discarded rollouts 4",
-        "CPU: environment 75% | learning 25%",
+def test_a_tiny_kl_is_no_wide_number():
+    lines = table_lines(view(member(0, stats={"kl": -1.2e-8}), member(1, stats={"kl": 0.00172})), 140)
+    assert [line.split()[8] for line in lines[1:]] == ["0.0000", "0.0017"]
+
+
+def test_the_footer_says_what_went_wrong():
+    assert footer_lines(view()) == ["actors restarted: 1 | learners replaced: 1"]
+    assert footer_lines(view(actors_restarted=0, learners_replaced=0, discarded_share=0.06)) == [
+        "rollouts discarded (6% of all): 4"
     ]
-    assert len(footer_lines(view(busy_threads={}))) == 2
+    assert footer_lines(view(actors_restarted=0, learners_replaced=0)) == []
 
 
 @pytest.mark.parametrize(
@@ -104,7 +161,8 @@ def test_the_footer_counts():
         (count(4_560_000), "4.56M"),
         (count(10**9), "1.00G"),
         (clock(3661.4), "1:01:01"),
-        (clock(-1), "0:00:00"),
+        (clock(64.0), "1:04"),
+        (clock(-1), "0:00"),
     ],
 )
 def test_numbers_are_short(written, text):
@@ -124,34 +182,30 @@ def test_the_live_picture_fits_the_terminal_and_keeps_events_as_they_are():
     assert console.file.getvalue() == text
     assert "run runs/demo" in text
     assert "[bold]x[/bold] :smile:" in text
-    assert "… 24 more" in text
-    picture = text[text.rindex("toy/identity") :]
+    assert "… 23 more" in text
+    picture = text[text.rindex("best 39.00") :]
     assert picture.count("\n") < 24
-    assert "discarded rollouts 4" in picture
+    assert "actors restarted: 1" in picture
 
 
 def test_plain_lines_come_every_ten_seconds(capsys):
     display = Terminal(["run runs/demo"], plain=True)
     display.start()
     for second in range(1, 31):
-        display.update(view(member(0, 2.0), member(1, 4.0), seconds=float(second)))
+        times = {"seconds": float(second), "training_seconds": float(second)}
+        display.update(view(member(0, 2.0), member(1, 4.0), **times))
     display.event("actor 1 restarted")
     display.stop()
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
         "run runs/demo",
         *(
-            f"0:00:{s:02d} | 8.00k frames | 800 frames/s | objective best 4.00 mean 3.00 | replacements 3 | "
-            "1:00:00 left"
+            f"0:{s:02d} | 1.00k frames each | 800 frames/s in all | best 4.00 (member 1), mean 3.00 | "
+            "3 replacements | 1:00:00 left"
             for s in (1, 11, 21)
         ),
         "actor 1 restarted",
     ]
-
-
-def test_a_run_that_stands_still_has_a_plain_line_too(capsys):
-    Terminal([], plain=True).update(view(member(0, None), frames_per_second=0.0, seconds_left=None))
-    assert capsys.readouterr().out == "0:00:10 | 8.00k frames | 0 frames/s | no episode | replacements 3\n"
 
 
 def test_a_pipe_is_no_live_terminal_even_with_forced_colours(capsys):
@@ -179,17 +233,29 @@ def test_the_final_leaderboard_shows_every_member(capsys):
         assert "more" not in text
 
 
-def test_an_applied_change_is_one_line():
-    replacement = Applied(3, 0, 4, 2.34, {}, {}, {}, donor_unchanged=True)
-    assert applied_text(replacement) == "replacement applied in 2.3 ms: member 3 <- member 0 (generation 4)"
-    mutation = Applied(2, None, 1, 0.5, {}, {}, {}, donor_unchanged=True)
-    assert applied_text(mutation) == "mutation applied in 0.5 ms: member 2 (generation 1)"
+def test_a_decision_is_one_line():
+    values = INITIAL | {"learning_rate": 3e-4, "gamma": 0.9}
+    scores = {0: 33.0, 2: 229.0}
+    copy = Change(0, "replace", 1, "copy", (2, 0), values=values)
+    assert decision_line(copy, INITIAL, scores) == (
+        "0 <- 2   33.00 -> 229.0   learning_rate 2.5e-4 -> 3e-4  gamma 0.99 -> 0.9"
+    )
+    assert decision_line(copy, INITIAL, scores, 60) == (
+        "0 <- 2   33.00 -> 229.0   learning_rate 2.5e-4 -> 3e-4  +1"
+    )
+    assert len(decision_line(copy, INITIAL, scores, 20)) <= 20
+    old = replace(copy, source=(2, 5), remembered=True)
+    assert decision_line(old, INITIAL, scores).startswith("0 <- 2 (generation 5)   33.00 -> 229.0")
+    mutated = Change(2, "mutate", 1, values=INITIAL | {"gamma": 0.9})
+    assert decision_line(mutated, INITIAL, scores) == "2 mutated   229.0   gamma 0.99 -> 0.9"
+    anew = Change(1, "restart", 1, "fresh", values=INITIAL)
+    assert decision_line(anew, INITIAL, {1: None}) == "1 restarted   -"
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_the_live_picture_fits_its_width_and_height(width):
     shown = view(*population(40), seconds_left=1e6, comparison_in_seconds=3e5, env_id="x" * 90)
-    lines = Leaderboard(shown, 24 - 7).lines(width)
+    lines = Leaderboard(shown, 24 - 6).lines(width)
     assert max(line.cell_len for line in lines) <= width
     assert len(lines) <= 23
 
@@ -213,13 +279,6 @@ def test_a_terminal_that_became_narrower_is_cleaned_up(event):
     wrapped = sum(-(-length // 50) for length in before)
     assert wrapped > len(before)
     assert moved.count("\x1b[1A") == wrapped - 1
-
-
-def test_a_replacement_is_shown_with_scores_and_values():
-    proof = Applied(2, 1, 3, 0.25, {}, {}, {}, donor_unchanged=True)
-    text = applied_text(proof, "objective 1.2 is below the donor's 4; mutated gamma 0.9 -> 0.95")
-    assert text.endswith(": objective 1.2 is below the donor's 4; mutated gamma 0.9 -> 0.95")
-    assert text.startswith("replacement applied in 0.2 ms: member 2 <- member 1 (generation 3)")
 
 
 # -- an output that is lost ---------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields, replace
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 
-from pbt_rl.display.ranking import footer_lines
 from pbt_rl.display.scalars import member_scalars, summary
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.view import RunView, run_statistics, shown
@@ -17,11 +16,7 @@ from tests.helpers.views import STATS, member, view
 class WithOneMore(RunView):
     """A view with one more statistic: the line that a new one takes."""
 
-    stale_edits: int = shown(
-        tag="throughput/stale_edits",
-        key="edits.stale",
-        text=lambda view: f"stale edits {view.stale_edits}",
-    )
+    stale_edits: int = shown(tag="throughput/stale_edits", key="edits.stale")
 
 
 def with_one_more(shown, number):
@@ -54,10 +49,6 @@ def written_layout(folder):
 
 def test_a_statistic_of_a_run_is_one_line(tmp_path):
     shown = with_one_more(view(member(0)), 9)
-    assert (
-        footer_lines(shown)[1]
-        == "rollouts 1 optimiser steps old, 6 at most | discarded rollouts 4 | stale edits 9"
-    )
     content = summary(shown, frames_per_second_steady=1.0, replacement_milliseconds=[], ended="frames")
     assert content["edits"] == {"stale": 9}
     write(tmp_path, shown)
@@ -101,7 +92,7 @@ def test_statistics_of_episodes_games_and_environment_are_no_learning_statistics
 
 def test_every_statistic_of_a_run_is_shown_somewhere_and_no_tag_or_key_twice():
     shown = [s for s, _ in run_statistics(view()).values()]
-    assert all(s.tag or s.key or s.text for s in shown)
+    assert all(s.tag or s.key for s in shown)
     for names in ([s.tag for s in shown if s.tag], [s.key for s in shown if s.key]):
         assert len(names) == len(set(names))
 

@@ -33,8 +33,9 @@ def member(
 ) -> MemberView:
     """A member; `values` differ from the initial ones (shaping as `shaping__NAME`)."""
     moved = {name.replace("__", "."): value for name, value in values.items()}
+    values = {**INITIAL, **moved}
     return MemberView(
-        number, objective, 7, 2, frames, {**INITIAL, **moved}, dict(INITIAL), dict(stats), stopped
+        number, objective, 7, 2, frames, values, dict(INITIAL), dict(stats), stopped, ended=4, environments=4
     )
 
 
@@ -57,6 +58,7 @@ def view(*members: MemberView, **changes: Any) -> RunView:
         discarded_rollouts=4,
         lag_mean=1.25,
         lag_max=6,
+        tuned=frozenset(INITIAL),
         busy_threads={"environment": 3.0, "learning": 1.0, "waiting": 0.6},
     )
     return replace(shown, **changes)

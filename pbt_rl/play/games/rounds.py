@@ -37,7 +37,7 @@ class FinalSetup:
 
 @dataclass(frozen=True)
 class FinalRound:
-    """The true objective of one episode of every row."""
+    """The true objective of one episode of every row; of none, once the player is ready."""
 
     objectives: tuple[float, ...]
 
@@ -61,13 +61,14 @@ def rounds(unit: Unit, player: Player) -> Iterator[FinalRound]:
 
 
 def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
-    """Play the episodes of the setup; yield every round as it is finished."""
+    """Play the episodes of the setup; yield an empty round first, then every round as it is finished."""
     config, seed = setup.config, setup.config.seed
     spec, options = evaluation_spec(config)
     pack = load_pack(config, spec, SavedPolicy(Path(), setup.checkpoint, setup.member), seed)
     rows = setup.episodes if spec.resident else rows_of(setup.episodes)  # a row of tensors costs little
     unit = make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))
     with closing(unit):
+        yield FinalRound(())
         yield from islice(
             rounds(unit, Player(Policy(pack, spec, config.model, seed, greedy=False))), setup.episodes // rows
         )

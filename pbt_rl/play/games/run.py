@@ -242,8 +242,9 @@ EPISODES = 20
 SHARE = 0.1
 """Of the time that the run has trained, at most; so long may they take if the user says nothing."""
 MOST_SECONDS = 60.0
+"""So long is the first round of each member waited for, too, and before that a player that starts."""
 LEAST_SECONDS = 6.0
-"""With less time nobody would finish: a process needs two or three seconds to begin."""
+"""A run that has less is too short for them."""
 ASKED_SECONDS = 600.0
 """So long may they take if the user has given their number."""
 WAIT_SECONDS = 0.1
@@ -301,13 +302,18 @@ def play_final_games(
     """
     episodes = config.final_episodes or EPISODES
     names = ", ".join(map(str, members))
-    note(f"final games: {episodes} episodes of each of the members {names}, for at most {seconds:.0f} s")
-    deadline = time.monotonic() + seconds
+    note(
+        f"final games: {episodes} episodes of each of the members {names}, in {seconds:.0f} s or one of each"
+    )
+    began, ready = time.monotonic(), False
     children: dict[int, FinalChild] = {}
     scores: dict[int, list[float]] = {member: [] for member in members}
     waiting = deque(members)
     try:
-        while (waiting or children) and time.monotonic() < deadline and not stop():
+        while (waiting or children) and not stop():
+            limit = seconds if ready and all(scores.values()) else max(seconds, MOST_SECONDS)
+            if time.monotonic() - began > limit:
+                break
             while waiting and len(children) < CANDIDATES:
                 member = waiting.popleft()
                 setup = FinalSetup(config, checkpoint, member, episodes)
@@ -319,7 +325,9 @@ def play_final_games(
             )
             for member, child in list(children.items()):
                 ended = child.exit_code() is not None  # asked first: what it has sent before is read below
-                scores[member] += [x for message in child.messages() for x in message.objectives]
+                for message in child.messages():
+                    began, ready = (began, True) if ready else (time.monotonic(), True)
+                    scores[member] += message.objectives
                 if ended:
                     _note_ending(child, note)
                     children.pop(member).end(0.0)

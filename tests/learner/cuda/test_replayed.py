@@ -2,7 +2,6 @@
 
 import pytest
 
-from pbt_rl.display.ranking import footer_lines
 from pbt_rl.display.replayed import Remarks, Replayed
 from pbt_rl.display.scalars import population_scalars, summary
 from tests.helpers.views import member, view
@@ -16,9 +15,6 @@ def test_what_is_replayed_and_why_the_rest_is_not_is_said_everywhere():
         {"turns": Replayed(0, 100, WHY), "steps": Replayed(10, 10)},
     ]
     shown = view(member(0), accelerated=of_two)
-    (line,) = [line for line in footer_lines(shown) if "replayed" in line]
-    assert "turns 49%, steps 100%" in line
-    assert WHY in line
     scalars = population_scalars(shown)
     assert scalars["throughput/replayed_turns"] == pytest.approx(0.49)
     assert scalars["throughput/replayed_steps"] == 1
@@ -32,7 +28,6 @@ def test_what_is_replayed_and_why_the_rest_is_not_is_said_everywhere():
 
 def test_without_a_gpu_nothing_is_said():
     shown = view(member(0))
-    assert not any("replayed" in line for line in footer_lines(shown))
     assert not any("replayed" in tag for tag in population_scalars(shown))
     assert "replayed" not in summary(
         shown, frames_per_second_steady=1.0, replacement_milliseconds=(), ended=""

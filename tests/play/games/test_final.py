@@ -80,9 +80,9 @@ def test_the_best_is_the_best_of_the_final_games():
     assert best_member(members) == 2
     assert [m.member for m in ranked(members)] == [2, 1, 0]
     header, first, _, last = table_lines(view(*members), 200)
-    assert header.split()[:4] == ["#", "member", "final", "objective"]
-    assert first.split()[:4] == ["1", "2", "4.00", "8.00"]
-    assert last.split()[2] == "-"
+    assert header.split()[:3] == ["member", "final", "objective"]
+    assert first.split()[:3] == ["2", "4.00", "8.00"]
+    assert last.split()[1] == "-"
     content = summary(view(*members), frames_per_second_steady=1, replacement_milliseconds=(), ended="frames")
     assert content["best_member"] == 2
     assert content["members"][2]["final"] == {"mean": 4.0, "spread": 1.0, "episodes": 20}
@@ -142,9 +142,37 @@ def test_without_time_nobody_is_judged_and_nothing_is_left(run):
     views = [member(0, 1.0), member(1, 2.0), member(2, 3.0), member(3, None)]
     config = Config(env="toy/identity", final_episodes=4)
     assert candidates(views, checkpoint, config) == [1, 0], "those that are saved, best first"
-    games = play_final_games(config, checkpoint, [1, 0], 0.0, None, lambda: False, notes.append)
+    games = play_final_games(config, checkpoint, [1, 0], 0.0, None, lambda: True, notes.append)
     assert games == {}
     assert "not every member has finished one in time" in notes[-1]
+
+
+class Plays:
+    """A process that needs an hour to start, and then plays a round in ten seconds, for ever."""
+
+    connection = sentinel = None
+
+    def __init__(self, *_):
+        self.rounds = 0
+
+    def exit_code(self):
+        return None
+
+    def messages(self):
+        self.rounds += 1
+        return [FinalRound(() if self.rounds == 1 else (1.0,))]
+
+    def end(self, _patience_seconds):
+        pass
+
+
+def test_the_start_of_a_player_is_not_counted_and_its_first_game_is_waited_for(monkeypatch):
+    times = iter([0.0, *(t for s in range(0, 100, 10) for t in (50.0 + s, 50.0 + s))])
+    monkeypatch.setattr(games, "Child", Plays)
+    monkeypatch.setattr(games, "wait", lambda *_: [])
+    monkeypatch.setattr(games.time, "monotonic", lambda: next(times))
+    played = play_final_games(Config(env="toy/identity"), None, [0], 6.0, None, lambda: False, print)
+    assert played[0].episodes > 0
 
 
 class Played:
@@ -177,5 +205,5 @@ def test_rows_of_tensors_play_all_their_episodes_at_once(tmp_path):
     model = ModelConfig(encoder="mlp", hidden=8, layers=1)
     config = Config(env="tensors/pendulum", env_option=("limit=5",), num_policies=1, model=model)
     checkpoint = Checkpoints(saved_run(tmp_path / "run", config) / "checkpoints").all()[-1]
-    (played,) = final_rounds(FinalSetup(config, checkpoint, 0, 11))
+    _ready, played = final_rounds(FinalSetup(config, checkpoint, 0, 11))
     assert len(set(played.objectives)) == 11
