@@ -23,13 +23,14 @@ DOCS := .venv-docs
 help:
 	@sed -n '1,6s/^# \{0,1\}//p' Makefile
 
-# Four agents learn Breakout for two and a half minutes. The periods are far shorter than those of a real
-# run, so that replacements happen while one looks on, a lead of one standard error is enough for one, and there are half the passes over a batch, in larger steps:
-# first points come sooner so. ARGS adds options: make demo ARGS="--seed 1"
+# Four agents learn Breakout for two and a half minutes. The periods are far shorter than those of a real run, so that
+# replacements happen while one looks on, and a lead of one standard error is enough for one. Few environments have all
+# ended a game soon, on a slow machine too. Half the passes over a batch, in larger steps, bring first points sooner.
+# ARGS adds options: make demo ARGS="--seed 1"
 demo: $(READY)
 	$(BIN)/pbt-rl train --env atari/breakout --num-policies 4 --name demo --overwrite \
-		--learner.epochs 2 --learner.minibatches 16 --hypers.clip-ratio 0.2 \
-		--train-for-seconds 150 --pbt.start-frames 30000 --pbt.period-frames 20000 \
+		--envs-per-unit 4 --learner.epochs 2 --learner.minibatches 8 --hypers.clip-ratio 0.2 \
+		--train-for-seconds 150 --pbt.start-frames 15000 --pbt.period-frames 15000 \
 		--pbt.objective-episodes 20 --pbt.min-episodes 5 --pbt.mutation-rate 0.5 --pbt.replace-errors 1 $(ARGS)
 	@echo
 	@echo "Watch the curves:      $(BIN)/tensorboard --logdir runs/demo"

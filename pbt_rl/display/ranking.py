@@ -298,7 +298,7 @@ def next_comparison(view: RunView) -> list[str]:
     if until is None:
         return []
     if until == 0:
-        return ["comparison waits for episodes"]
+        return ["comparison needs episodes"]
     if view.seconds_left is not None and until > view.seconds_left:
         return ["no comparison before the end"]
     return [f"comparison in {clock(until)}"]

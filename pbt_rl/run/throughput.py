@@ -68,11 +68,13 @@ class Throughput:
 
     @property
     def stalled_seconds(self) -> float:
-        """Since the last report, if that is much longer than between the reports before; else 0, and before frames."""
-        if len(self._history) < 3 or not self.trains:
+        """Since the last new frames, if that is much longer than between the reports before; else 0."""
+        newest = bisect_left(self._history, self._history[-1][1], key=lambda point: point[1])
+        recent = self._history[max(0, newest - RECENT_REPORTS) : newest + 1]
+        if not self.trains or len(recent) < 2:
             return 0.0
-        last, recent = self._history[-1][0], self._history[-RECENT_REPORTS:]
-        silent, usual = self.seconds - last, (last - recent[0][0]) / (len(recent) - 1)
+        usual = (recent[-1][0] - recent[0][0]) / (len(recent) - 1)
+        silent = self.seconds - recent[-1][0]
         return silent if silent > max(LEAST_STRETCH_SECONDS, 3 * usual) else 0.0
 
     def note(self, frames: int, stage_seconds: Mapping[str, float]) -> None:

@@ -65,4 +65,4 @@ def test_the_terminal_says_both():
     soon = view(member(0), seconds_left=60.0, comparison_in_seconds=5.0)
     assert title_lines(soon)[0].endswith(" | 1:00 left | comparison in 0:05")
     waiting = view(member(0), seconds_left=60.0, seconds_left_at_most=True, comparison_in_seconds=0.0)
-    assert title_lines(waiting)[0].endswith(" | at most 1:00 left | comparison waits for episodes")
+    assert title_lines(waiting)[0].endswith(" | at most 1:00 left | comparison needs episodes")

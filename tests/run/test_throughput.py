@@ -98,3 +98,20 @@ def test_busy_threads_are_a_mean_over_the_last_minute():
     assert seen[:5] == [{}] * 5, "too early to tell"
     assert all(0.5 < shares["learning"] < 1.5 and shares["environment"] == 1.0 for shares in seen[5:])
     assert 0.95 < seen[-1]["learning"] < 1.05
+
+
+def test_a_standstill_is_told_from_reports_that_are_rare():
+    clock = Clock()
+    throughput = Throughput(clock)
+    clock.now += 60.0
+    assert throughput.stalled_seconds == 0, "it starts"
+    frames = running(100, 10, clock, throughput)
+    clock.now += 4.0
+    assert throughput.stalled_seconds == 0
+    running(0, 8, clock, throughput, frames)
+    assert throughput.stalled_seconds == 12, "reports without frames do not count"
+    slow = Throughput(clock)
+    for frames in (1, 2, 3):
+        slow.note(frames, {})
+        clock.now += 10.0
+    assert slow.stalled_seconds == 0

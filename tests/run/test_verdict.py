@@ -1,0 +1,48 @@
+"""What a run says at its end."""
+
+import pytest
+
+import pbt_rl
+
+
+def said(out, capsys, **options):
+    """Train two members for a moment; return the lines of its end."""
+    options = {"train_for_frames": 600, "pbt.start_frames": 100, "pbt.period_frames": 100} | options
+    pbt_rl.train(
+        env="toy/identity",
+        num_policies=2,
+        mode="serial",
+        devices="cpu",
+        actors=1,
+        figures=False,
+        out=out,
+        name="x",
+        **options,
+    )
+    lines = capsys.readouterr().out.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("best: "))
+    return lines[at:]
+
+
+def test_the_verdict_names_the_best_and_is_followed_by_three_commands(tmp_path, capsys):
+    verdict, *commands = said(tmp_path, capsys)
+    assert "comparison" in verdict
+    assert [line.split()[1] for line in commands] == ["report", "eval", "resume"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason", "remedy"),
+    [
+        (
+            {"pbt.period_frames": 5000},
+            "due at 5,000 frames each, and this run ended at 9",
+            "--train-for-frames 10000",
+        ),
+        ({"pbt.min_episodes": 10**6}, "waited for an episode of each", "--envs-per-unit"),
+    ],
+)
+def test_a_run_that_compared_nobody_says_so_in_its_last_line(tmp_path, capsys, options, reason, remedy):
+    *_, last = said(tmp_path, capsys, **options)
+    assert last.startswith("members were never compared: ")
+    assert reason in last
+    assert remedy in last
