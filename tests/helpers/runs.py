@@ -20,9 +20,9 @@ BUSY = (
     "--pbt.start-frames=0",
     "--pbt.min-episodes=1",
 )
-"""Members change several times a second: each `applied in` on screen says that the run goes on."""
+"""Members change several times a second: each ` -> ` on screen, of a score or a value, says that the run goes on."""
 ENDLESS = (*BUSY, "--train-for-frames=1000000000")
-PROGRESS = "applied in"
+PROGRESS = " -> "
 
 
 def command_of(process):

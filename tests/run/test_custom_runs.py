@@ -9,7 +9,7 @@ from pbt_rl.cli import main
 from pbt_rl.envs import time_limits
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe
-from tests.helpers.runs import ENDLESS, ENVIRONMENT, ROOT, start, train
+from tests.helpers.runs import ENDLESS, ENVIRONMENT, PROGRESS, ROOT, start, train
 
 MODULE = """
 import gymnasium
@@ -182,7 +182,7 @@ def test_an_environment_that_breaks_its_contract_late_gets_a_new_actor(folder):
     run = train(folder, "my_walk:make_env", "--env-option=fault=late-reward", *endless)
     said = "actor 0 is restarted: my_walk:make_env breaks its contract: the reward must be finite, got nan"
     seen = run.wait_for(said)
-    run.wait_for("applied in", after=seen)  # it goes on
+    run.wait_for(PROGRESS, after=seen)  # it goes on
     assert run.end() == 128 + 15
     assert run.summary["actors_restarted"] == len(run.events("actor_restart")) >= 1
     members = run.summary["members"]

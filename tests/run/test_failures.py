@@ -260,7 +260,7 @@ def test_ctrl_c_ends_in_order(tmp_path):
     assert run.err == ""
     assert run.summary["ended"] == "interrupted by SIGINT"
     assert run.summary["frames"] > 0
-    assert "#  member  objective" in run.out  # the final leaderboard
+    assert "member  objective" in run.out  # the final leaderboard
     best = run.summary["best_member"]
     assert any((run.folder / "checkpoints").glob(f"at_*/policy_{best:02d}.safetensors"))
     assert run.events("end")[-1]["ended"] == "interrupted by SIGINT"

@@ -293,7 +293,7 @@ def test_a_lost_learner_is_replaced_and_its_members_go_on_from_the_checkpoint(st
     assert kinds[kinds.index("pack_lost") + 1 :][:4] == ["slot"] * 4
     assert json.loads((tmp_path / "x" / "summary.json").read_text())["learners_replaced"] == 1
     assert (
-        "killed by SIGKILL; it is replaced, and members 0, 1, 2, 3 lose 2,400 frames"
+        "killed by SIGKILL; it is replaced, and members 0, 1, 2, 3 lose 600 frames of training each"
         in capsys.readouterr().out
     )
 

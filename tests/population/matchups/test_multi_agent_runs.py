@@ -16,7 +16,7 @@ from pbt_rl.population.matchups.against import RandomPlayer, play_games, rows_of
 from pbt_rl.population.matchups.run import check_seats
 from pbt_rl.run.plan import Machine, make_plan
 from pbt_rl.run.resolved import ResolvedRun
-from tests.helpers.runs import start, train
+from tests.helpers.runs import PROGRESS, start, train
 
 CUES = """
 import numpy as np
@@ -78,7 +78,7 @@ def test_an_asynchronous_run_with_a_killed_actor_and_replacements_learns_its_own
         "--pbt.objective-episodes=50",
         "--learner.batch=256",
     )
-    run.wait_for("applied in", 90)
+    run.wait_for(PROGRESS, 90)
     os.kill(run.children("actor")[0].pid, signal.SIGKILL)
     assert run.wait() == 0, run.err
     assert run.summary["actors_restarted"] == 1
