@@ -1,4 +1,4 @@
-"""Every example of CONTRIBUTING.md, reference/algorithm.md and reference/rules.md works: added to a copy of the code, it runs."""
+"""Every example of CONTRIBUTING, algorithm.md and rules.md works: added to a copy of the code, it runs."""
 
 import json
 import os
@@ -43,15 +43,19 @@ def apply(diff, tree):
     path.write_text(text.replace(before, after))
 
 
+def copy_of_the_code(tree):
+    for room in ("algos", "envs", "pbt_rl"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / room, tree / room, symlinks=True, ignore=ignored)
+    return tree
+
+
 @pytest.fixture
 def run(tmp_path):
     """Returns a function that adds a section's blocks to a copy of the code and runs its command there."""
 
     def add_and_run(section, *more):
-        tree = tmp_path / "code"
-        for room in ("algos", "envs", "pbt_rl"):
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / room, tree / room, symlinks=True, ignore=ignored)
+        tree = copy_of_the_code(tmp_path / "code")
         for text in blocks(section, "python"):
             name = re.match(r"# (\S+\.py)\n", text)[1]
             folder = tree if "/" in name else tmp_path
@@ -101,6 +105,41 @@ def test_the_sections_are_those_that_are_tested():
 
 def test_the_page_is_short():
     assert len(PAGE.encode()) <= 12_000
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)  # mypy reads all that the examples import
+def test_what_becomes_part_of_the_project_passes_its_checks(tmp_path):
+    tree = copy_of_the_code(tmp_path / "code")
+    shutil.copy(ROOT / "pyproject.toml", tree)
+    changed = []
+    for section in ("A statistic of a run", "An environment family", "An option"):
+        for diff in blocks(section, "diff"):
+            apply(diff, tree)
+            changed.append(diff.split()[1])
+        for text in blocks(section, "python"):
+            name, code = re.match(r"# (\S+\.py)\n(.*)", text, re.DOTALL).groups()
+            (tree / name).write_text(code)
+            changed.append(name)
+    for section in (
+        "An exploit rule",
+        "An explore rule",
+    ):  # as the page says: moved into the project, with a docstring
+        (text,) = blocks(section, "python")
+        name, code = re.match(r"# (\S+\.py)\n(.*)", text, re.DOTALL).groups()
+        (tree / "pbt_rl" / "controllers" / name).write_text(f'"""{section}, of a paper."""\n\n{code}')
+        changed.append(f"pbt_rl/controllers/{name}")
+    modules = [name.removesuffix(".py").replace("/", ".") for name in changed]
+    modules = [name if name.startswith("pbt_rl.") else f"pbt_rl.{name}" for name in modules]
+    for words in (
+        ["ruff", "check", *changed],
+        ["ruff", "format", "--check", *changed],
+        ["mypy", *(word for name in modules for word in ("-m", name))],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", *words], cwd=tree, capture_output=True, text=True, timeout=500, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.long
