@@ -399,7 +399,7 @@ class Config:
     rows: int = option(
         0, at_least=0, zero="--learner.batch / --learner.rollout", may_change=True, common=True
     )
-    """Rows of each policy in a simulator on the device (see docs/reference/own-simulator.md); a batch is their rollout."""
+    """Rows of each policy in a simulator on the device (see docs/reference/simulators.md); a batch is their rollout."""
     nodes: str = option(
         "",
         test=lambda text: re.fullmatch(r"(ray(:\S+)?)?", text) is not None,

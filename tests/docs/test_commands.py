@@ -67,7 +67,9 @@ OTHERS = {
     "--hypers.beta": "of an example's algorithm, tested with it",
     "--signal": "Slurm's",
     "--requeue": "Slurm's",
-    "--ahead": "of a program that stands in the history",
+    **dict.fromkeys(
+        ("--ahead", "--picture", "--activation", "--steps"), "of programs that stand in the history"
+    ),
     **dict.fromkeys(("--experiment", "--rollout", "--recurrence", "--gamma"), "Sample Factory's"),
 }
 NEEDS = {
@@ -88,7 +90,9 @@ def blocks(page, language):
 def spans(page):
     """The code in running text."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-    return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", text)]
+    text = re.sub(r"^\|.* at commit \w+ \|\n(\|.*\n)+", "", text, flags=re.MULTILINE)  # a table of what was
+    found = re.findall(r"`([^`]+)`(,? at\s+commit)?", text)
+    return [" ".join(span.split()) for span, in_the_history in found if not in_the_history]
 
 
 def commands(page):
@@ -211,7 +215,7 @@ def test_options_in_running_text_are_understood(page):
 
 def refusal(line):
     """Why no command takes these options; None if one does."""
-    if line.partition("=")[0] in OTHERS or re.match(
+    if OTHERS.keys() & set(re.split("[= ]", line)) or re.match(
         r"--[a-z0-9]+_", line
     ):  # Sample Factory's have a line below
         return None

@@ -13,13 +13,14 @@ from tests.helpers.runs import ROOT, start
 @pytest.mark.parametrize(
     ("page", "found"),
     [
-        ("network.md", "objective"),
-        ("rules.md", "agree bit for bit"),
-        pytest.param("own-simulator.md", "objective"),
+        ("your-algorithm-or-rule.md", "frames"),
+        ("reference/network.md", "objective"),
+        ("reference/rules.md", "agree bit for bit"),
+        ("reference/simulators.md", "objective"),
     ],
 )
 def test_the_page_runs_as_it_is_printed(tmp_path, page, found):
-    text = (ROOT / "docs" / "reference" / page).read_text(encoding="utf-8")
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         name = re.match(r"# (\w+\.py)\n", block)[1]
         (tmp_path / name).write_text(block)

@@ -285,9 +285,9 @@ def test_weights_in_mjlab_against_an_untouched_twin(task):
 @pytest.mark.resident
 @pytest.mark.timeout(1500)
 def test_a_population_learns_to_balance_in_mjlab(tmp_path):
-    """The file and the command of docs/reference/simulators.md, with a smaller budget."""
+    """The file and the command of docs/lab/simulators.md, with a smaller budget."""
     pytest.importorskip("mjlab")
-    page = (ROOT / "docs/reference/simulators.md").read_text()
+    page = (ROOT / "docs/lab/simulators.md").read_text()
     (tmp_path / "balance.py").write_text(re.search(r"```python\n# balance.py\n(.*?)```", page, re.DOTALL)[1])
     words = (
         re.search(r"pbt-rl train (--env balance:make .*?)```", page, re.DOTALL)[1]
