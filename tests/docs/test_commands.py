@@ -98,7 +98,7 @@ def spans(page):
 def commands(page):
     """The command lines of a page that call `pbt-rl`."""
     shown = [line for block in blocks(page, "(?:bash)?") for line in block.replace("\\\n", " ").splitlines()]
-    found = [re.match(r"(?:exec |[A-Z_]+=\S* )*(pbt-rl .*)", line) for line in [*shown, *spans(page)]]
+    found = [re.match(r"(?:exec |[A-Z_]+=\S* )*(pbt-rl [a-z].*)", line) for line in [*shown, *spans(page)]]
     return [match[1].partition(" && ")[0] for match in found if match]
 
 
