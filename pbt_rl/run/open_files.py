@@ -8,6 +8,8 @@ from pathlib import Path
 from pbt_rl.errors import ConfigError
 from pbt_rl.run.plan import Plan
 
+COMFORTABLE = 1 << 16
+"""So many files may be open: some programs go through all numbers up to the limit."""
 RESERVE = 64
 """For files that are opened for a moment, and what libraries open; in the learner of a GPU the driver's devices."""
 MAPPED = 2
@@ -31,7 +33,7 @@ def descriptors_needed(plan: Plan, members: int, seats: int) -> int:
 
 
 def allow_open_files(needed: int) -> None:
-    """Let `needed` more files be open. Raises ConfigError if the hard limit forbids it."""
+    """Let `needed` more files be open, and more for comfort. Raises ConfigError if the hard limit forbids it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = len(list(Path("/proc/self/fd").iterdir())) + needed
     if hard != resource.RLIM_INFINITY and wanted > hard:
@@ -39,5 +41,6 @@ def allow_open_files(needed: int) -> None:
             f"this run needs about {wanted} open files, and the limit is {hard} (ulimit -Hn): raise it, or use "
             "fewer policies, actors or units (--num-policies, --actors, --units-per-actor)"
         )
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    target = max(wanted, COMFORTABLE if hard == resource.RLIM_INFINITY else min(COMFORTABLE, hard))
+    if soft != resource.RLIM_INFINITY and soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))

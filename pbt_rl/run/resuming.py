@@ -230,6 +230,6 @@ class FirstStates(Protocol):
 
 def first_states(resolved: ResolvedRun, note: Callable[[str], None]) -> FirstStates | None:
     """Return what members begin with (--init-from), if not with drawn weights. Raises ConfigError."""
-    from pbt_rl.run.warm_start.saved import WarmStart  # noqa: PLC0415 - it reads runs with this room
+    from pbt_rl.run.warm_start import WarmStart  # noqa: PLC0415 - it reads runs with this room
 
     return WarmStart.find(resolved, note)

@@ -23,7 +23,7 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
     unread = ENVIRONMENT_GROUPS - read_groups(resolved.config.env, resolved.spec.seats)
     yield from (f"  {line}" for line in _differing(resolved.config, unread, resolved.table))
     if resolved.config.init_from:
-        from pbt_rl.run.warm_start.saved import WarmStart  # noqa: PLC0415 - it reads other runs
+        from pbt_rl.run.warm_start import WarmStart  # noqa: PLC0415 - it reads other runs
 
         start = WarmStart.find(resolved, print)
         yield from () if start is None else start.described()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -26,16 +25,9 @@ from pbt_rl.run.resolved import ResolvedRun, value_table
 from pbt_rl.run.resuming import find_continued, first_states, may_resume
 from pbt_rl.run.supervisor import Supervisor
 
-COMFORTABLE = 1 << 16
-"""So many files may be open: some programs go through all numbers up to the limit."""
-
 
 def check_start(resolved: ResolvedRun) -> None:
     """Raise the limit of open files. Raises ConfigError if something keeps a run from starting on this machine."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    target = COMFORTABLE if hard == resource.RLIM_INFINITY else min(COMFORTABLE, hard)
-    if soft != resource.RLIM_INFINITY and soft < target:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
     allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.seats))
     check_memory(resolved)
 

@@ -9,19 +9,23 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from safetensors.torch import save_file
 
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.registry import EnvOptions, probe
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.learner.build import build_pack, net_names
+from pbt_rl.record.checkpoints import NetNames, pack, to_tensors
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.plan import Machine, PackPlan
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.train import train
-from pbt_rl.run.warm_start.saved import WarmStart
+from pbt_rl.run.warm_start import WarmStart, fit, read_saved
 from tests.helpers.saved import save, write_run
+from tests.helpers.snapshots import NAMES, assert_same, snapshot
+from tests.record.test_net_names import write
 
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
 CONFIG = Config(env="toy/identity?length=5", num_policies=3, model=MLP, actors=1, devices="cpu")
@@ -70,10 +74,10 @@ def test_a_member_takes_arrays_and_nothing_else(source):
     snapshots, values = begun(resolved(f"{source}@1000"))
     wanted = {name: tensor.numpy() for name, tensor in trained_pack().export_member(1).items()}
     wanted["lr_factor"] = np.array(1, np.float32)  # the schedule begins anew
-    for member, snapshot in enumerate(snapshots):
-        assert snapshot.arrays.keys() == wanted.keys()
-        assert all(np.array_equal(snapshot.arrays[name], wanted[name]) for name in wanted)
-        header = snapshot.header
+    for member, one in enumerate(snapshots):
+        assert one.arrays.keys() == wanted.keys()
+        assert all(np.array_equal(one.arrays[name], wanted[name]) for name in wanted)
+        header = one.header
         assert (header.member, header.generation, header.values) == (member, 0, values[member])
         assert (header.frames, header.steps, header.updates, header.fresh_frames) == (0, 0, 0, 0)
         assert not header.remembered
@@ -84,8 +88,8 @@ def test_every_member_may_have_a_source_of_its_own(source):
     run = resolved(source, file, f"{source}@1000:0")
     snapshots, _ = begun(run)
     pack = trained_pack()
-    for snapshot, slot in zip(snapshots, (2, 1, 0), strict=True):
-        assert np.array_equal(snapshot.arrays["param"], pack.state["param"][slot].numpy())
+    for one, slot in zip(snapshots, (2, 1, 0), strict=True):
+        assert np.array_equal(one.arrays["param"], pack.state["param"][slot].numpy())
     warm = WarmStart.find(run, print)
     assert warm.record()["members"] == [
         f"member 2 of {source} at 2,000 frames",
@@ -238,3 +242,121 @@ def test_a_run_may_begin_from_the_one_that_it_replaces(source, tmp_path, capsys)
     run = whole_run(tmp_path, "x", f"--init-from={tmp_path / 'x'}", "--overwrite", "--train-for-frames=100")
     assert "begin from member 2 of" in capsys.readouterr().out
     assert all(tensors["optim.steps"] > STEPS for tensors in saved_files(run))
+
+
+# -- files laid over members -------------------------------------------------------------------------------------
+
+WIDER = NetNames((*NAMES.parts[:2], ("heads.policy.weight", 32, (6, 5)), ("heads.policy.bias", 62, (6,))), 96)
+"""The same body, a head for six actions."""
+
+
+def test_fitting_a_whole_state_loads_all_of_it_and_leaves_the_target_alone(tmp_path):
+    source, target = snapshot(3, 2), snapshot(7)
+    found = fit(read_saved(write(tmp_path / "x", source)), NAMES, target.arrays, strict=True)
+    assert_same(replace(source, arrays=found.arrays), source)
+    assert read_saved(tmp_path / "x").header == source.header
+    assert found.skipped == ()
+    assert set(found.loaded) == to_tensors(source.arrays, NAMES).keys()
+    assert_same(target, snapshot(7))
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "normalisers", "loaded"),
+    [(False, True, ["net", "stats"]), (True, False, ["net", "optim"]), (False, False, ["net"])],
+)
+def test_what_is_not_asked_for_stays_fresh(tmp_path, optimizer, normalisers, loaded):
+    source, target = snapshot(3), snapshot(7)
+    path = write(tmp_path / "x", source)
+    found = fit(
+        read_saved(path), NAMES, target.arrays, strict=True, optimizer=optimizer, normalisers=normalisers
+    )
+    assert sorted({name.split(".")[0] for name in found.loaded}) == loaded
+    for name, array in to_tensors(found.arrays, NAMES).items():
+        origin = source if name.split(".")[0] in loaded else target
+        assert array.tobytes() == to_tensors(origin.arrays, NAMES)[name].tobytes()
+
+
+def test_a_file_of_weights_alone_fits_without_optimiser(tmp_path):
+    weights = {
+        name: torch.from_numpy(v.copy()) for name, v in NAMES.views(snapshot(3).arrays["param"]).items()
+    }
+    path = tmp_path / "x.safetensors"
+    save_file({f"net.{name}": tensor for name, tensor in weights.items()}, path)
+    found = fit(read_saved(path), NAMES, snapshot(7).arrays, strict=True, optimizer=False, normalisers=False)
+    assert found.arrays["param"].tobytes() == snapshot(3).arrays["param"].tobytes()
+    assert read_saved(path).header is None
+    with pytest.raises(ConfigError) as caught:
+        fit(read_saved(path), NAMES, snapshot(7).arrays, strict=True)
+    lines = str(caught.value).splitlines()
+    assert lines[1:] == ["  optim.*: has none, wanted 10 arrays", "  stats.*: has none, wanted 4 arrays"]
+
+
+def test_layers_that_do_not_fit_are_named(tmp_path):
+    path = write(tmp_path / "x", snapshot(3))
+    with pytest.raises(ConfigError) as caught:
+        fit(read_saved(path), WIDER, snapshot(names=WIDER).arrays, strict=True, optimizer=False)
+    assert str(caught.value).splitlines() == [
+        f"{path} does not fit the network of this run:",
+        "  net.heads.policy.weight: has (4, 5) float32, wanted (6, 5) float32",
+        "  net.heads.policy.bias: has (4,) float32, wanted (6,) float32",
+    ]
+
+
+def test_not_strict_loads_the_layers_that_fit_and_no_part_of_the_optimiser(tmp_path):
+    source, target = snapshot(3), snapshot(7, names=WIDER)
+    found = fit(read_saved(write(tmp_path / "x", source)), WIDER, target.arrays, strict=False)
+    weights, fresh = WIDER.views(found.arrays["param"]), WIDER.views(target.arrays["param"])
+    for name, weight in NAMES.views(source.arrays["param"]).items():
+        wanted = weight if name.startswith("body") else fresh[name]
+        assert weights[name].tobytes() == wanted.tobytes()
+    for name in ("mean", "square", "optimizer_steps", "lr_factor"):
+        assert found.arrays[name].tobytes() == target.arrays[name].tobytes()
+    assert [name for name in found.loaded if name.startswith("optim")] == []
+    assert "net.heads.policy.bias: has (4,) float32, wanted (6,) float32" in found.skipped
+    assert "optim.steps: others of optim.* do not fit" in found.skipped
+    assert {name.split(":")[0] for name in found.skipped}.isdisjoint(found.loaded)
+
+
+def test_statistics_of_another_observation_are_skipped_with_their_count(tmp_path):
+    target = snapshot(7)
+    narrow = {**target.arrays, "obs_mean.x": np.zeros(2, np.float32), "obs_var.x": np.zeros(2, np.float32)}
+    narrow["obs_count.x"] = np.array(0.0)
+    found = fit(read_saved(write(tmp_path / "x", snapshot(3))), NAMES, narrow, strict=False)
+    assert [name for name in found.loaded if name.startswith("stats")] == ["stats.return_square"]
+    assert found.arrays["obs_count.x"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "reason"),
+    [
+        (lambda path: path.unlink(), ConfigError, "is not a file"),
+        (lambda path: (path.unlink(), path.mkdir()), ConfigError, "is not a file"),
+        (lambda path: path.write_bytes(b"no"), CheckpointBroken, "cannot be used: it is no safetensors file"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), CheckpointBroken, "cannot be used"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_error(tmp_path, spoil, error, reason):
+    path = write(tmp_path / "x", snapshot(3))
+    spoil(path)
+    with pytest.raises(error, match=reason):
+        fit(read_saved(path), NAMES, snapshot().arrays, strict=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"member": 1}',
+        '{"member":-1,"generation":0,"values":{},"frames":0,"steps":0,"updates":0,"fresh_frames":0,"remembered":false}',
+        '{"member":0,"generation":0,"values":[],"frames":0,"steps":0,"updates":0,"fresh_frames":0,"remembered":false}',
+        '{"member":0,"generation":0,"values":{"a":"b"},"frames":0,"steps":0,"updates":0,"fresh_frames":0,"remembered":false}',
+        '{"member":0,"generation":0,"values":{},"frames":0,"steps":0,"updates":0,"fresh_frames":0,"remembered":"often"}',
+    ],
+)
+def test_a_mangled_header_is_one_error(tmp_path, text):
+    path = tmp_path / "x"
+    path.write_bytes(pack(to_tensors(snapshot().arrays, NAMES), {"pbt_rl.member": text}))
+    with pytest.raises(CheckpointBroken, match="header"):
+        fit(read_saved(path), NAMES, snapshot().arrays, strict=False)

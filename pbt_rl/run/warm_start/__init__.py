@@ -1,1 +1,0 @@
-"""Runs whose members begin from what other runs have learned."""
