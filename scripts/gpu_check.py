@@ -32,17 +32,37 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import json
+import mmap
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import gpu_stages
+import numpy as np
+import psutil
+import torch
+from bench_account import role_of
+from gpu_stages import Job
+
+from pbt_rl.actors.child import CHILD_ENVIRONMENT
+from pbt_rl.algos.distributions import TanhGaussian
+from pbt_rl.cli.train import parse_train
+from pbt_rl.learner.cuda import recording as product
+from pbt_rl.learner.cuda.memory import PageLocks, host_buffer
+from pbt_rl.run.plan import Machine
+from pbt_rl.run.resolved import ResolvedRun
 
 TRAIN = "train"
 """Begins the names of stages that train; the number of policies follows."""
@@ -53,14 +73,7 @@ RIGHT = ("answers", "replays", "math", "races", "recording", "members", "leak", 
 LEAST_SECONDS = 10.0
 """A stage for which less is left is not begun."""
 MOST_SECONDS = {"facts": 90.0, "limit": 60.0, "replays": 120.0, "math": 90.0, "serial": 80.0, "two": 120.0}
-RESERVED_SECONDS = {
-    "answers": 15.0,
-    "replays": 30.0,
-    "math": 20.0,
-    "races": 15.0,
-    "limit": 25.0,
-    "recording": 5.0,
-}
+RESERVED_SECONDS = {"limit": 25, "answers": 15, "replays": 30, "math": 20, "races": 15, "recording": 5}
 """What the stages before leave to one of WORTH, so that a slow one costs itself alone: what it takes on two idle cores.
 What is left beyond that goes to the first that needs it."""
 STAGE_SECONDS = 75.0
@@ -69,8 +82,8 @@ CARDS, CORES = ("H100", "H200", "B200"), 16
 """Absolute limits hold on these and with so many cores at least."""
 ANYWHERE = ("share", "turns replayed", "steps replayed", "discarded", "lag mean", "lag max", "8 units syncs")
 """Keys of figures that are compared on every GPU."""
-SLOW = "GPU_CHECK_SLOW"
-"""Environment variable with a stage that never ends, for tests."""
+FOR_EVER = "--train-for-frames=1000000000"
+THREADS_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -127,18 +140,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--env", default="atari/pong")
-    parser.add_argument("--only", default="", help="these stages alone, separated by commas")
-    parser.add_argument("--minutes", type=float, default=9.0, help="for everything")
-    parser.add_argument("--quick", action="store_true", help="four minutes: the most telling stages alone")
-    parser.add_argument("--seconds", type=float, default=20.0, help="length of one run of `train`")
-    parser.add_argument("--policies", default="8,1,40,16", help="populations of `train`")
-    parser.add_argument("--json", type=Path, help="write all figures to this file")
-    parser.add_argument(
-        "--keep", default=os.environ.get("GPU_CHECK_KEEP", ""), help="folder for what runs print"
-    )
-    parser.add_argument("--stage", help=argparse.SUPPRESS)
+    add = parser.add_argument
+    add("--device", default="cuda:0")
+    add("--env", default="atari/pong")
+    add("--only", default="", help="these stages alone, separated by commas")
+    add("--minutes", type=float, default=9.0, help="for everything")
+    add("--quick", action="store_true", help="four minutes: the most telling stages alone")
+    add("--seconds", type=float, default=20.0, help="length of one run of `train`")
+    add("--policies", default="8,1,40,16", help="populations of `train`")
+    add("--json", type=Path, help="write all figures to this file")
+    add("--keep", default=os.environ.get("GPU_CHECK_KEEP", ""), help="folder for what runs print")
+    add("--stage", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     stages = planned(arguments.policies, quick=arguments.quick)
     unknown = set(filter(None, arguments.only.split(","))) - set(stages)
@@ -196,8 +208,6 @@ def in_process(
     stage: str, results: dict[str, dict[str, Any]], seconds: float = STAGE_SECONDS
 ) -> dict[str, Any]:
     """Run a stage in a process of its own, so that a fault on the device ends nothing else, nor what takes too long."""
-    from pbt_rl.actors.child import CHILD_ENVIRONMENT  # noqa: PLC0415 - stages load their own
-
     limit = results.get("limit", {}).get("steps/s", 0.0)
     environment = os.environ | CHILD_ENVIRONMENT | {"GPU_CHECK_LIMIT": str(limit)}
     command = [sys.executable, __file__, *sys.argv[1:], "--stage", stage]
@@ -223,11 +233,6 @@ def in_process(
 
 def one_stage(arguments: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """Carry out a stage here; return the machine and what was found. An exception is a result."""
-    import gpu_recording  # noqa: PLC0415 - loads torch
-    import gpu_runs  # noqa: PLC0415
-    import gpu_stages  # noqa: PLC0415
-    from gpu_stand import Job  # noqa: PLC0415
-
     job = Job(
         device=arguments.device,
         env=arguments.env,
@@ -237,13 +242,10 @@ def one_stage(arguments: argparse.Namespace) -> tuple[dict[str, Any], dict[str, 
         stage=arguments.stage,
         keep=arguments.keep,
     )
-    if os.environ.get(SLOW) == arguments.stage:
-        time.sleep(3600)
     name, populations = arguments.stage, arguments.stage.removeprefix(TRAIN)
     if populations.isdecimal():
         name, job = TRAIN, replace(job, policies=(int(populations),))
-    room = next(room for room in (gpu_stages, gpu_runs, gpu_recording) if hasattr(room, name))
-    stage: Callable[[Job], dict[str, Any]] = getattr(room, name)
+    stage: Callable[[Job], dict[str, Any]] = globals().get(name) or getattr(gpu_stages, name)
     machine: dict[str, Any] = {}
     try:
         machine = job.machine()
@@ -273,11 +275,8 @@ def report(results: dict[str, dict[str, Any]], asked: Sequence[str]) -> dict[str
         for figure in FIGURES
         if figure.stage in asked
     }
-    return {
-        "verdicts": {stage: verdict(stage, results) for stage in asked},
-        "figures": figures,
-        "stages": results,
-    }
+    verdicts = {stage: verdict(stage, results) for stage in asked}
+    return {"verdicts": verdicts, "figures": figures, "stages": results}
 
 
 def table(results: dict[str, dict[str, Any]], asked: Sequence[str]) -> tuple[list[str], bool]:
@@ -323,6 +322,275 @@ def last_line(results: dict[str, dict[str, Any]], asked: Sequence[str]) -> str:
 
 def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+# -- stages of whole runs ----------------------------------------------------------------------------------
+
+
+def serial(job: Job) -> dict[str, Any]:
+    """Train twice in serial mode with one seed; compare what was saved."""
+    found = []
+    with tempfile.TemporaryDirectory() as out:
+        for number in range(2):
+            words = ("--mode=serial", f"--devices={job.device}", "--seed=5", "--train-for-frames=3000")
+            train_run(job, 2, out, f"run{number}", *words)
+            files = sorted((Path(out) / f"run{number}" / "checkpoints").rglob("*.safetensors"))
+            found.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in files])
+    return {"members": len(found[0]), "passed": bool(found[0]) and found[0] == found[1]}
+
+
+def train(job: Job) -> dict[str, Any]:
+    """Train a whole population for a while."""
+    (policies,) = job.policies
+    with tempfile.TemporaryDirectory() as out:
+        words = (f"--devices={job.device}", f"--train-for-seconds={job.seconds}", FOR_EVER)
+        usage = train_run(job, policies, out, "run", *words)
+        summary = json.loads((Path(out) / "run" / "summary.json").read_text())
+    rate = summary["frames_per_second"] / usage.pop("frames a step")
+    found: dict[str, Any] = {"steps/s": rate} | ({"share": rate / job.limit} if job.limit else {})
+    for name, one in summary.get("replayed", {}).items():
+        found[f"{name} replayed"] = one["replayed"] / max(1, one["of"])
+        found |= {f"{name} not replayed": one["why_not"]} if one["why_not"] else {}
+    lag = summary["policy_lag"]
+    found |= {"discarded": summary["discarded_rollouts"], "lag mean": lag["mean"], "lag max": lag["max"]}
+    return found | usage | {"said": "; ".join(summary["warnings"])}
+
+
+def two(job: Job) -> dict[str, Any]:
+    """Train a population on two devices."""
+    if job.on_gpu and torch.cuda.device_count() < 2:
+        return {"left out": "one GPU"}
+    devices, even = ("cuda:0,cuda:1", 0.8) if job.on_gpu else ("cpu,cpu", 0.3)
+    job = job if job.on_gpu else replace(job, env="toy/identity")  # learners of images take minutes there
+    policies = max(2, max(job.policies) // 2 * 2)
+    with tempfile.TemporaryDirectory() as out:
+        words = (f"--devices={devices}", f"--train-for-seconds={job.seconds}", FOR_EVER, "--pbt.no-enabled")
+        used = train_run(job, policies, out, "run", *words)
+        summary = json.loads((Path(out) / "run" / "summary.json").read_text())
+    frames = [member["frames"] for member in summary["members"]]
+    return {
+        "steps/s": summary["frames_per_second"] / used["frames a step"],
+        "discarded": summary["discarded_rollouts"],
+        "fewest over most frames": min(frames) / max(frames),
+        "GPUs of one process": used.get("GPUs of one process", 0),
+        "passed": min(frames) > even * max(frames) and used.get("GPUs of one process", 0) <= 1,
+    }
+
+
+def train_run(job: Job, policies: int, out: str, name: str, *words: str) -> dict[str, float]:
+    """Train by the command, and watch its learner meanwhile. Raises RuntimeError with its output if it fails."""
+    options = [f"--env={job.env}", f"--num-policies={policies}", f"--out={out}", f"--name={name}", *words]
+    command = [sys.executable, "-m", "pbt_rl", "train", "--no-figures", *options]
+    log = Path(job.keep or out) / f"{job.stage}_{name}.txt"
+    cores, memory, gpus = 0.0, 0.0, 0
+    before = _used(job)  # this process's own context
+    with log.open("w") as output:
+        running = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        seen: dict[int, tuple[float, float]] = {}
+        while running.poll() is None:
+            time.sleep(1.0)
+            cores = max(cores, _learner_cores(running.pid, seen))
+            if job.on_gpu:
+                memory = max(memory, _used(job) - before)
+                gpus = max(gpus, _gpus_of_one_process())
+    for path in (Path(out) / name).glob("logs/learner*") if job.keep else ():
+        Path(job.keep, f"{job.stage}_{name}_{path.name}").write_bytes(path.read_bytes())
+    if running.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {running.returncode}:\n{log.read_text()[-1500:]}")
+    frame_skip = ResolvedRun.resolve(parse_train([f"--env={job.env}"])[0], Machine.here()).spec.frame_skip
+    used = {"frames a step": float(frame_skip), "learner cores": cores}
+    return used | ({"gpu GiB": memory, "GPUs of one process": float(gpus)} if job.on_gpu else {})
+
+
+def _used(job: Job) -> float:
+    """Return the memory in use on the device, GiB."""
+    if not job.on_gpu:
+        return 0.0
+    free, total = torch.cuda.mem_get_info(job.torch_device)
+    return float(total - free) / 2**30
+
+
+def _gpus_of_one_process() -> int:
+    """Return on how many GPUs a process has a context, that with most of them; 0 if nvidia-smi does not say."""
+    question = ["nvidia-smi", "--query-compute-apps=pid,gpu_uuid", "--format=csv,noheader"]
+    try:
+        asked = subprocess.run(question, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    pairs = {tuple(line.split(", ")) for line in asked.stdout.splitlines() if ", " in line}
+    return max(Counter(pid for pid, _ in pairs).values(), default=0)
+
+
+def _learner_cores(pid: int, seen: dict[int, tuple[float, float]]) -> float:
+    """Return the cores that the learner under a run uses, since it was seen first; 0 before it has run for 5 s."""
+    try:
+        for child in psutil.Process(pid).children(recursive=True):
+            if role_of(child.cmdline()) == "learner":
+                now, used = time.monotonic(), sum(child.cpu_times()[:2])
+                began, before = seen.setdefault(child.pid, (now, used))
+                return (used - before) / (now - began) if now - began > 5 else 0.0
+    except psutil.Error:
+        pass
+    return 0.0
+
+
+# -- what is asked of CUDA graphs --------------------------------------------------------------------------
+
+
+def recording(job: Job) -> dict[str, Any]:
+    """Record, be refused, act beside a recording, break one, lock memory twice at one address."""
+    if not job.on_gpu:
+        return {"left out": "no GPU"}
+    checks = (replays_as_it_goes, refuses, beside_another_thread, locks_again, mends)
+    found = {check.__name__: check(job.torch_device) for check in checks}
+    return {**{name: said or "right" for name, said in found.items()}, "passed": not any(found.values())}
+
+
+def recorded(program: Callable[[], Any], recorder: product.Recorder, *generators: torch.Generator) -> Any:
+    """Return what carries a program out; it has been, three times."""
+    one = product.Recording(program, generators)
+    for _ in range(3):
+        one.run(recorder)
+    return lambda: one.run(recorder)
+
+
+def replays_as_it_goes(device: torch.device) -> str:
+    """Draw bent normals in a replay and call by call; every replay draws on, and reads what lies in place then."""
+    recorder, generator = product.recorder_of(device), torch.Generator(device).manual_seed(1)
+    assert recorder is not None
+    distribution = TanhGaussian((-1.0, 0.0), (1.0, 3.0))
+    params, out = torch.zeros(64, 4, device=device), torch.zeros(64, 3, device=device)
+
+    def program() -> None:
+        action, log_prob = distribution.sample(params, generator)
+        out.copy_(torch.cat((action, (log_prob + distribution.entropy(params)).unsqueeze(1)), 1))
+
+    run = recorded(program, recorder, generator)
+    answers = []
+    for again in (run, program):
+        generator.manual_seed(2)
+        params.fill_(0.5)
+        again()
+        first = out.clone()
+        again()
+        answers.append(torch.stack((first, out)).cpu())
+    if torch.equal(answers[0][0], answers[0][1]):
+        return "a replay draws the same numbers as the one before"
+    return "" if torch.allclose(answers[0], answers[1], atol=1e-5) else "a replay computes something else"
+
+
+def refuses(device: torch.device) -> str:
+    """Find a program that looks at a value before it is recorded, and record another one after it."""
+    x, y = torch.ones(4, device=device), torch.zeros(4, device=device)
+    looks, takes = product.recorder_of(device), product.recorder_of(device)
+    assert looks is not None
+    assert takes is not None
+    try:
+        recorded(lambda: y.copy_(x if float(x.sum()) > 0 else -x), looks)
+    except product.NotRecordedError:
+        run = recorded(lambda: y.copy_(x * 2), takes)
+        x.fill_(3.0)
+        run()
+        answer = y.cpu().tolist()
+        return "" if answer == [6.0] * 4 else f"a replay gave {answer}"
+    return "a program that looks at a value was recorded"
+
+
+def beside_another_thread(device: torch.device) -> str:
+    """Do what a turn does, call by call and replayed, while another thread records again and again."""
+    acting, learning = torch.cuda.Stream(device, priority=-1), torch.cuda.Stream(device)
+    ended, said = threading.Event(), []
+
+    def learn() -> None:
+        def step() -> None:
+            (weight @ weight).tanh().sum().backward()
+
+        try:
+            with torch.cuda.stream(learning):
+                weight = torch.ones(256, 256, device=device, requires_grad=True)
+                weight.grad = torch.zeros_like(weight)
+                recorder = product.recorder_of(device)
+                assert recorder is not None
+                while not ended.is_set():
+                    recorded(step, recorder)()
+                    learning.synchronize()
+        except Exception as error:  # noqa: BLE001 - it is the result
+            said.append(f"recording beside a turn: {error}")
+
+    thread = threading.Thread(target=learn)
+    thread.start()
+    end = time.monotonic() + THREADS_SECONDS
+    try:
+        with torch.cuda.stream(acting):
+            recorder, generator = product.recorder_of(device), torch.Generator(device).manual_seed(3)
+            assert recorder is not None
+            x, out = torch.zeros(1 << 16, device=device), torch.zeros(1 << 16, device=device)
+            on_host = host_buffer((1 << 16,), torch.float32, device)
+            run = recorded(
+                lambda: out.copy_(x + torch.rand(1 << 16, generator=generator, device=device)),
+                recorder,
+                generator,
+            )
+            turns = 0
+            while time.monotonic() < end and not said:
+                turns += 1
+                x.copy_(torch.from_numpy(np.full(1 << 16, turns, np.float32)), non_blocking=True)
+                run() if turns % 2 else out.copy_(x + torch.rand(1 << 16, generator=generator, device=device))
+                if not product.ONE_RANDOM_STATE:
+                    out += torch.rand(1, device=device) * 0
+                on_host.copy_(out, non_blocking=True)
+                event = torch.cuda.Event(blocking=True)
+                event.record()
+                event.query()
+                event.synchronize()
+                torch.empty(turns % 50 * 100_000, device=device), host_buffer((turns,), torch.uint8, device)
+                if not bool(((on_host >= turns) & (on_host < turns + 1.01)).all()):
+                    said.append(f"turn {turns} gave other numbers")
+    except Exception as error:  # noqa: BLE001 - it is the result
+        said.append(f"a turn beside a recording: {error}")
+    ended.set()
+    thread.join()
+    return "; ".join(said)
+
+
+def mends(device: torch.device) -> str:
+    """Break a recording by a wait that no rehearsal sees; go on call by call."""
+    recorder, generator = product.recorder_of(device), torch.Generator(device).manual_seed(4)
+    assert recorder is not None
+    x, before = torch.ones(4, device=device), torch.cuda.current_stream(device)
+
+    def program() -> None:
+        x.add_(torch.rand(4, generator=generator, device=device))
+        torch.cuda.current_stream(device).synchronize()
+
+    try:
+        recorded(program, recorder, generator)
+    except product.NotRecordedError:
+        program()
+        torch.cuda.empty_cache()
+        drawn = torch.rand(4, generator=generator, device=device) + torch.rand(4, device=device)
+        wrong = torch.cuda.current_stream(device) != before or not bool((x + drawn > 0).all())
+        return "the stream is another one" if wrong else ""
+    return "a program that waits was recorded"
+
+
+def locks_again(device: torch.device) -> str:
+    """Lock memory, let it go, and lock other memory, which mostly lies at the same address."""
+    size = 1 << 22
+    for number in (1, 2, 3):
+        memory = mmap.mmap(-1, size)
+        locks = PageLocks([memory], device)
+        array = np.ndarray((size,), np.uint8, buffer=memory)
+        array[:] = number
+        there = torch.zeros(size, dtype=torch.uint8, device=device)
+        there.copy_(torch.from_numpy(array), non_blocking=True)
+        wrong = int((there != number).sum())
+        locks.release()
+        del array
+        memory.close()
+        if wrong:
+            return f"{wrong} bytes of the memory locked as number {number} are others"
+    return ""
 
 
 if __name__ == "__main__":

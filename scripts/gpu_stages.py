@@ -1,6 +1,7 @@
-"""The stages of gpu_check.py on a device alone, without a run; those of whole runs are in gpu_runs.py.
+"""The stages of gpu_check.py on a device alone, and what they measure with: a learner without processes, and timing.
 
-Each gets a Job and returns figures by name; `passed` is False if it found an error.
+Each stage gets a Job and returns figures by name; `passed` is False if it found an error. Those of whole runs, and what
+is asked of CUDA graphs, are in gpu_check.py.
 """
 
 from __future__ import annotations
@@ -14,20 +15,31 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
-from gpu_stand import CPU, Job, Stand, device_calls, stand, timed, timed_once
+from torch.profiler import ProfilerActivity, profile
 
+from pbt_rl.actors.mailbox import OBSERVATIONS, Mailbox
 from pbt_rl.actors.messages import Load, Save, SetValues
+from pbt_rl.algos.rollout import Rollout
+from pbt_rl.cli.train import parse_train
 from pbt_rl.learner.cuda import recording as product
+from pbt_rl.learner.learner import Learner
+from pbt_rl.learner.sampler import Sampler
+from pbt_rl.run.memory import Memory, Start
+from pbt_rl.run.plan import Machine
+from pbt_rl.run.resolved import ResolvedRun
 
+CPU = torch.device("cpu")
 RACE_SECONDS, RACE_TURNS = 15.0, 30
 STILL_TURNS = 6
 """After so many turns of one observation all stacked frames are the same."""
@@ -35,6 +47,186 @@ NEAR_ENOUGH = 1e-3
 LEAK_SECONDS = 25.0
 SEGMENT = 64 << 20
 """The allocator may reserve one more after the first third, and nothing leaks: at most so many bytes."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is checked. limit: steps/s of the stage `limit`, 0 before it. keep: folder for what runs print, or empty."""
+
+    device: str
+    env: str
+    seconds: float
+    policies: tuple[int, ...]
+    limit: float
+    stage: str = ""
+    keep: str = ""
+
+    @property
+    def torch_device(self) -> torch.device:
+        """As torch names it."""
+        return torch.device(self.device)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+        return self.torch_device.type == "cuda"
+
+    def machine(self) -> dict[str, Any]:
+        """Return what figures depend on."""
+        card = {"card": torch.cuda.get_device_name(self.torch_device)} if self.on_gpu else {}
+        return {"torch": torch.__version__, "cores": len(os.sched_getaffinity(0))} | card
+
+
+class Stand:
+    """A learner of one pack, with mailboxes that `advance` fills. words: options of `pbt-rl train`."""
+
+    def __init__(self, device: torch.device, env: str, policies: int, *words: str, actors: int = 2) -> None:
+        options = [f"--env={env}", f"--num-policies={policies}", f"--actors={actors}", "--units-per-actor=1"]
+        config, _ = parse_train([*options, "--devices=cpu", "--seed=3", *words])
+        resolved = ResolvedRun.resolve(config, Machine(cpus=16, gpus=0))
+        (pack,) = resolved.plan.packs
+        self.plan = replace(pack, device=str(device), threads=1)
+        resolved = replace(resolved, plan=replace(resolved.plan, packs=(self.plan,)))
+        self.values = resolved.controller().initial(policies)[0]
+        self._memory = Memory(resolved, Start.fresh(resolved.plan, resolved.controller().initial(policies)))
+        self.pool = self._memory.pool
+        self._ours, theirs = Pipe()
+        self.learner = Learner(self._memory.learners[0], theirs)
+        self.said = self._ours.recv().note
+        """By the learner at its start: the trial of packings, what is not replayed, how Adam steps."""
+        assert isinstance(self.learner.sampler, Sampler)
+        self.sampler, self.trainer = self.learner.sampler, self.learner.trainer
+        self.pack, self.shared = self.learner.pack, self.learner.shared
+        self.boxes = [box for record in self._memory.actors for box in record.boxes]
+        self._rng = np.random.default_rng(0)
+
+    def advance(self, *, still: bool = False) -> None:
+        """Write a made-up step into every mailbox that waits for one. still: always the same, in one episode."""
+        for box in self.boxes:
+            if not box.learner_has_turn:
+                self._step(box)
+                if still:
+                    for array in box.step.obs.values():
+                        array[:] = 1
+                    box.step.first[:] = box.step.terminated[:] = False
+
+    def give_back(self) -> None:
+        """Let full rollouts be filled again, instead of learning from them."""
+        while self.shared.full:
+            rollout = self.shared.full.popleft()
+            assert isinstance(rollout, Rollout), "of mailboxes"
+            self.shared.free.give(rollout)
+
+    def repeat_steps(self) -> None:
+        """Replay each group's optimiser step once more, in which no slot learns; nothing where nothing is recorded."""
+        if "steps" not in self.learner.acceleration.report():
+            return
+        updater = self.trainer.updater
+        updater.current.begin_batch(np.zeros(self.pack.num_policies, np.bool_))
+        with self.pack.streams.learning():
+            for steps in updater._steps:  # noqa: SLF001 - a run has no use for this
+                steps._step_1.zero_()  # type: ignore[attr-defined] # noqa: SLF001
+                steps.run(0)
+
+    def _step(self, box: Mailbox) -> None:
+        step, rng = box.step, self._rng
+        for array in step.obs.values():
+            pixels = array.dtype == np.uint8
+            array[:] = rng.integers(0, 256, array.shape) if pixels else rng.normal(size=array.shape)
+        step.reward[:] = rng.normal(size=box.rows)
+        step.terminated[:] = rng.random(box.rows) < 0.02
+        step.truncated[:] = step.episode_done[:] = False
+        step.first[:] = (rng.random(box.rows) < 0.02) | (box.header[OBSERVATIONS] == 0)
+        box.header[OBSERVATIONS] += 1
+
+    def fill(self) -> list[Any]:
+        """Act until there is a batch; return all actions."""
+        actions = []
+        while not self.trainer.has_batch:
+            self.advance()
+            self.sampler.serve()
+            actions.append(np.concatenate([box.action.ravel() for box in self.boxes]))
+        return actions
+
+    def learn(self) -> None:
+        """Learn from a batch as the trainer's thread does."""
+        with self.pack.streams.learning():
+            self.trainer.learn()
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """State of all policies, on the CPU."""
+        self.finish()
+        return {name: x.cpu().clone() for name, x in self.pack.state.items()}
+
+    def finish(self) -> None:
+        """Wait for the device."""
+        if self.pack.device.type == "cuda":
+            torch.cuda.synchronize(self.pack.device)
+
+    def close(self) -> None:
+        """Release the memory."""
+        self.learner.close()
+        self._memory.close()
+
+
+@contextmanager
+def stand(
+    job: Job, policies: int, *words: str, device: torch.device | None = None, actors: int = 2
+) -> Iterator[Stand]:
+    """Make a stand and release it."""
+    made = Stand(job.torch_device if device is None else device, job.env, policies, *words, actors=actors)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def timed(work: Callable[[], object], finish: Callable[[], None], tries: int) -> tuple[float, float]:
+    """Return (milliseconds until the device is done, CPU-milliseconds of this thread) of a call, medians."""
+    for _ in range(3):
+        work()
+    finish()
+    taken = [timed_once(work, finish) for _ in range(tries)]
+    return statistics.median(whole for whole, _ in taken), statistics.median(cpu for _, cpu in taken)
+
+
+def timed_once(work: Callable[[], object], finish: Callable[[], None]) -> tuple[float, float]:
+    """Return (milliseconds until the device is done, CPU-milliseconds of this thread) of one call."""
+    began, used = time.perf_counter(), time.thread_time()
+    work()
+    cpu = time.thread_time() - used
+    finish()
+    return (time.perf_counter() - began) * 1e3, cpu * 1e3
+
+
+def device_calls(job: Job, work: Callable[[], object]) -> dict[str, float]:
+    """Return kernels, copies and syncs of a call, and how long the device was busy; nothing without a GPU.
+
+    The profiler itself waits for the device at its end: what it counts of nothing is taken off.
+    """
+    if not job.on_gpu:
+        return {}
+    nothing, found = _profiled(lambda: None), _profiled(work)
+    return {name: max(0.0, value - nothing[name]) for name, value in found.items()}
+
+
+def _profiled(work: Callable[[], object]) -> dict[str, float]:
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+        work()
+    return counted(profiled.events())
+
+
+def counted(events: Sequence[Any]) -> dict[str, float]:
+    """Count what a profile says. A wait, such as `Context Sync`, is on the device's line, too: it is no kernel."""
+    on_device = [e for e in events if e.device_type.name == "CUDA" and not e.name.endswith(" Sync")]
+    copies = [e for e in on_device if "Memcpy" in e.name or "Memset" in e.name]
+    waits = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
+    return {
+        "kernels": float(len(on_device) - len(copies)),
+        "copies": float(len(copies)),
+        "syncs": float(sum(e.name in waits for e in events)),
+        "device ms": sum(e.device_time for e in on_device) / 1e3,
+    }
 
 
 # -- correctness ----------------------------------------------------------------------------------------------
@@ -51,9 +243,7 @@ def facts(job: Job) -> dict[str, Any]:
         for _ in range(200):
             x.add_(1)
 
-    def finish() -> None:
-        torch.cuda.synchronize(job.torch_device)
-
+    finish = partial(torch.cuda.synchronize, job.torch_device)
     whole, cpu = timed(launches, finish, 20)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -129,6 +319,7 @@ def replays(job: Job) -> dict[str, Any]:
     for packing, precision, more in LEARNERS:
         words = (f"--learner.packing={packing}", f"--learner.precision={precision}", *SMALL, *more)
         own = replace(job, env="toy/treasure") if "--algo=unreal" in more else job
+        name = " ".join((packing, precision, *more))
         states = []
         for recorders in (product.RECORDERS, {}):
             with (
@@ -146,12 +337,10 @@ def replays(job: Job) -> dict[str, Any]:
                 replayed = steps_are_replayed(at)
             if not replayed:
                 found["passed"] = False
-                found[" ".join((packing, precision, *more))] = (
-                    f"not replayed: {at.learner.acceleration.report()}"
-                )
+                found[name] = f"not replayed: {at.learner.acceleration.report()}"
         far = _distance(*states)
         found["passed"] &= far < SAME[precision]
-        found.setdefault(" ".join((packing, precision, *more)), far)
+        found.setdefault(name, far)
     return found
 
 
@@ -236,12 +425,8 @@ def races(job: Job) -> dict[str, Any]:
     """
     with stand(job, 3, "--model.core=none") as at:
         pack, layouts = at.pack, at.sampler._layouts  # noqa: SLF001 - the shapes that the sampler stores
-        obs = {
-            name: layout.as_seen(
-                torch.ones((3, 32, *layout.stored[1]), dtype=layout.stored[0], device=pack.device)
-            )
-            for name, layout in layouts.items()
-        }
+        stored = {n: torch.ones((3, 32, *of.stored[1]), dtype=of.stored[0]) for n, of in layouts.items()}
+        obs = {name: layouts[name].as_seen(x.to(pack.device)) for name, x in stored.items()}
         state = torch.zeros((3, 32, pack.state_size), device=pack.device)
         first = torch.zeros((3, 32), dtype=torch.bool, device=pack.device)
         sets = [[pack.fresh_state() for _ in range(3)] for _ in range(2)]
@@ -321,12 +506,8 @@ def leak(job: Job) -> dict[str, Any]:
             if gone > LEAK_SECONDS / 3:
                 reserved.append(torch.cuda.memory_reserved(job.torch_device))
     more = reserved[-1] - reserved[0]
-    return {
-        "edits": edits,
-        "reserved GiB": reserved[-1] / 2**30,
-        "rise MiB": more / 2**20,
-        "passed": more <= SEGMENT,
-    }
+    found = {"edits": edits, "reserved GiB": reserved[-1] / 2**30, "rise MiB": more / 2**20}
+    return found | {"passed": more <= SEGMENT}
 
 
 def members(job: Job) -> dict[str, Any]:
@@ -361,11 +542,7 @@ def limit(job: Job) -> dict[str, Any]:
     command += ["--num-policies", "1", "--seconds", str(job.seconds / 4)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(cores)]
     costs = [float(process.communicate()[0].split()[-1]) for process in running]
-    return {
-        "cores": cores,
-        "us a step": statistics.median(costs),
-        "steps/s": sum(1e6 / cost for cost in costs),
-    }
+    return {"cores": cores, "us a step": statistics.median(costs), "steps/s": sum(1e6 / x for x in costs)}
 
 
 def turn(job: Job) -> dict[str, Any]:
@@ -380,15 +557,13 @@ def turn(job: Job) -> dict[str, Any]:
 
         for number in (1, 2, 4, 8, 16):
             at.sampler.units = units[:number]
-            whole, cpu = [], []
-            for turns in range(25):
+            taken = []
+            for _ in range(25):
                 at.advance()
-                milliseconds = timed_once(serve, at.finish)
-                if turns >= 5:  # before that, libraries warm up and calls are recorded
-                    whole.append(milliseconds[0])
-                    cpu.append(milliseconds[1])
+                taken.append(timed_once(serve, at.finish))
             at.advance()
             calls = device_calls(job, serve)
+            whole, cpu = zip(*taken[5:], strict=True)  # before that, libraries warm up and calls are recorded
             found[f"{number} units ms"] = statistics.median(whole)
             found[f"{number} units cpu ms"] = statistics.median(cpu)
             found |= {f"{number} units {name}": value for name, value in calls.items()}
@@ -405,12 +580,11 @@ def step(job: Job) -> dict[str, Any]:
         at.finish()
         first = time.perf_counter() - began
         config = at.learner._setup.config.learner  # noqa: SLF001 - the recipe's
-        whole, cpu = [], []
+        taken = []
         for _ in range(4 if job.on_gpu else 1):  # a batch takes many seconds on a CPU
             at.fill()
-            milliseconds = timed_once(at.learn, at.finish)
-            whole.append(milliseconds[0])
-            cpu.append(milliseconds[1])
+            taken.append(timed_once(at.learn, at.finish))
+        whole, cpu = map(min, zip(*taken, strict=True))
         at.fill()
         calls = device_calls(job, at.learn)
         steps = config.minibatches * config.epochs
@@ -418,9 +592,9 @@ def step(job: Job) -> dict[str, Any]:
         return {
             "packing": at.pack.packing,
             "said": at.said,
-            "ms": min(whole) / steps,
-            "cpu ms": min(cpu) / steps,
-            "steps/s": samples / min(whole) * 1e3,
+            "ms": whole / steps,
+            "cpu ms": cpu / steps,
+            "steps/s": samples / whole * 1e3,
             "first batch s": first,
             **{f"{name} a step": value / steps for name, value in calls.items()},
         }

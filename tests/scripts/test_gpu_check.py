@@ -21,23 +21,22 @@ def scripts_on_path():
 
 
 def stage(name: str, device: str = "cpu", env: str = "toy/memory", module: str = "gpu_stages", **job):
-    stages, stands = importlib.import_module(module), importlib.import_module("gpu_stand")
+    stages, jobs = importlib.import_module(module), importlib.import_module("gpu_stages")
     threads = torch.get_num_threads()
     try:
         given = {"seconds": 3.0, "policies": (2,), "limit": 0.0} | job
-        return getattr(stages, name)(stands.Job(device=device, env=env, **given))
+        return getattr(stages, name)(jobs.Job(device=device, env=env, **given))
     finally:
         torch.set_num_threads(threads)
 
 
 def test_every_stage_is_where_the_check_looks_for_it():
-    rooms = [importlib.import_module(f"gpu_{name}") for name in ("stages", "runs", "recording")]
-    check = importlib.import_module("gpu_check")
+    check, stages_alone = importlib.import_module("gpu_check"), importlib.import_module("gpu_stages")
     stages = {
         name if not name.startswith(check.TRAIN) else check.TRAIN for name in (*check.WORTH, *check.MORE)
     }
     for name in stages:
-        assert [callable(getattr(room, name, None)) for room in rooms].count(True) == 1, name
+        assert callable(getattr(check, name, None)) != callable(getattr(stages_alone, name, None)), name
 
 
 LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("math", "replays")]
@@ -87,7 +86,7 @@ def test_a_device_that_computes_something_else_is_found(monkeypatch):
             self._weights.serving_heads += 0.01
 
     monkeypatch.setattr(Serving, "publish", biased)
-    stands = importlib.import_module("gpu_stand")
+    stands = importlib.import_module("gpu_stages")
     made = stands.Stand.__init__
 
     def note(self, *arguments, **options):
@@ -198,12 +197,12 @@ def test_the_profilers_own_waits_are_no_kernels():
         event("Context Sync", "CUDA"),
         event("cudaDeviceSynchronize", "CPU"),
     ]
-    found = importlib.import_module("gpu_stand").counted(events)
+    found = importlib.import_module("gpu_stages").counted(events)
     assert found == {"kernels": 1, "copies": 1, "syncs": 1, "device ms": 0.02}
 
 
 def test_what_is_asked_of_graphs_holds_on_the_pretend_device_and_faults_are_found(monkeypatch):
-    asked = importlib.import_module("gpu_recording")
+    asked = importlib.import_module("gpu_check")
 
     class Forgets(PretendRecorder):
         def record(self, program, generators=()):
@@ -227,11 +226,11 @@ def test_what_is_asked_of_graphs_holds_on_the_pretend_device_and_faults_are_foun
     assert "the same numbers" in with_recorder(Forgets, asked.replays_as_it_goes)
     assert "was recorded" in with_recorder(Trusts, asked.refuses)
     assert asked.locks_again(torch.device("cpu")) == ""
-    assert stage("recording", module="gpu_recording") == {"left out": "no GPU"}
+    assert stage("recording", module="gpu_check") == {"left out": "no GPU"}
 
 
 def test_a_process_with_contexts_on_several_gpus_is_found(monkeypatch):
-    runs = importlib.import_module("gpu_runs")
+    runs = importlib.import_module("gpu_check")
     monkeypatch.setenv("PATH", "/nowhere")
     assert runs._gpus_of_one_process() == 0, "no nvidia-smi"
     said = "11, GPU-a\n12, GPU-b\n12, GPU-a\n12, GPU-a\n[Insufficient Permissions]\n"
@@ -265,8 +264,7 @@ def test_a_stage_that_takes_too_long_costs_itself_alone(monkeypatch, capsys, tmp
     kept = tmp_path / "found.json"
     words = ["--device=cpu", "--env=toy/identity", "--only=facts,turn", "--minutes=3", f"--json={kept}"]
     monkeypatch.setattr(sys, "argv", ["gpu_check.py", *words])
-    monkeypatch.setenv("GPU_CHECK_SLOW", "facts")
-    monkeypatch.setitem(check().MOST_SECONDS, "facts", 12.0)
+    monkeypatch.setitem(check().MOST_SECONDS, "facts", 0.1)  # less than its imports take
     assert check().main() == 1
     assert json.loads(kept.read_text())["verdicts"] == {"facts": "WRONG", "turn": "right"}
     assert capsys.readouterr().out.splitlines()[-1].endswith("facts WRONG")
