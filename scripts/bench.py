@@ -290,16 +290,16 @@ def _beside_peers(name: str, num_policies: int, seconds: float) -> dict[str, flo
 
     before = ours()
     peers = {
-        "peer": run_sample_factory(num_policies, "atari", seconds=seconds),
-        "peer_envpool": run_sample_factory(num_policies, "envpool", seconds=seconds),
+        "peer": run_sample_factory(num_policies, "atari", seconds),
+        "peer_envpool": run_sample_factory(num_policies, "envpool", seconds),
     }
     if num_policies == 1:
-        peers["sync_loop"] = run_sync_loop("bf16", seconds=seconds)
+        peers["sync_loop"] = run_sync_loop(seconds)
     mean = (before + ours()) / 2
     results = {f"frames_per_second_{name}": mean}
-    for peer, job in peers.items():
-        results[f"{peer}_frames_per_second_{name}"] = job.frames_per_second
-        results[f"{peer}_ratio_{name}"] = mean / job.frames_per_second
+    for peer, rate in peers.items():
+        results[f"{peer}_frames_per_second_{name}"] = rate
+        results[f"{peer}_ratio_{name}"] = mean / rate
     print(json.dumps(results), flush=True)
     return results
 

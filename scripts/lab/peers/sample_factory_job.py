@@ -2,8 +2,6 @@
 
 Runs in the peers' virtual environment, started by `scripts/lab/peer_bench.py`, which also ends it. What is tuned is
 an argument; what follows `--` goes to Sample Factory as it is.
-
-    runner process: Sample Factory's runner --(after every training iteration)--> Meter --> the JSON file
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import envpool
-import psutil
 from ale_py.registration import register_v0_v4_envs
 from sample_factory.algo.runners.runner import AlgoObserver, Runner
 from sample_factory.envs.env_utils import register_env
@@ -55,28 +52,15 @@ def make_atari(env_name: str, cfg: Any, env_config: Any, render_mode: str | None
 
 
 def make_envpool(env_name: str, cfg: Any, env_config: Any, render_mode: str | None = None) -> Any:
-    """Make its EnvPool example's environment, with the number of EnvPool's threads that was asked for."""
+    """Make its EnvPool example's environment, with one thread for each of EnvPool's."""
     make = envpool.make
-    envpool.make = lambda *args, **kwargs: make(*args, num_threads=cfg.envpool_num_threads, **kwargs)
+    envpool.make = lambda *args, **kwargs: make(*args, num_threads=1, **kwargs)
     try:
         env = envpool_atari_utils.make_atari_env(env_name, cfg, env_config, render_mode)
     finally:
         envpool.make = make
-    env.unwrapped.closed = (
-        True  # nothing to close; the base class of its gymnasium asks, and EnvPool never set it
-    )
+    env.unwrapped.closed = True  # the base class of its gymnasium asks, and EnvPool never set it
     return env
-
-
-def process_tree() -> list[psutil.Process]:
-    """Return this process and everything that it started."""
-    return [psutil.Process(), *psutil.Process().children(recursive=True)]
-
-
-def cpu_seconds() -> float:
-    """Return the user and system time that the whole tree has used."""
-    times = [p.cpu_times() for p in process_tree()]
-    return sum(t.user + t.system for t in times)
 
 
 class Meter(AlgoObserver):
@@ -87,7 +71,6 @@ class Meter(AlgoObserver):
         self.created = time.monotonic()
         self.trained_at: float | None = None
         self.window: list[tuple[float, list[int]]] = []  # (time, learned frames of each policy)
-        self.cpu_seconds_at_start = 0.0
         self.done = False
 
     def on_training_step(self, runner: Runner, training_iteration_since_resume: int) -> None:  # noqa: ARG002
@@ -101,34 +84,17 @@ class Meter(AlgoObserver):
         self.trained_at = self.trained_at or now
         if now - self.trained_at < self.warmup_seconds:
             return
-        if not self.window:
-            self.cpu_seconds_at_start = cpu_seconds()
         self.window.append((now, [int(runner.env_steps[p]) for p in range(self.policies)]))
         if now - self.window[0][0] >= self.seconds:
             partial = self.path.with_suffix(".part")
-            partial.write_text(json.dumps(self._summarise(runner)))
+            partial.write_text(json.dumps({"frames_per_second": self._frames_per_second()}))
             partial.rename(self.path)
             self.done = True
             runner.cfg.train_for_env_steps = 0  # its way to end in order; it ignores train_for_seconds
 
-    def _summarise(self, runner: Runner) -> dict[str, Any]:
+    def _frames_per_second(self) -> float:
         (start, first_P), (end, last_P) = self.window[0], self.window[-1]
-        per_policy = [(last - first) / (end - start) for first, last in zip(first_P, last_P, strict=True)]
-        frames = sum(last_P) - sum(first_P)
-        cpu = cpu_seconds() - self.cpu_seconds_at_start
-        memory = [p.memory_full_info() for p in process_tree()]
-        return {
-            "frames_per_second": frames / (end - start),
-            "cpu_microseconds_per_step": cpu * 1e6 / (frames / FRAME_SKIP),
-            "frames_per_second_of_policies": per_policy,
-            "seconds": end - start,
-            "start_seconds": self.trained_at - self.created,
-            "training_iterations": len(self.window) - 1,
-            "policy_lag": [lag.get("version_diff_avg", 0.0) for lag in runner.policy_lag],
-            "processes": len(memory),
-            "resident_megabytes": sum(m.rss for m in memory) / 1e6,
-            "proportional_megabytes": sum(m.pss for m in memory) / 1e6,
-        }
+        return (sum(last_P) - sum(first_P)) / (end - start)
 
 
 def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
@@ -137,16 +103,12 @@ def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--backend", choices=("atari", "envpool"), required=True)
-    parser.add_argument("--policies", type=int, default=1)
-    parser.add_argument("--warmup-seconds", type=float, default=10.0)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument(
-        "--envpool-threads", type=int, default=0, help="threads of each EnvPool; 0: its default"
-    )
-    parser.add_argument(
-        "--json", type=Path, required=True, help="the result; Sample Factory's files beside it"
-    )
+    add = parser.add_argument
+    add("--backend", choices=("atari", "envpool"), required=True)
+    add("--policies", type=int, default=1)
+    add("--warmup-seconds", type=float, default=10.0)
+    add("--seconds", type=float, default=60.0)
+    add("--json", type=Path, required=True, help="the result; Sample Factory's files beside it")
     return parser.parse_args(sys.argv[1:split]), sys.argv[split + 1 :]
 
 
@@ -162,7 +124,6 @@ def main() -> int:
     else:
         register_env("atari_pong", make_envpool)
         cfg = train_envpool_atari.parse_atari_args(argv)
-        cfg.envpool_num_threads = args.envpool_threads
     # Its PBT subscripts the configuration, which its parser returns as a Namespace.
     _, runner = make_runner(AttrDict(vars(cfg)))
     runner.register_observer(meter)
