@@ -1,7 +1,6 @@
 """Measure speed: each stage alone, all of them together, and (on request) the peers on the same job.
 
     python scripts/bench.py --env atari/pong [--peer] [--json FILE]
-    python scripts/bench.py --sampling [--env ENV]          # see scripts/lab/sampling_bench.py
     python scripts/bench.py --replacements                  # see scripts/lab/replacement_bench.py
 
 Costs are CPU-microseconds per step (one decision of one policy). The limit of a machine is
@@ -310,8 +309,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--env", default=None, help="default: atari/pong; with --sampling one of each family")
-    add("--sampling", action="store_true", help="the environment alone against our sampler without learning")
+    add("--env", default=None, help="default: atari/pong")
     add("--replacements", action="store_true", help="how long replacements take (default: of atari/breakout)")
     add("--peer", action="store_true", help="also run the peers (Atari Pong only), in venvs of their own")
     add("--json", type=Path, help="write all figures to this file")
@@ -320,7 +318,7 @@ def main() -> None:
     add("--num-policies", type=int, default=0, help="only this population (default: one and four)")
     add("--stage", choices=STAGES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    sys.path.append(str(Path(__file__).with_name("lab")))  # of the three benches below
+    sys.path.append(str(Path(__file__).with_name("lab")))  # of the two benches below
     if arguments.stage:
         env, num_policies = arguments.env or "atari/pong", arguments.num_policies or 1
         print(measure_stage(arguments.stage, env, num_policies, arguments.seconds, go_sign()))
@@ -335,11 +333,6 @@ def main() -> None:
 
 def _measured(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure and print what is asked for; return all figures."""
-    if arguments.sampling:
-        from sampling_bench import FAMILIES, compare  # noqa: PLC0415 - needed with --sampling only
-
-        envs = (arguments.env,) if arguments.env else FAMILIES
-        return dict(compare(envs, min(arguments.seconds, 10.0), arguments.rounds))
     if arguments.replacements:
         from replacement_bench import replacements  # noqa: PLC0415 - needed with --replacements only
 

@@ -2,7 +2,7 @@
 
     python scripts/lab/evidence.py minatar_breakout --seeds 3   # seeds 0 to 2; it may be stopped and goes on
     python scripts/lab/evidence.py minatar_breakout --jobs 2    # all seeds of the protocol
-    python scripts/lab/tables.py                                # the tables of the pages
+    python scripts/lab/tables.py                                # PBT beside random search in docs/lab/results.md
 
 Runs, curves and verdicts are in runs/evidence/PROTOCOL. The rows of what is whole go to docs/lab/results/PROTOCOL.csv,
 where they replace those of the same arm and seed: a row per saved member.
@@ -30,8 +30,6 @@ class Protocol:
     """An experiment. options: of `pbt-rl prove`, without a name and seeds."""
 
     seeds: int
-    collapsed: float
-    """A picked member below this has learned next to nothing."""
     options: str
 
 
@@ -63,14 +61,12 @@ COURIER = (
 PROTOCOLS: Mapping[str, Protocol] = {
     "pendulum": Protocol(
         24,
-        -1000,
         "--env gym/Pendulum-v1 --mode serial --no-figures --learner.threads 1 --num-policies 12 --train-for-frames 80k "
         "--learner.lr-schedule constant --pbt.objective-episodes 20 --pbt.period-frames 8k --pbt.start-frames 8k "
         f"--pbt.tune learning_rate entropy_coef clip_ratio gamma gae_lambda max_grad_norm {WORST_QUARTER} {AS_TYPED}",
     ),
     "cartpole": Protocol(
         20,
-        50,
         "--env gym/CartPole-v1 --mode serial --no-figures --learner.threads 1 --num-policies 8 --train-for-frames 10k "
         "--learner.batch 512 --learner.lr-schedule constant --pbt.objective-episodes 20 --pbt.period-frames 1250 "
         f"--pbt.start-frames 1250 {THREE} {WORST_QUARTER} {AS_TYPED} "
@@ -81,7 +77,6 @@ PROTOCOLS: Mapping[str, Protocol] = {
     ),
     "unroll": Protocol(
         10,
-        0.6,
         "--env 'toy/memory?delay=15&size=2' --mode serial --no-figures --learner.threads 1 --num-policies 6 "
         "--train-for-frames 30k --units-per-actor 1 --envs-per-unit 32 --learner.rollout 36 --hypers.unroll 36 "
         "--learner.batch 1152 --learner.epochs 4 --learner.minibatches 4 --model.core gru --hypers.gamma 0.9 "
@@ -90,7 +85,6 @@ PROTOCOLS: Mapping[str, Protocol] = {
     ),
     "atari": Protocol(
         5,
-        2,
         "--env atari/breakout --mode serial --no-figures --learner.threads 1 --num-policies 8 --train-for-frames 100k "
         "--envs-per-unit 4 --learner.rollout 128 --hypers.unroll 128 --learner.lr-schedule constant "
         "--save-every-seconds 60 --pbt.objective-episodes 10 --pbt.period-frames 12500 --pbt.start-frames 12500 "
@@ -98,25 +92,22 @@ PROTOCOLS: Mapping[str, Protocol] = {
     ),
     "courier_weights": Protocol(
         8,
-        0.3,
         f"{COURIER} {AS_TYPED} "
         "--pbt.tune shaping.near=0.001:1:log shaping.slow=0.001:1:log shaping.effort=0.001:1:log --without defaults "
         "--arm t-test:'--pbt.exploit t-test' --arm gap:'--pbt.replace-gap-absolute 0.3'",
     ),
     "courier": Protocol(
         8,
-        0.3,
         f"{COURIER} {AS_TYPED} --arm pb2:'--pbt.explore pb2' --arm mf-pbt "
         "--pbt.tune learning_rate entropy_coef shaping.near=0.001:1:log shaping.slow=0.001:1:log "
         "shaping.effort=0.001:1:log",
     ),
-    "minatar_breakout": Protocol(4, 2, f"--env gymnax/Breakout-MinAtar {MINATAR} {WIDE} {AS_TYPED}"),
+    "minatar_breakout": Protocol(4, f"--env gymnax/Breakout-MinAtar {MINATAR} {WIDE} {AS_TYPED}"),
     "minatar_breakout_narrow": Protocol(
-        4, 2, f"--env gymnax/Breakout-MinAtar {MINATAR} {NARROW} --without defaults"
+        4, f"--env gymnax/Breakout-MinAtar {MINATAR} {NARROW} --without defaults"
     ),
     "tensors_pendulum": Protocol(
         8,
-        -1000,
         "--env tensors/pendulum --mode serial --no-figures --learner.threads 1 --rows 16 --num-policies 8 "
         "--learner.lr-schedule constant --pbt.objective-episodes 32 --pbt.period-frames 8k --pbt.start-frames 8k "
         f"{WORST_QUARTER} {AS_TYPED} --games 64 --train-for-frames 100k "

@@ -1,9 +1,7 @@
-"""The tables of PBT beside random search in docs/lab: made from the rows in docs/lab/results.
+"""The table of PBT beside random search in docs/lab/results.md: made from the rows in docs/lab/results.
 
-    python scripts/lab/tables.py            # writes them anew into the pages
-    python scripts/lab/tables.py --check    # names the pages that differ; exit code 1
-
-A table stands in a page between `<!-- table: NAME -->` and `<!-- end -->`; NAME is a key of TABLES.
+python scripts/lab/tables.py            # writes it anew into the page
+python scripts/lab/tables.py --check    # exit code 1 if the page says something else
 """
 
 from __future__ import annotations
@@ -12,21 +10,20 @@ import argparse
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from evidence import PROTOCOLS, read_rows
+from evidence import read_rows
 
 from pbt_rl.experiments.prove.arms import BASELINE
-from pbt_rl.experiments.prove.statistics import interval_by_t, iqm
+from pbt_rl.experiments.prove.statistics import interval_by_t
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "docs" / "lab" / "results"
-PAGES = ("docs/lab/results.md", "docs/lab/evidence.md")
-BLOCK = re.compile(r"(?<=<!-- table: )([\w ]+) -->\n.*?(?=<!-- end -->)", re.DOTALL)
+PAGE = ROOT / "docs" / "lab" / "results.md"
+BLOCK = re.compile(r"(?<=<!-- table: does PBT help -->\n).*?(?=<!-- end -->)", re.DOTALL)
 RESAMPLES = 10_000
 HELPS = "**yes**"
 PARTNERS = 6
@@ -54,35 +51,23 @@ TITLES = {
 
 
 def main() -> int:
-    """Write the pages, or name those that differ from their rows."""
+    """Write the page, or say whether it differs from the rows."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
-    made: dict[str, str] = {}
-    differing = []
-    for page in PAGES:
-        text = (ROOT / page).read_text(encoding="utf-8")
-        new = with_tables(text, made)
-        if new != text:
-            differing.append(page)
-            if not check:
-                (ROOT / page).write_text(new, encoding="utf-8")
-    print("\n".join(f"{page} {'differs from its rows' if check else 'is written'}" for page in differing))
-    return int(check and bool(differing))
+    text = PAGE.read_text(encoding="utf-8")
+    new = with_table(text, does_pbt_help())
+    if not check:
+        PAGE.write_text(new, encoding="utf-8")
+    return int(check and new != text)
 
 
-def with_tables(text: str, made: dict[str, str]) -> str:
-    """Return a page with its tables made anew. made: name -> table, of those that another page has had made."""
-
-    def table(block: re.Match[str]) -> str:
-        name = block[1]
-        if name not in made:
-            made[name] = "\n".join(TABLES[name]())
-        return f"{name} -->\n\n{made[name]}\n\n"
-
-    return BLOCK.sub(table, text)
+def with_table(text: str, lines: Sequence[str]) -> str:
+    """Return a page with its table made anew."""
+    made = "\n".join(["", *lines, "", ""])
+    return BLOCK.sub(lambda _: made, text)
 
 
 def grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -138,27 +123,6 @@ def read_scores(name: str) -> Scores:
     return {arm: {seed: list(of.values()) for seed, of in runs.items()} for arm, runs in found.items()}
 
 
-def methods(name: str) -> list[str]:
-    """Return the arms of a protocol of `evidence.py` beside random search."""
-    scores = read_scores(name)
-    measured = {arm: {seed: picked(of) for seed, of in runs.items()} for arm, runs in scores.items()}
-    rows = []
-    for arm, of_arm in measured.items():
-        values, of_random = list(of_arm.values()), measured[BASELINE]
-        gains = [of_arm[seed] - of_random[seed] for seed in sorted(of_arm.keys() & of_random.keys())]
-        against = ("-", "-", "-")
-        if arm != BASELINE and len(gains) > 1:
-            low, high = bootstrap(gains)
-            between = f"{fmean(gains):+.4g} ({low:+.4g} to {high:+.4g})"
-            against = (between, f"+- {half_by_t(gains):.3g}", better(gains))
-        members = iqm([mean_test(of) for of in scores[arm].values()])
-        collapsed = sum(value < PROTOCOLS[name].collapsed for value in values)
-        middle = f"{iqm(values):.4g}", f"{fmean(values):.4g}"
-        rows.append((arm, f"{len(values)}", *middle, *against, f"{members:.4g}", f"{collapsed}"))
-    heads = ("picked member", "seeds", "IQM", "mean", f"less {BASELINE}'s, paired, 95 %", "by t", "better")
-    return grid((*heads, "IQM of the mean of saved members", "collapsed"), rows)
-
-
 def does_pbt_help() -> list[str]:
     """Return one line per task: PBT beside random search, the picked members and the means of all saved ones."""
     rows = []
@@ -179,11 +143,6 @@ def does_pbt_help() -> list[str]:
     heads = ("task", "PBT", "random search", "difference, 95 % by t", "better", "helps?")
     return grid((*heads, "all members, difference"), sorted(rows, key=lambda row: row[5] != HELPS))
 
-
-TABLES: Mapping[str, Callable[[], list[str]]] = {
-    "does PBT help": does_pbt_help,
-    **{name: partial(methods, name) for name in PROTOCOLS if (ROWS / f"{name}.csv").exists()},
-}
 
 if __name__ == "__main__":
     sys.exit(main())
