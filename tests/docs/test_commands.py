@@ -68,7 +68,8 @@ OTHERS = {
     "--signal": "Slurm's",
     "--requeue": "Slurm's",
     **dict.fromkeys(
-        ("--ahead", "--picture", "--activation", "--steps"), "of programs that stand in the history"
+        ("--ahead", "--losses", "--picture", "--activation", "--steps"),
+        "of programs that stand in the history",
     ),
     **dict.fromkeys(("--experiment", "--rollout", "--recurrence", "--gamma"), "Sample Factory's"),
 }

@@ -1,4 +1,4 @@
-"""Every example of CONTRIBUTING and of the pages on algorithms and rules works: added to a copy of the code, it runs."""
+"""Every example of CONTRIBUTING and of the pages on algorithms and rules works in a copy of the code."""
 
 import json
 import os
