@@ -167,11 +167,6 @@ def _stat(name: str) -> Callable[[MemberView], str]:
     return lambda member: number(member.stats.get(name))
 
 
-def _kl(member: MemberView) -> str:
-    kl = member.stats.get("kl")
-    return UNKNOWN if kl is None or not math.isfinite(kl) else f"{round(kl, 4) + 0.0:.4f}"
-
-
 def score(member: MemberView) -> str:
     """Return the objective; before it counts the mean so far, marked; `-` before any episode."""
     known = known_objective(member)
@@ -179,10 +174,6 @@ def score(member: MemberView) -> str:
         return number(known)
     so_far = number(member.early if known is None else known)
     return so_far if so_far == UNKNOWN else YOUNG + so_far
-
-
-def _ended(member: MemberView) -> str:
-    return f"{member.ended}/{member.environments}"
 
 
 COLUMNS = (
@@ -193,13 +184,11 @@ COLUMNS = (
     Column("episodes", lambda m: count(m.episodes), least_width=100),
     Column("frames", lambda m: count(m.frames), least_width=60),
     Column("gen", lambda m: str(m.generation), least_width=120),
-    Column("entropy", _stat("entropy"), least_width=120),
-    Column("kl", _kl, least_width=120),
 )
 MATCHUP_COLUMNS = (Column("elo", _stat("elo")), Column("wins", _stat("win_rate")))
 """Shown only if members play games: the rating, and the share of the last games that was won."""
-ENDED = Column("ended", _ended)
-"""Shown only while a score is marked: environments that have ended an episode, of how many."""
+ENDED = Column("ended", lambda m: f"{m.ended}/{m.environments}")
+"""Shown only while a score is marked, before final games: environments that have ended an episode, of how many."""
 STATUS = Column("status", lambda m: " ".join(filter(None, [CONTROL * m.control, m.status])))
 """Shown only if a member has one, or is a control."""
 FINAL = Column("final", lambda m: number(None if m.final is None else m.final.mean))
@@ -220,10 +209,10 @@ def table_lines(view: RunView, width: int, max_members: int | None = None) -> li
     columns = [column for column in COLUMNS if width >= column.least_width]
     if view.seats > 1:
         columns[2:2] = MATCHUP_COLUMNS
-    if any(not (member.complete or member.stopped) for member in view.members):
-        columns.insert(2, ENDED)
     if any(member.final for member in view.members):
         columns.insert(1, FINAL)
+    elif any(not (member.complete or member.stopped) for member in view.members):
+        columns.insert(2, ENDED)
     if any(member.status or member.control for member in view.members):
         columns.append(STATUS)
     table = [[column.title for column in columns], *([c.cell(m) for c in columns] for m in members)]
@@ -243,16 +232,14 @@ def table_lines(view: RunView, width: int, max_members: int | None = None) -> li
 def title_lines(view: RunView, trend: str = "") -> list[str]:
     """Return a line with the score and what comes next, and one with how far the run is. trend: of the best score."""
     if view.waits_for:
-        return [starting(view), SEPARATOR.join([view.env_id, view.name])]
+        return [
+            f"starting ({view.seconds:.0f} s): {view.waits_for}",
+            SEPARATOR.join([view.env_id, view.name]),
+        ]
     return [
-        SEPARATOR.join(filter(None, [best(view), trend, *time_left(view), *next_comparison(view)])),
+        SEPARATOR.join(filter(None, [best(view), trend, time_left(view), next_comparison(view)])),
         SEPARATOR.join([*progress(view), replacements(view), view.env_id, view.name]),
     ]
-
-
-def starting(view: RunView) -> str:
-    """Return what is waited for before the first frames."""
-    return f"starting ({view.seconds:.0f} s): {view.waits_for}"
 
 
 def best(view: RunView) -> str:
@@ -286,22 +273,22 @@ def replacements(view: RunView) -> str:
     return f"{view.replacements} replacement{'s' * (view.replacements != 1)}"
 
 
-def time_left(view: RunView) -> list[str]:
+def time_left(view: RunView) -> str:
     """Return the time left as text; nothing if it is unknown."""
-    bound = "at most " if view.seconds_left_at_most else ""
-    return [] if view.seconds_left is None else [f"{bound}{clock(view.seconds_left)} left"]
+    bound = "at most " * view.seconds_left_at_most
+    return "" if view.seconds_left is None else f"{bound}{clock(view.seconds_left)} left"
 
 
-def next_comparison(view: RunView) -> list[str]:
+def next_comparison(view: RunView) -> str:
     """Return when members are compared next as text; nothing if it is unknown."""
-    until = view.comparison_in_seconds
-    if until is None:
-        return []
-    if until == 0:
-        return ["comparison needs episodes"]
-    if view.seconds_left is not None and until > view.seconds_left:
-        return ["no comparison before the end"]
-    return [f"comparison in {clock(until)}"]
+    until, left = view.comparison_in_seconds, view.seconds_left
+    if not until:
+        return "" if until is None else "comparison needs episodes"
+    return (
+        "no comparison before the end"
+        if left is not None and until > left
+        else f"comparison in {clock(until)}"
+    )
 
 
 MANY_DISCARDED = 0.05
@@ -309,7 +296,7 @@ MANY_DISCARDED = 0.05
 
 
 def footer_lines(view: RunView) -> list[str]:
-    """Return the control group's line, and one of what went wrong; none without either."""
+    """Return a line of what went wrong, if anything did."""
     discarded = view.discarded_rollouts if view.discarded_share >= MANY_DISCARDED else 0
     wrong = {
         "actors restarted": view.actors_restarted,
@@ -317,7 +304,7 @@ def footer_lines(view: RunView) -> list[str]:
         f"rollouts discarded ({view.discarded_share:.0%} of all)": discarded,
     }
     said = SEPARATOR.join(f"{what}: {times}" for what, times in wrong.items() if times)
-    return [*control_lines(view), *filter(None, [said])]
+    return [said] if said else []
 
 
 def number(x: float | None) -> str:
@@ -360,17 +347,3 @@ def clock(seconds: float) -> str:
     whole = max(0, round(seconds))
     minutes = f"{whole // 3600}:{whole // 60 % 60:02d}" if whole >= 3600 else f"{whole // 60}"
     return f"{minutes}:{whole % 60:02d}"
-
-
-def control_lines(view: RunView) -> list[str]:
-    """Return a line with both groups beside each other; none without controls, or before both have an objective."""
-    own, others = standing(view.members), standing(view.members, control=True)
-    if own is None or others is None:
-        return []
-    groups = (("population", own), (CONTROL, others))
-    return [
-        "in training: "
-        + SEPARATOR.join(
-            f"{name}: best {number(s.best)}, mean {number(s.mean)} ± {number(s.spread)}" for name, s in groups
-        )
-    ]

@@ -37,8 +37,6 @@ from pbt_rl.display.ranking import (
     progress,
     ranked,
     replacements,
-    standing,
-    starting,
     table_lines,
     time_left,
     title_lines,
@@ -171,9 +169,8 @@ class Terminal:
         while scores[0][0] < now - TREND_SECONDS:
             scores.popleft()
         since, change = now - scores[0][0], score - scores[0][1]
-        return (
-            f"{'+' * (change >= 0)}{number(change)} in {since:.0f} s" if since >= LEAST_TREND_SECONDS else ""
-        )
+        told = f"{'+' * (change >= 0)}{number(change)} in {since:.0f} s"
+        return told if since >= LEAST_TREND_SECONDS else ""
 
     def _follow_resize(self) -> None:
         """Erase lines of the last table that a terminal which became narrower has wrapped.
@@ -268,12 +265,8 @@ def is_live_terminal(console: Console) -> bool:
 def plain_line(view: RunView) -> str:
     """Summarise the run on one short line."""
     if view.waits_for:
-        return starting(view)
-    known, others = standing(view.members), standing(view.members, control=True)
-    leading = best(view) + (f", mean {number(known.mean)}" if known else "")
-    if others:
-        leading += f" (control, in training: best {number(others.best)} mean {number(others.mean)})"
-    return SEPARATOR.join([*progress(view), leading, replacements(view), *time_left(view)])
+        return title_lines(view)[0]
+    return SEPARATOR.join(filter(None, [*progress(view), best(view), replacements(view), time_left(view)]))
 
 
 def decision_line(
@@ -304,10 +297,10 @@ def next_commands(
     """
     run, lines = shlex.quote(str(folder)), []
     if trained:
-        lines.append(f"pbt-rl report {run}  # one page: ancestry, schedules, curves")
+        lines.append(f"pbt-rl report {run}  # one page of curves and ancestry")
     if saved:
         lines.append(f"pbt-rl eval {run}{playing}  # play its best member")
-        lines.append(f"pbt-rl resume {run}{going_on}  # go on, with a larger budget or after an interruption")
+        lines.append(f"pbt-rl resume {run}{going_on}  # go on")
     return lines
 
 
