@@ -303,7 +303,7 @@ def play_final_games(
     episodes = config.final_episodes or EPISODES
     names = ", ".join(map(str, members))
     note(
-        f"final games: {episodes} episodes of each of the members {names}, in {seconds:.0f} s or one of each"
+        f"final games: {episodes} episodes of each of the members {names}, for about {seconds:.0f} s"
     )
     began, ready = time.monotonic(), False
     children: dict[int, FinalChild] = {}
