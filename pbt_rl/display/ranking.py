@@ -183,7 +183,6 @@ COLUMNS = (
     Column("length", _stat("length_steps"), least_width=70),
     Column("episodes", lambda m: count(m.episodes), least_width=100),
     Column("frames", lambda m: count(m.frames), least_width=60),
-    Column("gen", lambda m: str(m.generation), least_width=120),
 )
 MATCHUP_COLUMNS = (Column("elo", _stat("elo")), Column("wins", _stat("win_rate")))
 """Shown only if members play games: the rating, and the share of the last games that was won."""
