@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import ShapingSource, StepArrays
-from .values import number_of
+from .base import LARGEST_REWARD, EnvSetupError, ShapingSource, StepArrays
+from .values import briefly, number_of
 
 ROW, AT_ONCE = range(2)
 """Cells. ROW: any number that differs from that of the row before. AT_ONCE: rows that the present call handles."""
@@ -121,6 +121,23 @@ def write_reset(out: StepArrays) -> None:
     out.first[:] = True
     for array_R in (out.reward, out.terminated, out.truncated, out.episode_done):
         array_R[:] = 0
+
+
+def true_objective(env_id: str, value: Any) -> float:
+    """Return `info["true_objective"]`. Raises EnvSetupError for what is no finite number.
+
+    One infinite episode would make every mean infinite, and so all members alike.
+    """
+    try:
+        objective = number_of(value)
+    except (TypeError, ValueError):
+        objective = math.nan
+    if not abs(objective) < LARGEST_REWARD:
+        raise EnvSetupError(
+            f'{env_id} breaks its contract: info["true_objective"] must be a finite number, got {briefly(value)}. '
+            "Correct the environment: give a failed episode the worst number that there is"
+        )
+    return objective
 
 
 def recorded_return(info: Any) -> float | None:

@@ -30,7 +30,7 @@ from .base import (
     seeds_of,
     training_info,
 )
-from .episodes import ROW, EpisodeBook, beating, differs, pulse_of, recorded_return
+from .episodes import ROW, EpisodeBook, beating, differs, pulse_of, recorded_return, true_objective
 from .family import budget, keywords_backend
 from .packages import registered
 from .remarks import Remarks, notes_of
@@ -345,10 +345,7 @@ class GymUnit:
 
     def _end(self, row: int, info: Mapping[str, Any], out: StepArrays) -> None:
         if "true_objective" in info:
-            objective = self._number('info["true_objective"]', info["true_objective"])
-            if np.isnan(objective):
-                raise self._breach('info["true_objective"] must not be NaN', info["true_objective"])
-            self._objective[row] = objective
+            self._objective[row] = true_objective(self.spec.env_id, info["true_objective"])
         else:
             recorded = recorded_return(info)
             if recorded is not None:

@@ -37,7 +37,7 @@ from .base import (
     seeds_of,
     training_info,
 )
-from .episodes import EpisodeBook, all_at_once, differs, pulse_of, recorded_return, write_reset
+from .episodes import EpisodeBook, all_at_once, differs, pulse_of, recorded_return, true_objective, write_reset
 from .family import Kind
 from .remarks import Remarks, notes_of
 from .shaping import (
@@ -50,7 +50,7 @@ from .shaping import (
     with_critic,
 )
 from .spaces import Leaf, leaves_of, read_leaf, read_rows
-from .values import attribute, briefly, metadata_of, number_of, wrapped
+from .values import attribute, briefly, metadata_of, wrapped
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 
@@ -211,13 +211,7 @@ class VectorUnit:
         for row in ended:
             of_row = info[row] if isinstance(info, np.ndarray) else _filled(info, row)
             if of_row is not None and "true_objective" in of_row:
-                value = of_row["true_objective"]
-                try:
-                    objective_R[row] = number_of(value)
-                except (TypeError, ValueError):
-                    raise self._breach('info["true_objective"] must be a number', value) from None
-                if np.isnan(objective_R[row]):
-                    raise self._breach('info["true_objective"] must not be NaN', value)
+                objective_R[row] = true_objective(self.spec.env_id, of_row["true_objective"])
             else:
                 recorded = recorded_return(of_row or {})
                 if recorded is None and outer is not info:

@@ -46,7 +46,7 @@ class Scene:
     obs: seat -> name -> array, for every seat that was active before the step or is now.
     active: [S] seats that act next, whose next transition is a real one.
     reward, terminated, truncated: [S] of the transition just made; 0 and False for seats that were not active.
-    objective: seat -> `true_objective`, if the environment gave one (NaN counts as none).
+    objective: seat -> `true_objective`, if the environment gave one.
     stats: seat -> `episode_extra_stats`, likewise.
     info: of any agent, for the names in it.
     unread_mask: the info dict has a mask that nobody reads.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ..actions import action_decoder, action_spec
 from ..base import ACTION_MASK as MASK
 from ..base import ArraySpec, EnvSetupError, EnvSpec, RewardShapingInterface
+from ..episodes import true_objective
 from ..remarks import notes_of
 from ..shaping import default_shaping, find_interface, frames_per_step
 from ..spaces import Leaf, obs_leaves, read_leaf
@@ -127,7 +128,7 @@ class Agents:
     def objective(self, info: Any) -> float | None:
         """Return `true_objective` of an agent's info, if it is there."""
         if isinstance(info, Mapping) and "true_objective" in info:
-            return number(self.env_id, 'info["true_objective"]', info["true_objective"])
+            return true_objective(self.env_id, info["true_objective"])
         return None
 
     def reward(self, value: Any) -> float:

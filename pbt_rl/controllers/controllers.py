@@ -8,8 +8,7 @@ Each is a small object behind a protocol; `PbtController` owns the generator and
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -28,7 +27,7 @@ from pbt_rl.controllers.decisions import (
 )
 from pbt_rl.controllers.entry import ControllerEntry, Ingredients
 from pbt_rl.controllers.evaluation import Evaluation, build_evaluation
-from pbt_rl.controllers.exploit import Exploit, Remembering, Selection, decides, score
+from pbt_rl.controllers.exploit import Exploit, Remembering, Selection, decides
 from pbt_rl.controllers.explore import Explore, Learning, Pairing, changed_copy
 from pbt_rl.controllers.hypers import HyperSpec, Values, sample_prior
 from pbt_rl.controllers.ready import Ready, Round
@@ -135,7 +134,8 @@ class PbtController:
 
     def observe(self, report: PopulationReport) -> list[Decision]:
         """Repair what can be repaired at once, and hold a comparison if one is due."""
-        decisions = self._repaired([m for m in report.members if m.broken])
+        broken = [m for m in report.members if m.broken]
+        decisions: dict[int, Decision] = {d.member: d for d in self._broken.repairs(broken, self._rng)}
         rest = replace(report, members=tuple(m for m in report.members if m.member not in decisions))
         if self.evaluation is None:
             held = self._compare(rest)
@@ -184,12 +184,8 @@ class PbtController:
             return []
         if isinstance(self.explore, Learning):
             self.explore.before(judged)
-        repaired = self._repaired([m for m in judged if math.isnan(score(m))])
         members = {m.member: m for m in comparison.members}
-        return [repaired.get(s.member) or self._decide(s, members, comparison.note) for s in selections]
-
-    def _repaired(self, members: Sequence[MemberReport]) -> dict[int, Decision]:
-        return {d.member: d for d in self._broken.repairs(members, self._rng)}
+        return [self._decide(s, members, comparison.note) for s in selections]
 
     def _text(self, name: str, value: float) -> str:
         spec = self.table.get(name)

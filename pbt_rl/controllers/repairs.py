@@ -13,6 +13,9 @@ from pbt_rl.controllers.exploit import score
 from pbt_rl.controllers.hypers import Values
 
 
+_WHY = "its weights are not finite"
+
+
 @dataclass(frozen=True)
 class _Dropped:
     """The state that a member gave up to become a copy."""
@@ -25,7 +28,7 @@ class _Dropped:
 
 @dataclass
 class Broken:
-    """Repairs of members that are broken: weights that are not finite, or an objective that is not.
+    """Repairs of members that are broken: their weights are not finite.
 
     - At the start, before a member was ever found healthy at a comparison: it begins again with values drawn as at
       the start of the run (Orion: a trial broken at the lowest fidelity is ignored and another is sampled).
@@ -35,7 +38,8 @@ class Broken:
     - Else the rule of selection decides as usual (Orion: a broken promotion is examined again); if it names no
       donor for a member with broken weights, that member begins again, for it can never recover.
 
-    Weights that are not finite are known at once, and repaired at once if no comparison is needed.
+    They are known at once, and repaired at once if no comparison is needed. An objective that is not finite is for the
+    rule of selection, which ranks it last: weights do not make it.
     """
 
     initial: Callable[[Random], Values]
@@ -50,9 +54,7 @@ class Broken:
         for m in members:
             if m.member in self._dropped and self._dropped[m.member].fork == m.generation:
                 old = self._dropped[m.member]
-                reason = (
-                    f"{_describe(m)}; back to the state of generation {old.generation}, dropped for this copy"
-                )
+                reason = f"{_WHY}; back to the state of generation {old.generation}, dropped for this copy"
                 decisions.append(
                     Replace(m.member, m.member, "both", dict(old.values), reason, old.generation)
                 )
@@ -62,7 +64,7 @@ class Broken:
 
     def restart(self, m: MemberReport, rng: Random) -> Restart:
         """Return the decision that the member begins again."""
-        return Restart(m.member, self.initial(rng), f"{_describe(m)}; begins again")
+        return Restart(m.member, self.initial(rng), f"{_WHY}; begins again")
 
     def compared(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
         """Note who was healthy, and which states were dropped for copies. changes: of these members."""
@@ -84,7 +86,3 @@ class Broken:
     def remembers(self) -> frozenset[StateKey]:
         """Return the states that were dropped for copies not yet found healthy."""
         return frozenset((member, d.generation) for member, d in self._dropped.items())
-
-
-def _describe(m: MemberReport) -> str:
-    return "its weights are not finite" if m.broken else "its objective is not finite"

@@ -80,12 +80,12 @@ def test_a_member_that_always_breaks_does_not_hold_up_the_others():
     assert isinstance(held[2], Continue)
 
 
-def test_an_objective_that_is_not_finite_counts_as_broken_at_a_comparison():
+def test_an_objective_that_is_not_finite_restarts_nobody():
     run = Run()
-    assert run.observe([1, 2, 3, NAN], frames=50) == {}
-    held = run.observe([1, 2, 3, math.inf], frames=50)
-    assert isinstance(held[3], Restart)
-    assert held[3].reason == "its objective is not finite; begins again"
+    held = run.observe([1, 2, 3, math.inf])
+    assert isinstance(held[3], Replace), "it ranks last"
+    held = run.observe([NAN, math.inf, -math.inf, NAN])
+    assert not any(isinstance(d, Restart) for d in held.values())
 
 
 def test_a_copy_that_breaks_falls_back_to_what_was_dropped_for_it():

@@ -262,10 +262,11 @@ def test_exceptions_of_the_environment_pass_through():
         step(unit, out)
 
 
-def test_true_objectives_may_be_infinite():
-    unit, out = unit_of(Scripted([entry(terminated=True, true_objective=float("-inf"))]))
-    step(unit, out)
-    assert out.objective[0] == -np.inf
+@pytest.mark.parametrize("objective", [float("-inf"), np.float32("inf"), 1e200, "high", None])
+def test_a_true_objective_is_a_finite_number(objective):
+    unit, out = unit_of(Scripted([entry(terminated=True, true_objective=objective)]))
+    with pytest.raises(EnvSetupError, match="must be a finite number"):
+        step(unit, out)
 
 
 def test_closing_twice_closes_each_environment_once():

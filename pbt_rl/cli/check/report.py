@@ -190,8 +190,6 @@ def _report_objective(report: Report, played: Played) -> None:
         recorded = played.objectives != played.returns
         what = 'info["episode"]["r"], as the rewards are changed,' if recorded else "the episode's return,"
         report.facts.append(("objective", f"{what} {_range(played.objectives)}"))
-    if not np.isfinite(played.objectives).all():
-        report.notes.append("the true objective is not always finite")
 
 
 def _report_mask(report: Report, played: Played, spec: EnvSpec) -> None:
