@@ -130,6 +130,7 @@ class EnvSpec:
     and evaluations do without them.
     notes: what its user may not have meant, a sentence each: the checker and every start of a run show them.
     time_limit: steps after which an episode is cut; 0 if that is not known.
+    mistakes: what is wrong though nothing breaks, likewise: a run and an evaluation warn of them.
     resident: its rows are tensors on the learner's device, which steps them itself (envs/resident/).
 
     An observation is an image (uint8, 3-D), a text (int32, 1-D: hashed words at the end, 0 before them), or numbers.
@@ -145,8 +146,9 @@ class EnvSpec:
     tasks: tuple[str, ...] = ()
     task_cap: float | None = None
     critic: tuple[str, ...] = field(default=(), compare=False)
-    """Not compared: a unit does not know what the user adds. Nor are notes, which are words."""
+    """Not compared: a unit does not know what the user adds. Nor are notes and mistakes, which are words."""
     notes: tuple[str, ...] = field(default=(), compare=False)
+    mistakes: tuple[str, ...] = field(default=(), compare=False)
     resident: bool = False
     time_limit: int = field(default=0, compare=False)
 

@@ -33,7 +33,7 @@ from .base import (
 from .episodes import ROW, EpisodeBook, beating, differs, pulse_of, recorded_return, true_objective
 from .family import budget, keywords_backend
 from .packages import registered
-from .remarks import Remarks, notes_of
+from .remarks import Remarks, mistakes_of, notes_of
 from .shaping import (
     declared,
     default_shaping,
@@ -50,6 +50,7 @@ from .spaces import (
     is_grid,
     leaves_of,
     looks_like_a_picture,
+    parts_of,
     read_leaf,
 )
 from .time_limits import making, time_limit
@@ -173,14 +174,16 @@ def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
     """Return the spec of an environment. Raises EnvSetupError for spaces or shaping that cannot be used."""
     notes = notes_of(env_id, env)
     shaping = default_shaping(env_id, env)
+    leaves, action = _leaves_of(env_id, env), action_spec(env.action_space, env_id)
     spec = EnvSpec(
         env_id=env_id,
-        obs={leaf.name: leaf.spec for leaf in _leaves_of(env_id, env)},
-        action=action_spec(env.action_space, env_id),
+        obs={leaf.name: leaf.spec for leaf in leaves},
+        action=action,
         frame_skip=frames_per_step(env_id, env),
         shaping=shaping,
         notes=notes,
         time_limit=_time_limit_of(env),
+        mistakes=mistakes_of(env, parts_of(env.observation_space), action),
     )
     return with_critic(spec, declared(env_id, metadata_of(env)))
 
@@ -225,8 +228,7 @@ class GymUnit:
         self._all_allowed = np.ones(sum(self.spec.action.nvec), np.uint8)
         self._seeds: list[int] | None = seeds_of(seed, rows)
         self._book = EpisodeBook(rows, shaping)
-        self._remark = Remarks(shaping)
-        self._masked = ACTION_MASK in self.spec.obs
+        self._remark = Remarks(shaping, self.spec)
         # The step of each row. Lists: writing one number into an array costs as much as a small environment.
         self._first = [True] * rows
         self._terminated = [False] * rows
@@ -306,8 +308,7 @@ class GymUnit:
         answer = self._envs[row].reset(seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._breach("reset() must return (observation, info)", answer)
-        if not self._masked and isinstance(answer[1], Mapping) and ACTION_MASK in answer[1]:
-            self._remark.unread_mask()
+        self._remark.of_info(answer[1])
         self._write_obs(row, answer[0], answer[1], out)
         if seed is not None:  # once
             self._remark.of_observation(self._envs[row].observation_space, answer[0])
@@ -324,6 +325,8 @@ class GymUnit:
         obs, reward, terminated, truncated, info = answer
         if type(info) is not dict and not isinstance(info, Mapping):
             raise self._breach("info must be a dict", info)
+        if info:
+            self._remark.of_info(info)
         number = self._number("reward", reward)
         if not -LARGEST_REWARD < number < LARGEST_REWARD:
             raise self._breach("the reward must be finite", reward)
@@ -350,9 +353,8 @@ class GymUnit:
             recorded = recorded_return(info)
             if recorded is not None:
                 self._recorded[row] = recorded
-        self._remark.of_objective(given="true_objective" in info, shaping=bool(self.spec.shaping))
-        if not self._masked and ACTION_MASK in info:
-            self._remark.unread_mask()
+        self._remark.of_objective(given="true_objective" in info)
+        self._remark.of_end(info, terminated=self._terminated[row])
         self._remark.of_stats(out, row, info.get("episode_extra_stats"))
 
     def _write_obs(self, row: int, obs: Any, info: Any, out: StepArrays) -> None:

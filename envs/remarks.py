@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -15,9 +16,18 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from .base import MOST_STATS, STAT_NAME_BYTES, EnvSetupError, ShapingSource, StepArrays
+from .base import (
+    ACTION_MASK,
+    MOST_STATS,
+    STAT_NAME_BYTES,
+    ActionSpec,
+    EnvSetupError,
+    EnvSpec,
+    ShapingSource,
+    StepArrays,
+)
 from .shaping import SHAPING_METHODS, default_shaping, find_interface
-from .values import attribute, briefly, has_methods, number_of, wrapped
+from .values import array_of, attribute, briefly, flag_of, has_methods, metadata_of, number_of, wrapped
 
 CALLED: Mapping[str, tuple[str, ...]] = {
     "get_default_reward_shaping": (),
@@ -103,18 +113,109 @@ def _reward_notes(env: Any) -> tuple[str, ...]:
     return (text,)
 
 
+def mistakes_of(env: Any, obs: Sequence[tuple[str, Any]], action: ActionSpec) -> tuple[str, ...]:
+    """Return what is wrong with an environment though nothing breaks: `EnvSpec.mistakes`.
+
+    obs: name and space of each array of its observation.
+    """
+    found = [normalised(type(one).__name__) for one in wrapped(env) if _normalises(one)]
+    masked, choices = any(name == ACTION_MASK for name, _ in obs), sum(action.nvec)
+    if masked or not choices or metadata_of(env).get(ACTION_MASK):
+        return tuple(found)
+    for one in wrapped(env):
+        found += [f"its method {name}() {UNREAD}" for name in dir(type(one)) if _is_mask_method(one, name)]
+    for name, space in obs:
+        flat = isinstance(space, spaces.Box | spaces.MultiBinary) and math.prod(space.shape or ()) == choices
+        if flat and _MASK.search(name.rpartition(".")[2]) and _is_binary(space):
+            found.append(f"observation {name!r} {UNREAD}")
+    return tuple(found)
+
+
+_RUNNING = re.compile(r"Running(Mean|Stat|Norm)|Welford")
+"""Classes that keep statistics."""
+
+
+def normalised(kind: str) -> str:
+    """Return the mistake of a wrapper that normalises observations."""
+    return (
+        f"observations are normalised by {kind}, whose statistics are no part of a member: each environment has "
+        "its own, and eval, export and resume begin with none, so their scores are not those of training. Leave it out "
+        "and give --learner.normalize-observations yes, whose statistics are saved with each member"
+    )
+
+
+def _normalises(env: Any) -> bool:
+    """Whether a wrapper keeps running statistics of observations, as those of Gymnasium, SB3 and Baselines do."""
+    named = {base.__name__ for base in type(env).__mro__} & {"NormalizeObservation", "VecNormalize"}
+    own = {
+        name: value
+        for name, value in getattr(env, "__dict__", {}).items()
+        if not name.startswith(("ret", "rew"))
+    }
+    running = {"obs_rms", "ob_rms"} & own.keys() or any(
+        _RUNNING.search(type(value).__name__) for value in own.values()
+    )
+    return bool(named or running) and attribute(env, "update_running_mean") is not False
+
+
+# -- masks of actions that nobody reads
+
+UNREAD = (
+    'is given but not used as a mask of actions: give it as info["action_mask"] with metadata = '
+    '{"action_mask": True} on the environment, or as the key action_mask of the outermost Dict of its observations'
+)
+_MASK = re.compile(r"mask|valid|avail|legal|allowed|possible|feasible|permitted", re.IGNORECASE)
+"""Names under which other trainers take one."""
+_MOVES = re.compile(r"action|move", re.IGNORECASE)
+_METHOD = re.compile(
+    r"(get_)?((valid_|legal_)?action_masks?|(valid|avail|available|legal|allowed|possible)_(actions?|moves?)(_masks?)?)"
+)
+
+
+def _is_mask_method(env: Any, name: str) -> bool:
+    """Whether it is a method without arguments, or a property, that is named as a mask is."""
+    if not _METHOD.fullmatch(name):
+        return False
+    method = inspect.getattr_static(env, name)
+    try:
+        return isinstance(method, property) or inspect.signature(getattr(env, name)).bind() is not None
+    except (TypeError, ValueError):
+        return False
+
+
+def _is_binary(space: spaces.Box | spaces.MultiBinary) -> bool:
+    return isinstance(space, spaces.MultiBinary) or bool((space.low == 0).all() and (space.high == 1).all())
+
+
+def _is_mask(name: Any, value: Any, choices: int, rows: int) -> bool:
+    """Whether an entry of an info dict tells for each choice of each row whether it is allowed, or lists those."""
+    if not isinstance(name, str) or name.startswith("_") or not _MASK.search(name):
+        return False
+    try:
+        flat = np.hstack([*value])
+    except (TypeError, ValueError):
+        return False
+    if flat.dtype.kind not in "biuf" or not flat.size:
+        return False
+    listed = _MOVES.search(name) and flat.dtype.kind in "iu" and flat.size <= rows * choices
+    return bool(
+        (flat.size in (choices, rows * choices) and np.isin(flat, (0, 1)).all())
+        or (listed and flat.min() >= 0 and flat.max() < choices)
+    )
+
+
 # -- while it is stepped
 
-MASK_UNREAD = (
-    'info["action_mask"] is given but not used: set metadata = {"action_mask": True} on the environment, or give the '
-    "mask as the key action_mask of a Dict observation"
-)
 NO_OBJECTIVE = (
     'there is reward shaping but no info["true_objective"]: members are compared by the shaped return, which a member '
     "raises by its shaping alone; give the true objective at every episode's end"
 )
 INFORMS = 'info["episode_extra_stats"]'
 """A remark that begins with this is about what decides nothing."""
+TIME_LIMIT = (
+    'info["TimeLimit.truncated"] is true where terminated is true and truncated is not: a time limit is learned as a '
+    "terminal state, of value 0; return terminated=False, truncated=True there"
+)
 OBJECTIVE_AT_SOME = (
     'info["true_objective"] is missing at some episode ends: give it with the last step of every episode, terminated '
     "or truncated"
@@ -167,8 +268,10 @@ class Remarks:
     A run prints each sentence, and the checker calls it a mistake.
     """
 
-    def __init__(self, source: ShapingSource) -> None:
-        """source: of a unit's shaping, whose attribute `remark`, if it has one, is told."""
+    def __init__(self, source: ShapingSource, spec: EnvSpec, rows: int = 1) -> None:
+        """source: of a unit's shaping, whose attribute `remark`, if it has one, is told. rows: of an info dict."""
+        self._choices = 0 if ACTION_MASK in spec.obs else sum(spec.action.nvec)
+        self._shaping, self._rows, self._seen = bool(spec.shaping), rows, set[Any]()
         self._tell: Callable[[str], None] | None = getattr(source, "remark", None)
         self._told = set[str]()
         self._given = set[bool]()
@@ -181,9 +284,19 @@ class Remarks:
             if self._tell is not None:
                 self._tell(text)
 
-    def unread_mask(self) -> None:
-        """Note that the info dict has an action mask that nobody reads."""
-        self._say(MASK_UNREAD)
+    def of_info(self, info: Any) -> None:
+        """Note an action mask that nobody reads, under whatever name it is in an info dict."""
+        if not self._choices or not isinstance(info, Mapping) or info.keys() <= self._seen:
+            return
+        for name in info.keys() - self._seen:
+            self._seen.add(name)
+            if _is_mask(name, info[name], self._choices, self._rows):
+                self._say(f"info[{name!r}] {UNREAD}".replace("'", '"', 2))
+
+    def of_end(self, info: Mapping[str, Any], *, terminated: bool) -> None:
+        """Note an end by a time limit that is told in the way of before Gymnasium alone."""
+        if terminated and flag_of(info.get("TimeLimit.truncated")):
+            self._say(TIME_LIMIT)
 
     def of_observation(self, space: Any, obs: Any) -> None:
         """Note arrays of another dtype than their space."""
@@ -199,12 +312,12 @@ class Remarks:
         if wrong:
             self._say(f"{INFORMS} is not recorded as it is: {wrong}")
 
-    def of_objective(self, *, given: bool, shaping: bool) -> None:
-        """Note whether the true objective of an episode is given. shaping: whether there is reward shaping."""
+    def of_objective(self, *, given: bool) -> None:
+        """Note whether the true objective of an episode is given."""
         self._given.add(given)
         if len(self._given) > 1:
             self._say(OBJECTIVE_AT_SOME)
-        elif shaping and not given:
+        elif self._shaping and not given:
             self._say(NO_OBJECTIVE)
 
 
@@ -218,4 +331,4 @@ def boxes(space: Any, obs: Any, path: tuple[str, ...]) -> Iterator[tuple[str, sp
         for place, (part, value) in enumerate(zip(space.spaces, obs, strict=False)):
             yield from boxes(part, value, (*path, str(place)))
     elif isinstance(space, spaces.Box):
-        yield ".".join(path) or "obs", space, np.asarray(obs)
+        yield ".".join(path) or "obs", space, array_of(obs)

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from .actions import action_spec, check_space
 from .base import ACTION_MASK, ActionSpec, ArraySpec, EnvSetupError
+from .values import array_of, briefly
 
 SMALL = 36
 """The Nature CNN needs pictures of so many pixels a side. Smaller ones (grids of codes, mostly) are read by an MLP, and
@@ -252,6 +253,14 @@ def leaves_of(
     return with_mask(leaves, action, env_id, in_info=bool(metadata.get(ACTION_MASK)))
 
 
+def parts_of(space: spaces.Space[Any], path: tuple[str, ...] = ()) -> list[tuple[str, spaces.Space[Any]]]:
+    """Return name and space of each array of an observation."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return [(".".join(path) or "obs", space)]
+    inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    return [part for key, value in inner for part in parts_of(value, (*path, str(key)))]
+
+
 def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tuple[Leaf, ...]:
     name = ".".join(path) or "obs"
     check_space(space, f"observation {name!r}", env_id)
@@ -344,12 +353,20 @@ def _mask_leaf(space: spaces.Space[Any], env_id: str) -> Leaf:
 
 def read_leaf(leaf: Leaf, obs: Any, env_id: str) -> NDArray[Any]:
     """Return one array of an observation, converted to `leaf.spec`. Raises EnvSetupError if it does not fit."""
-    return _delivered(leaf, np.asarray(_follow(leaf, obs, env_id)), (), env_id)
+    return read_rows(leaf, obs, None, env_id)
 
 
-def read_rows(leaf: Leaf, obs: Any, rows: int, env_id: str) -> NDArray[Any]:
-    """Do as `read_leaf` for the batched observation of a vector environment: [R, *leaf.spec.shape]."""
-    return _delivered(leaf, np.asarray(_follow(leaf, obs, env_id)), (rows,), env_id)
+def read_rows(leaf: Leaf, obs: Any, rows: int | None, env_id: str) -> NDArray[Any]:
+    """Do as `read_leaf` for the batched observation of a vector environment: [R, *leaf.spec.shape].
+
+    rows: None if there is no such axis.
+    """
+    value = _follow(leaf, obs, env_id)
+    try:
+        array = array_of(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # of ragged lists, and of lists of tensors
+        raise EnvSetupError(_breach(leaf, env_id, "an array", f"{briefly(value)} ({error})")) from None
+    return _delivered(leaf, array, () if rows is None else (rows,), env_id)
 
 
 def fits_as_it_is(leaf: Leaf, obs: Any) -> bool:
@@ -374,6 +391,8 @@ def check_finite(leaf: Leaf, rows: NDArray[Any], env_id: str) -> None:
 
 def _delivered(leaf: Leaf, array: NDArray[Any], rows: tuple[int, ...], env_id: str) -> NDArray[Any]:
     shape = (*rows, *leaf.shape)
+    if leaf.kind == "one_hot" and array.shape == (*rows, 1):
+        array = array.reshape(shape) if leaf.shape == () else array  # one number in an array
     if array.shape != shape:
         raise EnvSetupError(_breach(leaf, env_id, f"shape {shape}", f"shape {array.shape}"))
     if leaf.kind == "one_hot":
@@ -467,7 +486,7 @@ def _follow(leaf: Leaf, obs: Any, env_id: str) -> Any:
 
 
 def _one_hot(leaf: Leaf, array: NDArray[Any], env_id: str) -> NDArray[np.float32]:
-    if array.dtype.kind not in "iu":
+    if array.dtype.kind not in "iub":
         got = f"{array.flat[0]} ({array.dtype})" if array.size else f"nothing ({array.dtype})"
         raise EnvSetupError(_breach(leaf, env_id, _choices_of(leaf), got))
     sizes = leaf.sizes[0] if leaf.shape == () else np.array(leaf.sizes)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 MOST_WRAPPERS = 64
 """A chain of wrappers that is longer has no end."""
@@ -122,6 +123,17 @@ def _number_with_unit(text: str) -> int | float | None:
     return int(number) if number.is_integer() else number
 
 
+def array_of(value: Any) -> NDArray[Any]:
+    """Return an array of what holds numbers; of a tensor, also one with a gradient, of bfloat16, or on a device."""
+    if not callable(getattr(value, "detach", None)):
+        return np.asarray(value)
+    tensor = value.detach().cpu()
+    try:
+        return np.asarray(tensor)
+    except TypeError:
+        return np.asarray(tensor.float())
+
+
 def number_of(value: Any) -> float:
     """Return a number, of an array too if it holds one. Raises TypeError or ValueError for anything else."""
     if type(value) is float:
@@ -131,7 +143,7 @@ def number_of(value: Any) -> float:
     try:
         return float(value)
     except TypeError:
-        array = np.asarray(value)
+        array = array_of(value)
         if array.size != 1 or array.dtype.kind not in "fiub":
             raise
         return float(array.reshape(-1)[0])
@@ -146,7 +158,7 @@ def flag_of(value: Any) -> bool:
         return value
     if value is None:
         return False
-    array = np.asarray(value)
+    array = array_of(value)
     if array.size != 1 or array.dtype.kind not in "fiub":
         raise ValueError("True or False")
     return bool(array.reshape(-1)[0])

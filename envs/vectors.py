@@ -17,6 +17,7 @@ Axes: R rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +27,6 @@ from numpy.typing import NDArray
 
 from .actions import action_decoder, action_spec
 from .base import (
-    ACTION_MASK,
     LARGEST_REWARD,
     EnvSetupError,
     EnvSpec,
@@ -37,9 +37,17 @@ from .base import (
     seeds_of,
     training_info,
 )
-from .episodes import EpisodeBook, all_at_once, differs, pulse_of, recorded_return, true_objective, write_reset
+from .episodes import (
+    EpisodeBook,
+    all_at_once,
+    differs,
+    pulse_of,
+    recorded_return,
+    true_objective,
+    write_reset,
+)
 from .family import Kind
-from .remarks import Remarks, notes_of
+from .remarks import Remarks, mistakes_of, normalised, notes_of
 from .shaping import (
     declared,
     default_shaping,
@@ -49,8 +57,8 @@ from .shaping import (
     unflatten,
     with_critic,
 )
-from .spaces import Leaf, leaves_of, read_leaf, read_rows
-from .values import attribute, briefly, metadata_of, wrapped
+from .spaces import Leaf, leaves_of, parts_of, read_leaf, read_rows
+from .values import array_of, attribute, briefly, metadata_of, wrapped
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 
@@ -61,13 +69,21 @@ def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
     _check_reach(env_id, env)
     shapers = _shapers(env_id, env)
     shaping = default_shaping(env_id, shapers[0][0]) if shapers else {}
+    seen, parts = (env, _one_row(env)), parts_of(env.single_observation_space)
+    action = action_spec(env.single_action_space, env_id)
     spec = EnvSpec(
         env_id=env_id,
         obs={leaf.name: leaf.spec for leaf in _leaves_of(env_id, env)},
-        action=action_spec(env.single_action_space, env_id),
+        action=action,
         frame_skip=frames_per_step(env_id, _declares_frames(env)),
         shaping=shaping,
-        notes=tuple(dict.fromkeys((*notes_of(env_id, env), *notes_of(env_id, _one_row(env))))),
+        notes=_joined(notes_of(env_id, one) for one in seen),
+        mistakes=_joined(
+            (
+                *(mistakes_of(one, parts, action) for one in seen),
+                (normalised("the rows of AsyncVectorEnv"),) if _hides(env, ("obs_rms",)) else (),
+            )
+        ),
     )
     return with_critic(spec, declared(env_id, metadata_of(env)))
 
@@ -89,8 +105,7 @@ class VectorUnit:
         self._seed: int | None = seeds_of(seed, 1)[0]
         self._ended_R = np.zeros(rows, np.bool_)
         self._book = EpisodeBook(rows, shaping)
-        self._remark = Remarks(shaping)
-        self._masked = ACTION_MASK in self.spec.obs
+        self._remark = Remarks(shaping, self.spec, rows)
 
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
@@ -101,8 +116,7 @@ class VectorUnit:
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._breach("reset() must return (observations, infos)", answer)
         self._seed = None
-        if not self._masked and isinstance(answer[1], Mapping) and ACTION_MASK in answer[1]:
-            self._remark.unread_mask()
+        self._remark.of_info(answer[1])
         self._ended_R[:] = False
         self._write_obs(answer[0], answer[1], out)
         write_reset(out)
@@ -136,6 +150,7 @@ class VectorUnit:
         out.terminated[:] = terminated_R & done_R
         out.truncated[:] = truncated_R & done_R & ~terminated_R
         out.episode_done[:] = done_R
+        self._remark.of_info(info)
         self._book.write(out, self._objectives(np.flatnonzero(done_R).tolist(), info, out))
         self._ended_R = done_R
         if not in_step and over_R.any():
@@ -219,13 +234,14 @@ class VectorUnit:
                 if recorded is not None and differs(recorded, objective_R[row]):
                     objective_R[row] = recorded
             given = of_row is not None and "true_objective" in of_row
-            self._remark.of_objective(given=given, shaping=bool(self.spec.shaping))
+            self._remark.of_objective(given=given)
+            self._remark.of_end(of_row or {}, terminated=bool(out.terminated[row]))
             self._remark.of_stats(out, row, (of_row or {}).get("episode_extra_stats"))
         return objective_R
 
     def _rewards(self, reward: Any) -> NDArray[np.float64]:
         try:
-            reward_R = np.asarray(reward, np.float64)
+            reward_R = array_of(reward).astype(np.float64)
         except (TypeError, ValueError):
             raise self._breach("rewards must be numbers", reward) from None
         if reward_R.shape != (self.rows,):
@@ -235,7 +251,7 @@ class VectorUnit:
         return reward_R
 
     def _flags(self, flags: Any) -> NDArray[np.bool_]:
-        flags_R = np.asarray(flags)
+        flags_R = array_of(flags)
         if flags_R.shape != (self.rows,):
             raise self._breach(f"terminations and truncations must have shape ({self.rows},)", flags)
         return flags_R.astype(np.bool_, copy=False)
@@ -244,6 +260,10 @@ class VectorUnit:
         return EnvSetupError(
             f"{self.spec.env_id} breaks its contract: {rule}, got {briefly(got)}. Correct the environment"
         )
+
+
+def _joined(texts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(texts)))
 
 
 def _leaves_of(env_id: str, env: AnyVectorEnv) -> tuple[Leaf, ...]:
@@ -334,7 +354,7 @@ def _of_row(tree: Any, row: int) -> Any:
 def _filled(info: Mapping[str, Any], row: int) -> dict[str, Any]:
     """Return the entries of one row in Gymnasium's batched info: those whose mask `_NAME` is set."""
     found = {}
-    for key in ("true_objective", "episode", "episode_extra_stats"):
+    for key in ("true_objective", "episode", "episode_extra_stats", "TimeLimit.truncated"):
         mask = info.get(f"_{key}")
         if key in info and (mask is None or mask[row]):
             found[key] = _entry(info[key], row)

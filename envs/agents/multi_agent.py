@@ -49,7 +49,6 @@ class Scene:
     objective: seat -> `true_objective`, if the environment gave one.
     stats: seat -> `episode_extra_stats`, likewise.
     info: of any agent, for the names in it.
-    unread_mask: the info dict has a mask that nobody reads.
     """
 
     obs: Mapping[int, Mapping[str, NDArray[Any]]]
@@ -60,7 +59,6 @@ class Scene:
     objective: Mapping[int, float] = field(default_factory=dict)
     stats: Mapping[int, Any] = field(default_factory=dict)
     info: Any = None
-    unread_mask: bool = False
 
 
 class Table(Protocol):
@@ -122,7 +120,7 @@ class MultiAgentUnit:
         self._active_ES = np.zeros(shape, np.bool_)
         self._objective_R = np.full(rows, np.nan)
         self._stats_R: dict[int, Any] = {}
-        self._remark = Remarks(shaping)
+        self._remark = Remarks(shaping, self.spec)
 
     def _make(self, make: MakeTable, rows: int) -> EnvSpec:
         """Make the environments; returns the spec of all of them."""
@@ -192,8 +190,7 @@ class MultiAgentUnit:
             if self.spec.shaping:
                 self._tables[e].shape(seat, unflatten(values))
         scene = self._tables[e].reset(seed)
-        if scene.unread_mask:
-            self._remark.unread_mask()
+        self._remark.of_info(scene.info)
         if not scene.active.any():
             raise EnvSetupError(f"{self.spec.env_id} breaks its contract: no agent is active after reset()")
         self._over_E[e] = False
@@ -214,8 +211,7 @@ class MultiAgentUnit:
                 f"{self.spec.env_id} breaks its contract: rewards must be finite, got {scene.reward.tolist()!r:.200}. "
                 "Correct the environment"
             )
-        if scene.unread_mask:
-            self._remark.unread_mask()
+        self._remark.of_info(scene.info)
         for seat, arrays in scene.obs.items():
             for name, array in arrays.items():
                 out.obs[name][rows[seat]] = array
@@ -235,7 +231,7 @@ class MultiAgentUnit:
             for row in rows.tolist():
                 self._remark.of_stats(out, row, self._stats_R.pop(row, None))
                 given = not np.isnan(self._objective_R[row])
-                self._remark.of_objective(given=bool(given), shaping=bool(self.spec.shaping))
+                self._remark.of_objective(given=bool(given))
 
     def _write_episodes(self, out: StepArrays) -> None:
         given_R = self._objective_R

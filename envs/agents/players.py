@@ -16,9 +16,9 @@ from ..actions import action_decoder, action_spec
 from ..base import ACTION_MASK as MASK
 from ..base import ArraySpec, EnvSetupError, EnvSpec, RewardShapingInterface
 from ..episodes import true_objective
-from ..remarks import notes_of
+from ..remarks import mistakes_of, notes_of
 from ..shaping import default_shaping, find_interface, frames_per_step
-from ..spaces import Leaf, obs_leaves, read_leaf
+from ..spaces import Leaf, obs_leaves, parts_of, read_leaf
 from ..values import attribute, briefly, metadata_of
 from .multi_agent import number
 
@@ -93,6 +93,9 @@ class Agents:
             shaping=shaping,
             seats=len(self.names),
             notes=notes_of(self.env_id, env),
+            mistakes=mistakes_of(
+                env, [*parts_of(self.space), *([(MASK, None)] if self.masked else [])], self.action
+            ),
         )
 
     def read(self, obs: Any, info: Any, *, moves: bool) -> dict[str, NDArray[Any]]:
@@ -118,12 +121,6 @@ class Agents:
                 f"each of the {self._choices} choices"
             )
         return mask
-
-    def gives_unread_mask(self, infos: Any) -> bool:
-        """Whether agents' infos hold masks that nothing reads."""
-        if self.masked or not isinstance(infos, Mapping):
-            return False
-        return any(isinstance(info, Mapping) and MASK in info for info in infos.values())
 
     def objective(self, info: Any) -> float | None:
         """Return `true_objective` of an agent's info, if it is there."""

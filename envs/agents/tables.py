@@ -96,7 +96,6 @@ class ParallelTable:
             agents.objectives(infos, np.flatnonzero(was).tolist()),
             agents.stats(infos, np.flatnonzero(was).tolist()),
             one_of(infos),
-            agents.gives_unread_mask(infos),
         )
 
     def shape(self, seat: int, values: Mapping[str, Any]) -> None:

@@ -186,7 +186,7 @@ class ResidentUnit:
         self._weights = torch.zeros(env.rows, max(1, len(env.spec.shaping)), device=env.device)
         self._weights = self._weights[:, : len(env.spec.shaping)]
         self._checks = Checks(env, env.rows)
-        self._remark = Remarks(shaping)
+        self._remark = Remarks(shaping, env.spec)
         self._versions = np.zeros(env.rows, np.int64)
         self._sums = np.zeros((env.rows, 3))
         """[R] objective, reward, steps of the running episode."""

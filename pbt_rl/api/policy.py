@@ -18,6 +18,7 @@ from pbt_rl.envs.actions import action_decoder
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_raw, probe
 from pbt_rl.envs.spaces import Leaf, leaves_of, read_rows
+from pbt_rl.envs.values import array_of
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.play import member as play
 from pbt_rl.play.member import PolicyState, load_pack, say
@@ -89,7 +90,7 @@ class Policy(play.Policy):
 
     def _read(self, obs: Any) -> tuple[dict[str, NDArray[Any]], int | None]:
         """Return the arrays by name, and the number of rows (None for one environment)."""
-        given = {array.name: np.asarray(self._find(array, obs)) for array in self._interface.arrays}
+        given = {array.name: array_of(self._find(array, obs)) for array in self._interface.arrays}
         rows: int | None = None
         for array in self._interface.arrays:
             extra = given[array.name].ndim - len(array.shape)
@@ -157,6 +158,7 @@ def load_policy(
         options = evaluation_options(config.env, config.env_options)
         spec = probe(config.env, options)
         interface = gymnasium_interface(spec, options) or unit_interface(spec)
+    play.warn_of_mistakes(spec)
     pack = load_pack(config, spec, saved, seed)
     return Policy(pack, spec, config.model, seed, greedy=greedy, interface=interface)
 

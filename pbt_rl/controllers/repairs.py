@@ -12,7 +12,6 @@ from pbt_rl.controllers.decisions import Decision, MemberReport, Replace, Restar
 from pbt_rl.controllers.exploit import score
 from pbt_rl.controllers.hypers import Values
 
-
 _WHY = "its weights are not finite"
 
 

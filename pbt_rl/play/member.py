@@ -62,6 +62,12 @@ def say(text: str) -> None:
     print(f"pbt-rl: {text}", file=sys.stderr)
 
 
+def warn_of_mistakes(spec: EnvSpec) -> None:
+    """Say why scores may not be those of training."""
+    for mistake in spec.mistakes:
+        say(f"warning: {mistake}")
+
+
 def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> Pack:
     """Put saved weights and normalisers into a pack of one policy on the CPU.
 
@@ -296,6 +302,7 @@ def evaluate(
     each = f" of each of {len(spec.tasks)} tasks" if spec.tasks else ""
     shown = shown_name(config.env, options)
     print(f"{saved}: {_episodes(episodes)}{each} of {shown}, {how} actions", flush=True)
+    warn_of_mistakes(spec)
     pack = load_pack(config, spec, saved, seed)
     policy = Policy(pack, spec, config.model, seed, greedy=greedy)
     with one_thread():

@@ -187,6 +187,7 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
             f"rollouts are learned from when they are {least} to {most} optimiser steps old, "
             f"{config.optimizer_steps_of_batch} of which are a batch (docs/lab/rollout-age.md)"
         )
+    lines += [f"warning: {mistake}" for mistake in spec.mistakes]
     lines += [f"note: {note}" for note in spec.notes] + network_sees(config, spec)
     lines += [*describe_comparisons(resolved), *comparison_notes(resolved)]
     lines += [*control.notes(config), *hours_note(config)]

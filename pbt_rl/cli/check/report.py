@@ -69,6 +69,7 @@ def check(
         except ValueError as error:
             report.mistakes.append(str(error))
     report.notes += spec.notes
+    report.mistakes += spec.mistakes
     if spec.resident:
         from pbt_rl.learner.simulators.check import check_rows
 

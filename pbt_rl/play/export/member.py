@@ -13,7 +13,7 @@ from pbt_rl.play.export.formats import FORMATS, SUFFIXES
 from pbt_rl.play.export.games import played
 from pbt_rl.play.export.net import exported_policy
 from pbt_rl.play.export.rsl_rl import write_rsl_rl
-from pbt_rl.play.member import Policy, evaluation_spec, load_pack, play_episodes, say
+from pbt_rl.play.member import Policy, evaluation_spec, load_pack, play_episodes, say, warn_of_mistakes
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.reading import each_event
 from pbt_rl.record.saved import PLAY, SavedPolicy, Source, check_trust, find_saved, read_config
@@ -40,6 +40,7 @@ def export_member(
     check_trust(config, PLAY, source.run, trust=trust)
     saved = find_saved(source, say)
     spec, options = evaluation_spec(config)
+    warn_of_mistakes(spec)
     pack = load_pack(config, spec, saved, seed)
     policy = exported_policy(config, spec, pack)
     folder = out or source.run / "export" / f"policy_{saved.member:02d}"

@@ -261,7 +261,7 @@ def test_an_environment_without_mistakes_has_none(found):
         (SlowReset, r"slow reset: it takes [23]\d ms, (9\d|100)% of all time"),
         (NewDefaults, "get_default_reward_shaping returns other values after set_reward_shaping"),
         (ShapingRaises, "set_reward_shaping raised TypeError: no other cost"),
-        (MaskUnused, 'info["action_mask"] is given but not used: set metadata'),
+        (MaskUnused, 'info["action_mask"] is given but not used as a mask of actions'),
         (NothingAllowed, "the action mask never allows anything"),
         (Raises, "at step 7: it raised RuntimeError\n(?s:.*)test_check.py(?s:.*)lost the server"),
     ],

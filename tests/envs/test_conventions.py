@@ -1,0 +1,119 @@
+"""What other trainers read and this one does not: it is said, and not passed over."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.wrappers import NormalizeObservation
+
+from pbt_rl.envs.base import EnvSetupError, private_step_arrays
+from pbt_rl.envs.gym import GymUnit, describe
+
+ALLOWED = np.array([1, 1, 0, 0], np.int8)
+NUMBERS = spaces.Box(-1, 1, (2,), np.float32)
+BITS = spaces.Box(0, 1, (4,), np.int8)
+
+
+class Env(gymnasium.Env):
+    observation_space, action_space = NUMBERS, spaces.Discrete(4)
+    obs, info, end = np.zeros(2, np.float32), {}, (True, False)
+
+    def reset(self, *, seed=None, options=None):
+        return self.obs, self.info
+
+    def step(self, action):
+        return self.obs, 0.0, *self.end, self.info
+
+
+class Source:
+    def __init__(self):
+        self.told = []
+
+    def __call__(self, _row):
+        return 0, {}
+
+    def remark(self, text):
+        self.told.append(text)
+
+
+def told(**attributes):
+    """Return what a run says of an environment with these attributes, and its first observation."""
+    kind, source = type("Own", (Env,), attributes), Source()
+    unit = GymUnit("m:f", kind, 1, 0, source)
+    out = private_step_arrays(unit.spec, 1)
+    unit.reset(out)
+    unit.step(np.zeros((1, 1), np.int32), out)
+    return [*unit.spec.mistakes, *source.told], out.obs.get("obs")
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"action_masks": lambda self: ALLOWED},
+        {"get_avail_actions": lambda self: ALLOWED},
+        {"legal_actions": property(lambda self: [0, 1])},
+        {"info": {"action_masks": ALLOWED}},
+        {"info": {"valid_actions": ALLOWED.astype(bool)}},
+        {"info": {"legal_actions": [0, 1]}},
+        {"observation_space": spaces.Dict(obs=NUMBERS, avail_actions=BITS)},
+        {"observation_space": spaces.Dict(a=spaces.Dict(obs=NUMBERS, action_mask=BITS))},
+    ],
+)
+def test_a_mask_by_another_convention_is_told(attributes):
+    if "observation_space" in attributes:
+        attributes["obs"] = {
+            "obs": Env.obs,
+            "avail_actions": ALLOWED,
+            "a": {"obs": Env.obs, "action_mask": ALLOWED},
+        }
+    (text,) = told(**attributes)[0]
+    assert "not used as a mask" in text
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"info": {"valid": True, "mask": np.ones(7), "possible": None, "legal_moves": "all"}},
+        {"is_legal_action": lambda self, action: True, "legal_actions": lambda self, state: []},
+        {"info": {"TimeLimit.truncated": False}},
+        {"info": {"TimeLimit.truncated": True}, "end": (False, True)},
+    ],
+)
+def test_what_only_looks_like_it_is_not(attributes):
+    assert told(**attributes)[0] == []
+
+
+def test_a_time_limit_told_in_the_old_way_alone_is_told():
+    (text,) = told(info={"TimeLimit.truncated": np.True_})[0]
+    assert "TimeLimit.truncated" in text
+
+
+class Own(gymnasium.Wrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.rms = type("RunningMeanStd", (), {})()
+
+
+@pytest.mark.parametrize("wrapper", [NormalizeObservation, Own])
+def test_observations_normalised_by_the_environment_are_told(wrapper):
+    assert "no part of a member" in describe("m:f", wrapper(Env())).mistakes[0]
+    assert not describe("m:f", gymnasium.wrappers.NormalizeReward(Env())).mistakes
+
+
+@pytest.mark.parametrize(
+    "obs", [torch.ones(2, requires_grad=True), torch.ones(2, dtype=torch.bfloat16), torch.ones(2).int()]
+)
+def test_tensors_are_read_as_observations(obs):
+    assert told(obs=obs)[1].tolist() == [[1, 1]]
+
+
+def test_a_list_of_tensors_is_refused_by_the_name_of_its_observation():
+    with pytest.raises(EnvSetupError, match=r"'obs'.*expected an array"):
+        told(obs=[torch.ones(1, requires_grad=True)] * 2)
+
+
+@pytest.mark.parametrize("truth", [True, np.True_, np.array([1])])
+def test_a_truth_or_an_array_of_one_is_a_choice(truth):
+    assert told(observation_space=spaces.Discrete(2), obs=truth)[1].tolist() == [[0, 1]]
