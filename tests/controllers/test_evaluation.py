@@ -8,14 +8,12 @@ import pytest
 from pbt_rl.config import Hypers
 from pbt_rl.controllers.changes import changes
 from pbt_rl.controllers.decisions import Continue, Decision, Evaluate, Replace, Restart, decision_to_dict
-from pbt_rl.controllers.evaluation import Evaluation
 from pbt_rl.controllers.history.decide import audit_decisions
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.member import MemberRecord
 from pbt_rl.controllers.objectives import ObjectiveWindow
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.controllers.records import converted
-from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError
 from tests.helpers.journals import read_events
 from tests.helpers.populations import build, member, report
@@ -113,19 +111,6 @@ def test_the_journal_of_evaluations_can_be_decided_again_bit_for_bit():
     events = json.loads(json.dumps(events))
     assert audit_decisions(read_events(events), build(PBT, TABLE, 0, 4)) == []
     assert converted(decision_to_dict(Evaluate(2, 5, "why")), Decision, "a decision") == Evaluate(2, 5, "why")
-
-
-def fail(report):
-    raise AssertionError(f"compared at {report.frames}")
-
-
-def test_its_state_is_saved_and_restored():
-    first, second = Evaluation(4, 1000), Evaluation(4, 1000)
-    seen = report(100, [member(0, frames=100), member(1, frames=130)])
-    assert len(first.hold(seen, 0, fail)) == 2
-    restore_state(second, save_state(first))
-    assert second.hold(seen, 0, fail) == []
-    assert save_state(second) == save_state(first)
 
 
 @pytest.mark.parametrize(

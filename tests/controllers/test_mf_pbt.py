@@ -14,7 +14,6 @@ from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.mf_pbt import Groups, MfPbt
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.controllers.state import restore_state, save_state
-from pbt_rl.errors import ConfigError
 from tests.helpers.populations import OFTEN, build, member, report
 
 TABLE = hyper_table(Hypers())
@@ -43,8 +42,6 @@ def test_without_frequencies_the_groups_fit_the_population(members, frequencies)
     assert usual.frequencies == frequencies
     given = build(replace(PBT, frequencies=(2, 3)), TABLE, 0, members, "mf-pbt")
     assert given.frequencies == (2, 3)
-    with pytest.raises(ConfigError, match=r"2 groups \(--pbt.frequencies\) need at least 8 members"):
-        build(replace(PBT, frequencies=()), TABLE, 0, 7, "mf-pbt")
 
 
 def test_members_are_dealt_out_in_equal_blocks():

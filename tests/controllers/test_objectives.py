@@ -1,7 +1,6 @@
 """Tests for objectives over tasks: rounds, the cap, equal windows for all members, and the displays."""
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,10 +8,8 @@ from hypothesis import strategies as st
 
 from pbt_rl.actors.messages import Episode, LearnerReport
 from pbt_rl.controllers.objectives import ObjectiveWindow, mean, spread
-from pbt_rl.display.scalars import member_scalars, summary
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
 from pbt_rl.population.population import Population
-from tests.helpers import views
 
 TASKS = ("near", "far")
 
@@ -95,28 +92,6 @@ def test_no_objective_before_every_task_has_an_episode():
     assert p.members[0].best is None, "one round is too few to be compared by"
     take(p, (0, 0, 500.0), (0, 1, 20.0))
     assert p.members[0].best == 60.0
-
-
-def view(p):
-    return replace(views.view(), members=p.views())
-
-
-def test_displays_show_every_task():
-    from pbt_rl.display.charts import layout
-
-    p = population()
-    take(p, (0, 0, 500.0))
-    shown = view(p)
-    scalars = member_scalars(shown.members[0])
-    assert scalars["tasks/near"] == 500.0
-    assert scalars["task_returns/near"] == 5000.0
-    assert "tasks/far" not in scalars
-    assert set(layout(shown)["Tasks"]) == set(TASKS)  # written once, before the first episode
-    content = summary(shown, frames_per_second_steady=0.0, replacement_milliseconds=[], ended="")
-    assert content["members"][0]["tasks"] == {
-        "near": {"objective": 500.0, "raw_return": 5000.0, "episodes": 1},
-        "far": None,
-    }
 
 
 def test_steps_hold_their_task_only_if_there_are_tasks():

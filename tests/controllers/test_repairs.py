@@ -136,16 +136,7 @@ def test_all_broken():
     assert all(isinstance(d, Restart) or d.donor_generation is not None for d in held.values())
 
 
-@pytest.mark.parametrize(
-    "exploit",
-    [
-        "top-middle-bottom",
-        "truncation",
-        "backtrack",
-        "impala",
-        "t-test",
-    ],
-)
+@pytest.mark.parametrize("exploit", ["top-middle-bottom", "truncation", "backtrack", "impala", "t-test"])
 @pytest.mark.parametrize("copy", ["both", "weights", "hypers"])
 @settings(max_examples=5)
 @given(seed=st.integers(0, 10_000))

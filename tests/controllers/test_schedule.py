@@ -1,12 +1,10 @@
 """A recorded schedule, along the ancestry of a member, is followed or its end is held."""
 
-import json
 import math
 from contextlib import closing
 
 import pytest
 
-from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config
 from pbt_rl.controllers.controllers import PbtController
 from pbt_rl.controllers.decisions import Mutate, Replace, Restart, Stop
@@ -16,8 +14,7 @@ from pbt_rl.controllers.history.lineage import Lineage
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.controllers.options import ScheduleConfig
 from pbt_rl.controllers.ready import Synchronous
-from pbt_rl.controllers.schedule import Schedule, recorded_steps
-from pbt_rl.controllers.state import restore_state, save_state
+from pbt_rl.controllers.schedule import recorded_steps
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.journal import Journal, read_journal
 from pbt_rl.run.resolved import build_controller
@@ -150,17 +147,6 @@ def test_the_last_values_can_be_held(recorded):
     assert follow(recorded, hold_final=True, member="1").initial(1)[0]["rate"] == 0.3
 
 
-def test_state_round_trip():
-    steps = [(0, rate(1.0)), (10, rate(2.0)), (20, rate(3.0))]
-    one, other = Schedule(steps), Schedule(steps)
-    one.initial(2)
-    one.observe(report(0, [member(0, (), frames=10), member(1, (), frames=0)]))
-    restore_state(other, json.loads(json.dumps(save_state(one))))
-    seen = report(0, [member(0, (), frames=10), member(1, (), frames=10)])
-    assert other.observe(seen) == one.observe(seen)
-    assert save_state(one) == save_state(other) == {"class": "Schedule", "_at": [1, 1]}
-
-
 def test_values_are_held_within_the_present_bounds(tmp_path):
     assert follow(write_run(tmp_path, [], initial=(7.0,)), member="0").initial(1)[0]["rate"] == 1.0
 
@@ -203,10 +189,3 @@ def test_hypers_that_are_not_read_here_are_left_out_if_they_never_change(tmp_pat
     assert follow(tmp_path / "constant", member="0").initial(1) == [{"rate": 0.1, "gamma": 0.99}]
     with pytest.raises(ConfigError, match=r"values that this run does not have .rmsprop_alpha"):
         follow(tmp_path / "tuned", member="0")
-
-
-def test_its_options_are_typed():
-    arguments = "--schedule.run x --schedule.hold-final --controller schedule"
-    config, _ = parse_train(["--env", "toy/identity", *arguments.split()])
-    assert config.controller == "schedule"
-    assert config.group(ScheduleConfig) == ScheduleConfig("x", "best", hold_final=True)

@@ -124,7 +124,10 @@ def test_a_restored_controller_decides_the_same_ever_after(case, seed, saved_at)
         seen = population.report()
         if step == saved_at:
             restore_state(other, json.loads(json.dumps(save_state(controller))))
+        before = json.dumps(save_state(controller))
         decisions = controller.observe(seen)
+        if not decisions:
+            assert json.dumps(save_state(controller)) == before, "an empty answer leaves no state"
         if step >= saved_at:
             assert other.observe(seen) == decisions
             assert other.remembers() == controller.remembers()

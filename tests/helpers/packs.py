@@ -44,11 +44,8 @@ FRAMES = ObsLayout("uint8", (36, 36), 4)
 DISCRETE = make_distribution((3,), 0)
 MULTI_DISCRETE = make_distribution((3, 2), 0)
 GAUSSIAN = make_distribution((), 2)
-try:
-    TANH = make_distribution((), 2, low=(-1.0, 0.0), high=(1.0, 5.0), tanh=True)
-    HYBRID = make_distribution((3,), 2, low=(-1.0, -1.0), high=(1.0, 1.0))
-except ValueError:  # an extra's
-    TANH = HYBRID = None
+TANH = make_distribution((), 2, low=(-1.0, 0.0), high=(1.0, 5.0), tanh=True)
+HYBRID = make_distribution((3,), 2, low=(-1.0, -1.0), high=(1.0, 1.0))
 
 
 def make_pack(

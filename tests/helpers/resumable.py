@@ -178,8 +178,6 @@ class Fleet:
         self.log.append((pack, row_UES.tolist()))
         return 0
 
-    # -- the recorder -----------------------------------------------------------------------------------------
-
     def decided(self, report, decisions):
         self.log.append((report, decisions))
         self.journal.append(

@@ -118,30 +118,6 @@ def test_the_numbers_fit_the_choice_that_they_stand_beside():
         assert abs(math.log10(chosen[0]["lr"]) - target) < 0.5
 
 
-def test_all_candidates_stand_beside_the_choice_that_was_drawn(monkeypatch):
-    seen = []
-
-    class Recorder:
-        def __init__(self, _X, _y, choices):
-            seen.append(choices)
-
-        def bound(self, _beta, _pending):
-            def bound(X):
-                seen.append(set(X[:, -1]))
-                return X[:, 1]
-
-            return bound
-
-    monkeypatch.setattr("pbt_rl.controllers.pb2.gaussian_process.Surrogate", Recorder)
-    rule = Pb2Mix({"lr": TABLE["lr"], "act": TABLE["act"]}, candidates=10)
-    for now in range(1, 7):
-        rule.before([member(0, (float(now),), frames=now * MILLION, values={"lr": 1e-3, "act": 1.0})])
-    rule._weights["act"] = [0.0, 0.0, 1.0]
-    chosen = rule.mutate({"lr": 1e-3, "act": 1.0}, Random(0))
-    assert seen == [1, {chosen["act"]}, {chosen["act"]}, {chosen["act"]}]
-    assert chosen["act"] == 2.0
-
-
 def test_choices_alone_and_numbers_alone_are_chosen_too():
     acts = {"act": TABLE["act"]}
     rule, rng = Pb2Mix(acts), Random(0)

@@ -1,6 +1,5 @@
 """Laws that every rule of selection keeps, and what each of them does."""
 
-import json
 import math
 from collections import Counter
 from dataclasses import replace
@@ -20,7 +19,6 @@ from pbt_rl.controllers.exploit import (
 from pbt_rl.controllers.published.orion import Backtrack, ExploitPipeline, QuantileTruncation
 from pbt_rl.controllers.published.sigma_gap import SigmaGap
 from pbt_rl.controllers.published.tournaments import BinaryTournament, Impala, TTest
-from pbt_rl.controllers.state import restore_state, save_state
 from tests.helpers.populations import member, scored
 
 RULES = {
@@ -78,24 +76,6 @@ def test_every_rule_gives_each_member_one_sound_fate(name, members, seed, data):
     assert [f.member for f in some] == [m.member for m in members if m.member in asked]
 
 
-@pytest.mark.parametrize("name", RULES)
-@pytest.mark.parametrize("scores", [[1.0], [math.nan], [2.0, 2.0], [math.nan, math.nan, math.nan], [5.0] * 9])
-def test_nobody_is_copied_where_nobody_is_better(name, scores):
-    assert all(f.donor is None for f in RULES[name]().select(scored(scores), Random(0)))
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_ten_thousand_members(name):
-    rng = Random(0)
-    members = [member(i, [rng.gauss(0, 1) for _ in range(10)], best=0.0) for i in range(10_000)]
-    selections = RULES[name]().select(members, rng)
-    assert len(selections) == len(members)
-    assert any(f.donor is not None for f in selections) == (name != "no exploit")
-
-
-# -- Welch's t-test -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("spread", "copied"), [(1.0, True), (60.0, False)])
 def test_a_noisy_lead_is_not_copied(spread, copied):
     noise = [-1.5, -1.0, -0.5, 0.0, 0.0, 0.0, 0.5, 1.0, 1.5, 0.0]
@@ -115,9 +95,6 @@ def test_only_the_last_returns_are_tested():
     assert TTest(level=0.0).select([member(0, [1, 2]), member(1, [8, 9])], Random(0))[0].donor is None
     risen = member(2, [0.0] * 90 + [99.0, 98.0] * 5)
     assert TTest(returns=10).select([risen, member(3, [50.0, 51.0] * 50)], Random(0))[0].donor is None
-
-
-# -- pairs --------------------------------------------------------------------------------------------------
 
 
 def test_a_tournament_has_one_uniformly_drawn_opponent():
@@ -150,9 +127,6 @@ def test_impala_copies_what_is_five_percent_better_and_always_mutates(own, other
     assert second.donor is None
 
 
-# -- Orion's truncation -------------------------------------------------------------------------------------
-
-
 def test_the_worst_fifth_forks_the_best_fifth():
     selections = QuantileTruncation().select(scored(range(10)), Random(1))
     assert [f.member for f in selections if f.donor is not None] == [0, 1]
@@ -167,9 +141,6 @@ def test_too_few_members_are_judged_later():
     assert all(f.later for f in QuantileTruncation(5, pool=0.1).select(scored(range(9)), Random(1))), (
         "empty pool"
     )
-
-
-# -- DexPBT -------------------------------------------------------------------------------------------------
 
 
 def selection_of(index, members, **options):
@@ -215,9 +186,6 @@ def test_after_a_copy_the_values_are_the_donors_or_its_own_evenly():
     copies = Counter(SigmaGap().select(members, Random(seed))[5].copy for seed in range(400))
     assert set(copies) == {"both", "weights"}
     assert min(copies.values()) > 150
-
-
-# -- backtracking -------------------------------------------------------------------------------------------
 
 
 def at(scores, generations=None, values=None):
@@ -281,20 +249,6 @@ def test_backtrack_remembers_no_more_however_far_apart_members_are():
         rule.select(members, Random(0), deciding=range(8 if t % 2 else 4))
         held.append(len(rule.remembers()))
     assert max(held) == max(held[:40])
-
-
-def test_backtracking_survives_json():
-    rule, other = Backtrack(2, 0.5, 0.5), Backtrack(2, 0.5, 0.5)
-    rng = Random(3)
-    for i in range(6):
-        members = at([rng.gauss(0, 1) for _ in range(5)], [i] * 5)
-        restore_state(other, json.loads(json.dumps(save_state(rule))))
-        assert rule.select(members, Random(i)) == other.select(members, Random(i))
-        assert rule.remembers() == other.remembers()
-        assert len(rule.remembers()) == 5
-
-
-# -- pipeline -----------------------------------------------------------------------------------------------
 
 
 class Fixed:

@@ -9,7 +9,7 @@ from pbt_rl.controllers.search.entries import ASHA
 from pbt_rl.controllers.search.options import SearchConfig
 from pbt_rl.tune.simulation import simulate
 from tests.helpers.populations import member, report
-from tests.helpers.searches import TABLE, any_score, any_speed, at, begun, going_on, stopped
+from tests.helpers.searches import TABLE, any_speed, begun, going_on
 
 
 def search(slots, *, eta=3, resource=9, seed=0):
@@ -91,21 +91,6 @@ def test_of_27_configurations_at_least_those_of_a_bracket_are_promoted(slots):
         assert order.index(26) in to_the_end, "the best of all, whenever it began"
         assert len(to_the_end) < 9
         assert all(p.stopped for p in asha._progress)
-
-
-def test_noise_costs_no_more_than_a_third_of_each_rung():
-    asha = Asha(TABLE, 3, phase_frames=100, resource=9, slots=4)
-    sim = simulate(asha, 60, 4, speed=any_speed, score=any_score, seed=3)
-    assert sum(frames >= 300 for frames in sim.frames) == pytest.approx(20, abs=6)
-
-
-def test_a_report_without_a_decision_changes_nothing():
-    asha = search(2)
-    begun(asha, 3)
-    before = asha._rng.getstate(), [dict(p) for p in asha._promoted], [vars(p).copy() for p in asha._progress]
-    assert asha.observe(report(0, [member(i, (), frames=5) for i in range(3)])) == []
-    assert before == (asha._rng.getstate(), asha._promoted, [vars(p) for p in asha._progress])
-    assert stopped(asha.observe(at(10, {0: float("nan"), 1: 1.0, 2: 0.0}))) == {0}
 
 
 def test_a_population_of_which_nobody_reaches_the_top_is_told_how_many_do():

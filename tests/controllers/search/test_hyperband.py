@@ -1,29 +1,17 @@
 from itertools import pairwise
-from statistics import mean
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from pbt_rl.controllers.decisions import Continue, Restart, Stop
-from pbt_rl.controllers.hypers import HyperSpec
+from pbt_rl.controllers.decisions import Restart, Stop
 from pbt_rl.controllers.search.hyperband import (
     Hyperband,
     hyperband_table,
 )
-from pbt_rl.controllers.search.hypertrick import HyperTrick
 from pbt_rl.tune.simulation import simulate
 from tests.helpers.populations import member, report
-
-TABLE = {"learning_rate": HyperSpec("learning_rate", 1e-3, 1e-5, 1e-2, "log", tuned=True)}
-
-
-def steady(member, frames, values, rng):
-    return 100.0
-
-
-def any_score(member, frames, values, rng):
-    return rng.random()
+from tests.helpers.searches import TABLE, any_score
 
 
 def test_the_brackets_of_table_2():
@@ -37,7 +25,7 @@ def test_the_brackets_of_table_2():
 
 
 def test_a_run_of_46_does_exactly_that_share_of_the_work():
-    sim = simulate(Hyperband(TABLE, 0, phase_frames=100), 46, 46, speed=steady, score=any_score)
+    sim = simulate(Hyperband(TABLE, 0, phase_frames=100), 46, 46, speed=lambda *_: 100.0, score=any_score)
     assert sim.completion(2700) == pytest.approx(0.3261, abs=5e-5)
     assert sorted(sim.frames, reverse=True)[:3] == [
         4000,
@@ -46,28 +34,10 @@ def test_a_run_of_46_does_exactly_that_share_of_the_work():
     ]  # 1 + 3 + 9 + 27 units, 3 + 9 + 27, 9 + 27
     assert sim.total_time == 40
     resumed = simulate(
-        Hyperband(TABLE, 0, phase_frames=100, restart=False), 46, 46, speed=steady, score=any_score
+        Hyperband(TABLE, 0, phase_frames=100, restart=False), 46, 46, speed=lambda *_: 100.0, score=any_score
     )
     assert resumed.completion(2700) == pytest.approx((81 + 63 + 90 + 108) / (46 * 27))
     assert max(resumed.frames) == 2700
-
-
-def test_hypertrick_of_the_matching_rate_does_as_much_work_in_less_time():
-    """Table 3's comparison: the same 46 configurations on 46 nodes, durations that differ by phase."""
-    rate = 0.1085  # [1 - (1 - r)^27] / (27 r) = 0.3261
-
-    def means(make):
-        sims = [
-            simulate(make(s), 46, 46, speed=lambda m, f, v, rng: rng.uniform(50, 150), score=any_score, seed=s,
-                     chunk_frames=100)
-            for s in range(15)
-        ]  # fmt: skip
-        return mean(s.completion(2700) for s in sims), mean(s.total_time for s in sims)
-
-    trick = means(lambda s: HyperTrick(TABLE, s, phase_frames=100, phases=27, eviction_rate=rate))
-    band = means(lambda s: Hyperband(TABLE, s, phase_frames=100))
-    assert trick[0] == pytest.approx(band[0], abs=0.015)
-    assert trick[1] < 0.8 * band[1]
 
 
 def test_the_best_third_of_a_bracket_begins_again():
@@ -108,17 +78,3 @@ def test_brackets_of_any_size(eta, resource):
     assert (
         0 < units_run <= 1.1 * resource * sum(rungs[0][0] for rungs in table)
     )  # a rung may cost a little more
-
-
-@given(st.integers(1, 60), st.integers(1, 10), st.booleans())
-@settings(max_examples=25, deadline=None)
-def test_any_number_of_members_and_places(members, slots, restart):
-    sim = simulate(
-        Hyperband(TABLE, 0, phase_frames=10, resource=9, restart=restart),
-        members,
-        slots,
-        speed=lambda m, f, v, rng: rng.uniform(5, 15),
-        score=any_score,
-    )
-    assert len(sim.stopped) == members
-    assert any(isinstance(d, Continue) for _, _, decisions in sim.rounds for d in decisions)

@@ -8,7 +8,6 @@ import pytest
 
 from pbt_rl.config import Config
 from pbt_rl.controllers.decisions import Continue, Stop
-from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.controllers.search.base import RandomSearch
 from pbt_rl.controllers.search.draws import draw_grid
 from pbt_rl.controllers.search.hyperband import Hyperband
@@ -44,13 +43,7 @@ def test_table_1_of_the_paper():
     assert expected_completion(0.25, 10) == pytest.approx(0.3775, abs=5e-5)
     assert least_completion(0.25, 5) == pytest.approx(0.3051, abs=5e-5)
     assert expected_completion(0.25, 5) == pytest.approx(0.6102, abs=5e-5)
-
-
-def test_data_collection_of_the_papers_toy():
     assert [collection_size(12, 0.25, p) for p in range(3)] == [6, 4.5, 3.375]
-
-
-# -- HyperTrick by hand -----------------------------------------------------------------------------------------
 
 
 def hypertrick(members, **options):
@@ -61,6 +54,7 @@ def hypertrick(members, **options):
 def test_the_rule_by_hand():
     controller, first = hypertrick(8)
     assert going_on(first) == dict.fromkeys(range(8), 100)
+    assert controller.observe(at(99, {0: 9.0, 1: 9.0})) == [], "before the end of a phase"
     # W_0^DCM = 4: the first four go on whatever they have, the fifth on must be above the median so far.
     for i, score in enumerate([1.0, -5.0, 3.0, 2.0]):
         assert going_on(controller.observe(at(100, {i: score}))) == {i: 200}
@@ -74,11 +68,6 @@ def test_the_rule_by_hand():
     assert stopped(controller.observe(at(200, {4: 99.0}))) == {4}
     # Who ends the last phase is completed, whatever it has.
     assert controller.observe(at(300, {0: -1.0})) == [Stop(0, "completed: -1", completed=True, score=-1.0)]
-
-
-def test_nothing_is_said_before_the_end_of_a_phase():
-    controller, _ = hypertrick(3)
-    assert controller.observe(at(99, {0: 1.0, 1: 2.0, 2: 3.0})) == []
 
 
 def test_a_member_far_beyond_its_phase_still_trains_before_it_is_judged_again():
@@ -125,17 +114,6 @@ def test_members_of_one_report_are_not_taken_in_the_order_of_their_ids():
     assert survivors.count(0) == 40, "the best always goes on"
 
 
-def test_eviction_rate_0_is_random_search():
-    sim = simulate(
-        HyperTrick(TABLE, 0, phase_frames=10, phases=3, eviction_rate=0),
-        9,
-        2,
-        speed=any_speed,
-        score=any_score,
-    )
-    assert sim.completion(30) == 1
-
-
 @pytest.mark.parametrize(
     ("members", "phases", "rate", "nodes"), [(100, 10, 0.25, 100), (100, 5, 0.25, 100), (12, 4, 0.25, 6)]
 )
@@ -149,7 +127,7 @@ def test_hypertrick_follows_its_law(members, phases, rate, nodes):
             score=any_score,
             seed=s,
         )
-        for s in range(25)
+        for s in range(12)
     ]
     completions = [r.completion(100 * phases) for r in runs]
     average, error = mean(completions), stdev(completions) / math.sqrt(len(completions))
@@ -159,9 +137,6 @@ def test_hypertrick_follows_its_law(members, phases, rate, nodes):
         entered = mean(sum(f > 100 * phase for f in r.frames) for r in runs)
         assert entered == pytest.approx(expected_members(members, rate, phase), abs=0.02 * members + 0.5)
     assert all(r.completion(100 * phases) >= least_completion(rate, phases) for r in runs)
-
-
-# -- against each other -----------------------------------------------------------------------------------------
 
 
 def test_total_times_are_in_the_papers_order():
@@ -188,9 +163,6 @@ def test_total_times_are_in_the_papers_order():
     assert trick < dynamic < static < grid
 
 
-# -- options ------------------------------------------------------------------------------------------------------
-
-
 def config(**options):
     return Config(env="toy/memory", **options)
 
@@ -206,13 +178,6 @@ def test_the_options_choose_the_search():
         assert type(build_controller(config(controller=name), TABLE, 0)) is kind
     grid = build_controller(config(controller="random", search=SearchConfig(sampling="grid")), TABLE, 0)
     assert grid.sampling is draw_grid
-
-
-def test_only_what_is_named_is_searched():
-    made = build_controller(config(controller="random", pbt=PbtConfig(tune=("gamma",))), TABLE, 0)
-    values = made.initial(9)
-    assert len({v["gamma"] for v in values}) == 9
-    assert {v["learning_rate"] for v in values} == {TABLE["learning_rate"].default}
 
 
 def test_the_length_of_a_phase_follows_from_the_budget_unless_given():

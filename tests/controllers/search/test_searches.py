@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import replace
-from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +14,6 @@ from pbt_rl.controllers.search.hypertrick import (
     SuccessiveHalving,
     expected_members,
 )
-from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.tune.simulation import simulate
 from tests.helpers.populations import member, report
 from tests.helpers.searches import (
@@ -29,7 +27,6 @@ from tests.helpers.searches import (
     going_on,
     stopped,
 )
-from tests.helpers.work import lines_run
 
 # -- Successive Halving -------------------------------------------------------------------------------------------
 
@@ -106,9 +103,6 @@ def test_successive_halving_trains_exactly_its_sizes(members, phases, rate, slot
     assert len(sim.stopped) == members
 
 
-# -- all searches -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", NAMES)
 @given(
     members=st.integers(1, 30), slots=st.integers(1, 8), seed=st.integers(0, 999), scores=st.integers(0, 2)
@@ -176,32 +170,6 @@ def test_the_recorded_rounds_replay_bit_for_bit(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_empty_answer_leaves_no_state_and_a_saved_state_goes_on(name):
-    """Every report is shown to a controller that has just been loaded from the other's state."""
-    first, second = controllers()[name], controllers()[name]
-    changes = 0
-
-    class Both:
-        def initial(self, num):
-            return first.initial(num)
-
-        def observe(self, seen):
-            nonlocal changes
-            before = json.dumps(save_state(first))
-            restore_state(second, json.loads(before))
-            answer = first.observe(seen)
-            assert second.observe(seen) == answer
-            assert save_state(second) == save_state(first)
-            if not answer:
-                assert json.dumps(save_state(first)) == before
-            changes += bool(answer)
-            return answer
-
-    simulate(Both(), 12, 3, speed=any_speed, score=any_score, chunk_frames=30)
-    assert changes > 4
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_all_members_are_drawn_and_only_what_is_tuned(name):
     values = controllers()[name].initial(30)
     rates = [v["learning_rate"] for v in values]
@@ -228,14 +196,3 @@ def test_a_member_with_few_episodes_gets_a_little_more_and_is_judged_in_the_end(
     assert frames == first.until_frames + unit
     (decision,) = controller.observe(report(frames, [member(0, (), frames=frames, episodes=0)]))
     assert decision == Stop(0, "evicted: no finite objective")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_work_of_decisions_grows_as_the_population_does(name):
-    def decide(members):
-        controller, rng = controllers()[name], Random(0)
-        frames = {d.member: d.until_frames for d in begun(controller, members)}
-        seen = report(0, [member(i, (rng.random(),), frames=f, episodes=9) for i, f in frames.items()])
-        assert controller.observe(seen)
-
-    assert lines_run(decide, 1_000) < 5 * lines_run(decide, 250)
