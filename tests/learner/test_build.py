@@ -181,16 +181,3 @@ def test_a_matrix_is_normalised_number_by_number():
     assert y.shape == x.shape
     torch.testing.assert_close(y.mean((1, 2)), torch.zeros(2, 3, 4), atol=0.05, rtol=0)
     torch.testing.assert_close(y.std((1, 2)), torch.ones(2, 3, 4), atol=0.1, rtol=0)
-
-
-def test_a_network_is_checked_with_one_thread(monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    before, seen = torch.get_num_threads(), []
-    torch.set_num_threads(2)
-    monkeypatch.setattr(build, "build_net", lambda *_: seen.append(torch.get_num_threads()))
-    monkeypatch.setattr("pbt_rl.learner.own_network.check", lambda *_: None)
-    try:
-        check_network(Config(env="toy/x", num_policies=1), DISCRETE, ["cpu"])
-        assert (seen, torch.get_num_threads()) == ([1], 2)
-    finally:
-        torch.set_num_threads(before)

@@ -1,73 +1,72 @@
-"""The code for a GPU, on a pretend device: the same actions and weights as on the CPU."""
-
-import contextlib
+"""The code for a GPU, on a pretend device: call by call as the CPU, and recorded bit for bit as call by call."""
 
 import numpy as np
 import pytest
 import torch
 
+from pbt_rl.learner.cuda import recording
 from tests.helpers.driven import FRAMES, GAUSSIAN, DrivenLearner
-from tests.helpers.pretend import DEVICE, pretend_device
+from tests.helpers.pretend import DEVICE, PretendRecorder, pretend_device
 
+IMAGES = {"obs": FRAMES, "num_policies": 2, "envs_per_unit": 8}
 KINDS = {
     "loop": {"packing": "loop"},
-    "vmap": {"packing": "vmap"},
-    "images, loop": {"packing": "loop", "obs": FRAMES},
-    "images, vmap, v-trace": {"packing": "vmap", "obs": FRAMES, "returns": "vtrace"},
-    "images normalised": {"packing": "bmm", "obs": FRAMES, "normalize_images": True},
-    "memory": {"packing": "vmap", "core": "gru"},
-    "gae, kept advantages, rate by divergence": {
-        "packing": "loop",
+    "vmap, gae, rate by divergence, uneven parts": {
+        "packing": "vmap",
         "returns": "gae",
         "lr_schedule": "kl-adaptive",
         "mode": "sync",
         "lr_schedule_kl": 1e-4,
+        "minibatches": 3,
+        "batch": 60,
+        "rollout": 5,
     },
-    "observations normalised, linear rate": {
+    "memory, linear rate, normalised": {
         "packing": "vmap",
-        "normalize_observations": True,
+        "core": "gru",
         "lr_schedule": "linear",
         "train_for_frames": 2000,
+        "normalize_observations": True,
     },
-    "a3c": {"packing": "loop", "algo": "a3c"},
-    "continuous actions, alone": {"packing": "vmap", "num_policies": 1, "action": GAUSSIAN},
+    "images, v-trace": {"packing": "vmap", "returns": "vtrace", **IMAGES},
+    "images normalised": {"packing": "bmm", "normalize_images": True, **IMAGES},
+    "bent into bounds": {
+        "env": "gym/Pendulum-v1",
+        "packing": "vmap",
+        "action": GAUSSIAN,
+        "action_bounds": "tanh",
+    },
+    "continuous, alone": {"packing": "vmap", "num_policies": 1, "action": GAUSSIAN},
+    "a3c": {"packing": "vmap", "algo": "a3c"},
     "turns": {"packing": "vmap", "num_policies": 4, "slots": 3},
-    "sync": {"packing": "loop", "mode": "sync", "minibatches": 1},
+    "unreal": {"env": "toy/treasure", "packing": "loop", "algo": "unreal", **IMAGES, "envs_per_unit": 4},
+    "fun": {"packing": "vmap", "algo": "fun", "num_policies": 2, "envs_per_unit": 4, "rollout": 12},
 }
+LONG = {"continuous, alone", "unreal", "fun"}
+EACH = [pytest.param(k, id=name, marks=[pytest.mark.long] * (name in LONG)) for name, k in KINDS.items()]
 
 
-def run(device, kind):
-    """Learn, change members and learn on; returns actions, states, counts and statistics."""
-    with DrivenLearner(device=device, **kind) as driven:
-        slots = driven.plan.slots
+def run(where, kind, recorder=None):
+    """Learn, change values, weights and a slot's holder, and learn on: actions, states, counts, statistics."""
+    with DrivenLearner(device=where, **kind) as driven:
         driven.batches(2)
+        recorded = [] if recorder is None else list(recorder.recorded)
+        driven.edit(0, "keep", gamma=0.5, entropy_coef=0.3, unroll=4.0, learning_rate=3e-3)
+        slots = driven.plan.slots
         if slots > 1:
-            applied = driven.edit(1, donor=0, learning_rate=1e-3, gamma=0.9)
-            assert applied.donor_unchanged
-        if "slots" in kind:
-            driven.hand_over(2, leaves=2, enters=3)
+            assert driven.edit(1, donor=0, learning_rate=1e-2).donor_unchanged
+            driven.hand_over(slots - 1, leaves=slots - 1, enters=3 if "slots" in kind else None)
         driven.batches(1)
+        if recorder is not None:
+            assert recorded, "nothing was recorded"
+            assert recorder.recorded == recorded, "a change of a member records nothing anew"
         counts = driven.learner.shared.learning
         means = [counts.take_means(index) for index in range(len(driven.plan.members))]
         return driven.actions, [driven.state(p) for p in range(slots)], (counts.updates, counts.steps), means
 
 
-SLOW = {"images, loop", "continuous actions, alone", "sync"}
-"""Not in the default run: what they add is little."""
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(
-            kind,
-            id=name,
-            marks=[pytest.mark.slow] * (name in SLOW),
-        )
-        for name, kind in KINDS.items()
-    ],
-)
-def test_a_device_acts_and_learns_as_the_cpu_does(kind):
+@pytest.mark.parametrize("kind", EACH)
+def test_a_device_acts_and_learns_as_the_cpu_does_and_replays_the_same_bits(kind, monkeypatch):
     actions, states, counts, means = run("cpu", kind)
     with pretend_device():
         theirs, their_states, their_counts, their_means = run("pretend:0", kind)
@@ -80,30 +79,26 @@ def test_a_device_acts_and_learns_as_the_cpu_does(kind):
     assert their_counts == counts
     for mine, other in zip(means, their_means, strict=True):
         assert other == pytest.approx(mine, rel=1e-3, abs=1e-4)
-
-
-def test_the_pretend_device_counts_what_a_gpu_would_do():
     with pretend_device() as device:
-        x = torch.zeros(4, device=DEVICE)
-        device.counts.reset()
-        y = (x + 1).view(2, 2)
-        assert device.counts.totals == {"launch": 1, "upload": 0, "download": 0, "sync": 0}
-        assert float(y.sum()) == 4.0
-        y.copy_(torch.ones(2, 2), non_blocking=True)
-        assert device.counts.totals == {"launch": 2, "upload": 1, "download": 1, "sync": 1}
-        y.copy_(torch.ones(2, 2))
-        assert device.counts.total("sync") == 2
-        with pytest.raises(RuntimeError, match="one device"):
-            y + torch.ones(2, 2)
+        recorder = PretendRecorder(device)
+        monkeypatch.setitem(recording.RECORDERS, "pretend", lambda _: recorder)
+        again, replayed, _, replayed_means = run("pretend:0", kind, recorder)
+    for mine, other in zip(theirs, again, strict=True):
+        np.testing.assert_array_equal(other, mine)
+    for mine, other in zip(their_states, replayed, strict=True):
+        assert all(torch.equal(part, other[name]) for name, part in mine.items())
+    assert replayed_means == their_means
 
 
-def test_gradients_on_the_pretend_device_are_those_of_the_cpu():
-    def gradient(device):
-        x = torch.arange(3.0, device=device, requires_grad=True)
-        (x.sin() * 2).sum().backward()
-        return x.grad.cpu()
-
-    with contextlib.ExitStack() as stack:
-        expected = gradient("cpu")
-        stack.enter_context(pretend_device())
-        torch.testing.assert_close(gradient("pretend:0"), expected)
+def test_the_pretend_device_counts_what_a_gpu_would_do(device):
+    x = torch.zeros(4, device=DEVICE)
+    device.counts.reset()
+    y = (x + 1).view(2, 2)
+    assert device.counts.totals == {"launch": 1, "upload": 0, "download": 0, "sync": 0}
+    assert float(y.sum()) == 4.0
+    y.copy_(torch.ones(2, 2), non_blocking=True)
+    assert device.counts.totals == {"launch": 2, "upload": 1, "download": 1, "sync": 1}
+    y.copy_(torch.ones(2, 2))
+    assert device.counts.total("sync") == 2
+    with pytest.raises(RuntimeError, match="one device"):
+        y + torch.ones(2, 2)

@@ -39,9 +39,6 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(a[name], b[name]) for name in a)
 
 
-# -- slots -------------------------------------------------------------------------------------------------
-
-
 def test_a_parked_member_comes_back_bit_for_bit_in_whichever_slot(stand):
     before, neighbour = state(stand, 4), state(stand, 7)
     change_slot(stand, 0, 9)
@@ -175,9 +172,6 @@ def test_an_episode_is_credited_to_the_member_that_played_all_of_it_or_to_none(s
         assert ended - credited > 20
 
 
-# -- other states ---------------------------------------------------------------------------------------------
-
-
 def test_a_member_that_enters_acts_by_the_values_that_it_is_given(stand):
     proof = change_slot(stand, 0, 9, generation=3, gamma=0.9)
     assert (proof.member, proof.generation, proof.donor, proof.parked) == (9, 3, None, False)
@@ -230,9 +224,6 @@ def test_a_member_whose_gradients_are_not_finite_is_broken_until_it_gets_other_w
     stand.learn()
     stand.learn()
     assert broken() == [False, False, None, None]
-
-
-# -- members of other packs -----------------------------------------------------------------------------------
 
 
 def test_a_member_that_comes_from_another_pack_counts_on(stand):

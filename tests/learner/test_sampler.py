@@ -1,7 +1,5 @@
 """Acting and learning agree: the learner's forward reproduces what the sampler stored."""
 
-import os
-
 import numpy as np
 import pytest
 import torch
@@ -62,10 +60,7 @@ CASES = {
 
 @pytest.mark.parametrize("on_policy", [True, False], ids=["sync", "async"])
 @pytest.mark.parametrize("packing", ["loop", "vmap"])
-@pytest.mark.parametrize(
-    "case",
-    CASES,
-)
+@pytest.mark.parametrize("case", CASES)
 def test_learning_reproduces_what_acting_computed(case, packing, on_policy):
     with Bench(packing=packing, on_policy=on_policy, spare=2, **CASES[case]) as bench:
         shake(bench)
@@ -293,14 +288,6 @@ def test_steps_and_episodes_are_counted_for_their_members():
         assert all(e.evaluation == ((e.member, e.generation) == (7, 4)) for e in episodes)
 
 
-def test_actors_are_woken():
-    with Bench() as bench:
-        for actor in bench.actors:
-            actor.advance()
-        bench.sampler.serve()
-        assert [os.eventfd_read(actor.wake_fd) for actor in bench.actors] == [1, 1]
-
-
 def test_the_seed_decides_the_actions():
     def actions(seed):
         with Bench(seed=seed) as bench:
@@ -308,13 +295,6 @@ def test_the_seed_decides_the_actions():
 
     assert torch.equal(actions(0), actions(0))
     assert not torch.equal(actions(0), actions(1))
-
-
-def test_only_two_dimensional_pixels_are_stacked():
-    with Bench(obs=SCREEN) as bench:
-        (unit, *_) = bench.sampler.units
-        assert unit.rollout.layouts["screen"].stack == 4
-        assert unit.rollout.layouts["obs"].stack == 1
 
 
 def served(bench: Bench) -> list[int]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pbt_rl.actors.messages import Load
-from pbt_rl.learner.continuation import Continuation, _decoded
+from pbt_rl.learner.continuation import Continuation
 from tests.helpers.fake_actor import ENVS, VALUES, Bench, Stand
 
 MEMBERS = (4, 7, 9, 11)
@@ -57,40 +57,34 @@ def test_a_pack_goes_on_from_saved_states_in_other_slots(stand):
         assert not np.array_equal(again.arrays(9)["param"], kept[9]["param"]), "it learns on"
 
 
+def continuation(stand):
+    bench = stand.bench
+    return Continuation(bench.pack, bench.shared, bench.sampler, stand.trainer, stand.shaping)
+
+
 def test_an_evaluation_goes_on_with_the_run(stand):
     stand.trainer.members.evaluate(7, begins=True)
-
-    def continuation(stand):
-        bench = stand.bench
-        return Continuation(bench.pack, bench.shared, bench.sampler, stand.trainer, stand.shaping)
-
     saved = json.loads(json.dumps(continuation(stand).save(units=False)))
     with Bench(policies=2, members=MEMBERS, core="gru", spare=2, seed=8) as bench:
-        again = Stand(bench)
-        continuation(again).restore(saved)
-        assert (
-            bench.shared.pack.evaluated.tolist()
-            == stand.bench.shared.pack.evaluated.tolist()
-            == [False, True]
-        )
+        continuation(Stand(bench)).restore(saved)
+        for found in (bench.shared.pack, stand.bench.shared.pack):
+            assert found.evaluated.tolist() == [False, True]
         assert bench.shared.pack.holders[1].evaluations == {1}
 
 
 def test_units_are_saved_as_they_will_act_on_if_weights_were_exchanged_since_the_batch():
     """The recurrent state of an exchanged slot is zeroed before the next turn, which comes after the checkpoint."""
-    with Bench(policies=2, core="gru") as bench:
+    with Bench(policies=2, core="gru") as bench, Bench(policies=2, core="gru", seed=8) as other:
         stand = Stand(bench)
         for _ in range(2):
             stand.learn()
         bench.fill(2)
         stand.trainer.learn()
         stand.edit(1, "copy", 0)
-        saved = Continuation(bench.pack, bench.shared, bench.sampler, stand.trainer, stand.shaping).save(
-            units=True
-        )
+        saved = continuation(stand).save(units=True)
         bench.sampler.resume_finished()
-        for unit, kept in zip(bench.sampler.units, saved["units"], strict=True):
-            state_RS = _decoded(kept["state"])
-            assert np.any(state_RS[:ENVS])
-            assert not np.any(state_RS[ENVS:])
-            assert np.array_equal(unit.rollout.state.numpy(), state_RS)
+        assert continuation(Stand(other)).restore(saved)
+        for unit, again in zip(bench.sampler.units, other.sampler.units, strict=True):
+            assert again.state[:ENVS].any()
+            assert not again.state[ENVS:].any()
+            assert torch.equal(unit.rollout.state, again.state)

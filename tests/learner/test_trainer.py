@@ -246,37 +246,6 @@ def test_steps_learned_from_leave_out_resets(stand):
     ]
 
 
-def test_buffers_come_back(stand):
-    for _ in range(5):
-        stand.learn()
-        assert len(stand.bench.shared.free) == 2
-
-
-def test_the_end_of_a_batch_is_waited_for_by_a_sleep_before_anything_is_fetched(stand, monkeypatch):
-    """On a GPU: to fetch what is not there yet keeps a core busy."""
-    did = []
-
-    class Stopwatch:
-        def start(self):
-            did.append("start")
-
-        def end(self):
-            did.append("end")
-
-        def seconds(self):
-            did.append("sleep")
-            return 0.25
-
-    fetch = type(stand.trainer.updater._log).fetch
-    monkeypatch.setattr(
-        type(stand.trainer.updater._log), "fetch", lambda log: did.append("fetch") or fetch(log)
-    )
-    monkeypatch.setattr(stand.trainer, "_stopwatch", Stopwatch())
-    stand.learn()
-    assert did == ["start", "end", "sleep", "fetch"]
-    assert stand.trainer._shared.learning.gpu_seconds == 0.25
-
-
 def test_the_schedule_multiplies_the_mutated_base_rate():
     with Bench(policies=3, members=MEMBERS) as bench:
         stand = Stand(bench, schedule=lambda: 0.25)

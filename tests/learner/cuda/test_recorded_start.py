@@ -8,36 +8,19 @@ import torch
 
 from pbt_rl.actors.messages import LearnerReady, LearnerReport
 from pbt_rl.learner.cuda import recording
-from pbt_rl.learner.cuda.device import CudaAcceleration
 from tests.helpers.driven import FRAMES, DrivenLearner
-from tests.helpers.pretend import PretendRecorder, pretend_device
+from tests.helpers.pretend import PretendRecorder
 
-MEMORY = {"core": "gru", "returns": "vtrace"}
 IMAGES = {"obs": FRAMES, "num_policies": 2, "envs_per_unit": 8}
 LEARNERS = {
     "one policy": {"packing": "vmap", "num_policies": 1, "envs_per_unit": 16},
     "eight": {"packing": "vmap", "num_policies": 8, "envs_per_unit": 4},
-    "forty": {"packing": "vmap", "num_policies": 40, "envs_per_unit": 2, "batch": 24},
-    "alone, memory": {"packing": "loop", **MEMORY},
     "images": {"packing": "bmm", **IMAGES},
     "unreal": {"env": "toy/treasure", "packing": "loop", "algo": "unreal", **IMAGES},
-    "fun": {"packing": "vmap", "algo": "fun", "num_policies": 2, "envs_per_unit": 4, "rollout": 12},
 }
-LONG = {"forty", "unreal", "fun", "alone, memory"}
-EACH = [pytest.param(k, id=name, marks=[pytest.mark.long] * (name in LONG)) for name, k in LEARNERS.items()]
-
-
-@pytest.fixture
-def device():
-    with pretend_device() as device:
-        yield device
-
-
-@pytest.fixture
-def recorder(device, monkeypatch):
-    recorder = PretendRecorder(device)
-    monkeypatch.setitem(recording.RECORDERS, "pretend", lambda _: recorder)
-    return recorder
+EACH = [
+    pytest.param(k, id=name, marks=[pytest.mark.long] * (name == "unreal")) for name, k in LEARNERS.items()
+]
 
 
 def live(driven, device, batches=3):
@@ -79,39 +62,6 @@ def test_nothing_is_recorded_once_there_are_two_threads(kind, device, recorder):
         turns, steps = (driven.learner.acceleration.report()[name] for name in ("turns", "steps"))
         assert steps.replayed == steps.of > 0
         assert turns.of - turns.replayed <= len(driven.actors), "a unit's first step alone goes call by call"
-
-
-def test_a_recording_in_the_midst_of_a_run_meets_first_calls_of_the_other_thread(
-    device, recorder, monkeypatch
-):
-    monkeypatch.setattr(CudaAcceleration, "record", lambda *_: "")
-    with DrivenLearner(device="pretend:0", epochs=2, packing="vmap") as driven:
-        recorder.seconds = 0.3
-        live(driven, device)
-        assert recorder.recorded
-    assert device.faults, "a thread's first call while the other records"
-
-
-@pytest.mark.parametrize("kind", EACH)
-def test_recording_at_the_start_changes_not_one_bit(kind, device, recorder, monkeypatch):
-    def begun():
-        with DrivenLearner(device="pretend:0", epochs=2, **kind) as driven:
-            sampler, trainer = driven.learner.sampler, driven.learner.trainer
-            gradients = [float(group.abs().sum()) for group in (driven.learner.pack.weights.grad,)]
-            rollouts = [x.cpu() for unit in sampler.units for x in unit.rollout.obs.values()]
-            host = [torch.from_numpy(unit.rollout.reward) for unit in sampler.units]
-            states = [x for p in range(driven.plan.slots) for x in driven.state(p).values()]
-            chance = [sampler.generator.get_state(), trainer.generator.get_state()]
-            return gradients, [*rollouts, *host, *states, *chance], trainer.members.current.host.all()
-
-    gradients, after, current = begun()
-    assert recorder.recorded
-    monkeypatch.delitem(recording.RECORDERS, "pretend")
-    _, before, _ = begun()
-    assert not any(gradients)
-    assert current
-    for one, other in zip(after, before, strict=True):
-        assert torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
 
 
 class Refuses(PretendRecorder):

@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pbt_rl.actors.messages import Load, SetValues
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs import registry
-from pbt_rl.envs.base import ActionSpec, EnvSetupError, default_shaping_source, private_step_arrays
-from pbt_rl.envs.resident import Checks, ResidentStep, ResidentUnit
+from pbt_rl.envs.base import ActionSpec, default_shaping_source, private_step_arrays
+from pbt_rl.envs.resident import ResidentUnit
 from pbt_rl.envs.resident.tensor_toys import Pendulum
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.learner.learner import Learner
@@ -197,15 +197,6 @@ def test_a_rollout_waits_for_nothing_but_one_fetch(monkeypatch):
         assert read[0] < POLICIES * 256
 
 
-def test_a_batch_is_views_of_the_rollout():
-    with Stand() as stand:
-        rollout = stand.learner.sampler.rollout
-        batch = rollout.batch(np.ones(POLICIES, np.bool_))
-        assert batch.reward.data_ptr() == rollout.fields["reward"].data_ptr()
-        assert batch.obs(slice(0, 2))["obs"].data_ptr() == rollout.obs["obs"].data_ptr()
-        assert batch.final_value.data_ptr() == rollout.final_value.data_ptr()
-
-
 def test_episodes_come_as_rounds_with_their_count():
     with Stand(
         [*OPTIONS, f"--rows={ROWS}", "--env-option", "limit=4", "--pbt.objective-episodes=2"]
@@ -219,9 +210,6 @@ def test_episodes_come_as_rounds_with_their_count():
         assert all(e.objective == pytest.approx(e.shaped_return, rel=1e-4) for e in episodes), (
             "default weights"
         )
-
-
-# -- what is refused -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -246,40 +234,6 @@ def test_rows_are_for_simulators():
     config, _ = parse_train(["--env=toy/identity", "--rows=4"])
     with pytest.raises(ConfigError, match="--envs-per-unit"):
         ResolvedRun.resolve(config, Machine(4, 0))
-
-
-def broken(change):
-    class Broken(Pendulum):
-        def step(self, action):
-            step = super().step(action)
-            return change(step) if isinstance(step, ResidentStep) else step
-
-    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
-    env = Broken(spec, 4, "cpu", 0)
-    env.attach(torch.ones(2, 3))
-    env.reset()
-    return env
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda s: (s.obs, s.reward), "step returned tuple: return a"),
-        (lambda s: replace(s, reward=s.reward.double()), "reward is float64, not float32"),
-        (lambda s: replace(s, reward=s.reward[:2]), r"reward has shape \[2\], not \[4\]"),
-        (lambda s: replace(s, terminated=s.terminated.float()), "terminated is float32, not bool"),
-        (lambda s: replace(s, truncated=s.truncated.tolist()), "truncated is list, not a tensor"),
-        (lambda s: replace(s, obs={"state": s.obs["obs"]}), r"the names \['state'\]"),
-        (lambda s: replace(s, obs={"obs": s.obs["obs"].to("meta")}), "is on meta, not on cpu"),
-        (lambda s: replace(s, reward=s.reward.requires_grad_()), "has a gradient"),
-        (lambda s: replace(s, objective=s.objective[:, None]), "objective has shape"),
-    ],
-)
-def test_a_wrong_step_is_one_clear_line(change, words):
-    env = broken(change)
-    with pytest.raises(EnvSetupError, match=words) as caught:
-        Checks(env, 2).step(env.step(torch.zeros(4, 1)))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -379,9 +333,6 @@ def test_a_unit_of_it_plays_whole_first_episodes():
     assert not out.reward.any()
 
 
-# -- limits ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("core", "limit"), [("none", 4), ("gru", 4), ("gru", 2), ("none", 200)])
 def test_a_limit_is_followed_by_the_value_of_its_final_observation(monkeypatch, core, limit):
     """Held to a loop over rows; an earlier limit of a row counts by what was seen before it."""
@@ -461,24 +412,6 @@ def test_a_simulator_that_hangs_at_its_start_is_not_waited_for_for_ever(monkeypa
         "tensors/pendulum hangs: the first steps of the simulator of 16 rows took more than 0.3 s "
         "(30 times --learner-timeout-seconds)"
     )
-
-
-def test_time_in_the_simulator_is_told_apart_from_inference(monkeypatch):
-    class Slow(Pendulum):
-        def step(self, action):
-            until = time.thread_time() + 0.02
-            while time.thread_time() < until:
-                pass
-            return super().step(action)
-
-    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
-    monkeypatch.setattr(sampling, "make_resident", lambda *_: Slow(spec, POLICIES * ROWS, "cpu", 0))
-    with Stand() as stand:
-        stand.batch()
-        stand.batch()
-        counts = stand.learner.shared.sampling
-        assert counts.environment_seconds >= 2 * STEPS * 0.02
-        assert counts.inference_seconds < counts.environment_seconds
 
 
 def test_the_estimate_of_memory_knows_all_that_a_row_has():

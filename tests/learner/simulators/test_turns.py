@@ -14,7 +14,6 @@ from pbt_rl.run.inline import Line
 from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
-from tests.helpers.pretend import PretendRecorder, pretend_device
 
 POLICIES, ROWS, STEPS = 2, 8, 6
 OPTIONS = [
@@ -61,19 +60,6 @@ def played(device, *more, rollouts=3):
     return held, episodes, replays
 
 
-@pytest.fixture
-def device():
-    with pretend_device() as device:
-        yield device
-
-
-@pytest.fixture
-def recorder(device, monkeypatch):
-    recorder = PretendRecorder(device)
-    monkeypatch.setitem(recording.RECORDERS, "pretend", lambda _: recorder)
-    return recorder
-
-
 @pytest.mark.parametrize("more", [["--learner.packing=vmap"], ["--learner.packing=loop", "--model.core=gru"]])
 def test_recorded_turns_do_what_calls_one_by_one_do(more, device, recorder, monkeypatch):
     wanted, episodes, none = played("cpu", *more)
@@ -108,24 +94,6 @@ def test_a_step_is_two_replays_and_what_they_are_given(device, recorder):
     assert set(launches) == {2}, "an observation is copied, and one replay"
     learner.close()
     memory.close()
-
-
-class Refuses(PretendRecorder):
-    """CUDA refuses every recording."""
-
-    def record(self, program, generators=()):
-        raise RuntimeError("not permitted")
-
-
-def test_what_cannot_be_recorded_goes_on_call_by_call_and_is_said(device, monkeypatch):
-    monkeypatch.setitem(recording.RECORDERS, "pretend", lambda _: Refuses(device))
-    wanted, _, _ = played("cpu", "--learner.packing=vmap")
-    with pytest.warns(UserWarning, match="turns are not recorded"):
-        found, _, replays = played("pretend:0", "--learner.packing=vmap")
-    assert replays.replayed == 0
-    assert "not permitted" in replays.why_not
-    for name, x in wanted.items():
-        torch.testing.assert_close(found[name], x, rtol=1e-5, atol=1e-5, msg=name)
 
 
 def test_steps_that_give_other_things_are_not_recorded(device, recorder, monkeypatch):
