@@ -9,7 +9,6 @@ from dataclasses import replace
 from multiprocessing import Pipe
 
 import numpy as np
-import psutil
 import pytest
 
 from pbt_rl.actors.child import Child
@@ -167,20 +166,3 @@ def test_slow_rows_give_signs_of_life_and_a_hung_one_gives_none(tmp_path, monkey
                 box.publish_action(record.setup.wake_fd)
         assert (silence >= 2.0) == (hangs > 0)
         assert box.header[OBSERVATIONS] == (2 if hangs else 3)
-
-
-@pytest.mark.long
-def test_an_actor_is_small():
-    """On Atari, at work, with what it shares."""
-    pytest.importorskip("ale_py")
-    with actors("--env=atari/pong", "--num-policies=2", "--actors=1") as group:
-        (record,) = group.memory.actors
-        deadline = time.monotonic() + 60
-        while min(box.header[ACTIONS] for box in record.boxes) < 100:
-            assert time.monotonic() < deadline
-            for box in record.boxes:
-                if box.learner_has_turn:
-                    box.action[:] = 0
-                    box.publish_action(record.setup.wake_fd)
-            time.sleep(0.001)
-        assert psutil.Process(group.children[0].pid).memory_info().rss < 110 * 2**20

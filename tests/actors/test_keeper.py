@@ -107,9 +107,6 @@ def child(place):
         one.end(0)
 
 
-# -- what it prints -----------------------------------------------------------------------------------------
-
-
 class Clock:
     """Time as a test wants it."""
 
@@ -197,9 +194,6 @@ def test_what_is_printed_in_the_keeper_is_not_taken_for_its_words():
     program.end(0)
     assert ending.startswith("the program was killed by SIGTERM; it printed:\n")
     assert "library.so" in ending, "the warning itself, of the shell"
-
-
-# -- what it starts -----------------------------------------------------------------------------------------
 
 
 def family(pid, size=7):
@@ -292,9 +286,6 @@ def test_what_a_child_has_started_can_be_terminated(child):
     one.connection.send("go")
     assert one.connection.poll(20)
     assert one.connection.recv() == (-signal.SIGTERM, -signal.SIGTERM)
-
-
-# -- folders, and programs without a keeper -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["end", "killed", "keeper"])

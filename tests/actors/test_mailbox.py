@@ -158,9 +158,6 @@ def test_memory_has_no_name_in_the_file_system():
     assert box.fd == -1
 
 
-# -- shaping ------------------------------------------------------------------------------------------------
-
-
 def table(names: tuple[str, ...], policies: int) -> tuple[ShapingTable, ShapingTable]:
     fd = anonymous_memory(ShapingTable.size(names, policies), "shaping")
     return ShapingTable.map(names, policies, fd), ShapingTable.map(names, policies, fd)

@@ -93,9 +93,6 @@ def test_what_is_masked_gets_no_gradient():
     assert (gradient[idle, :4] == 0).all()
 
 
-# -- in a pack ----------------------------------------------------------------------------------------------
-
-
 def masked_pack(policies, *, packing="loop", dtype=torch.float32, core="none"):
     torch.manual_seed(0)
     return Pack(

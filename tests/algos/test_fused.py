@@ -1,7 +1,5 @@
-"""Adam as one kernel: the plain program's numbers, in Triton's interpreter, and how often it touches the state."""
+"""Adam as one kernel: the plain program's numbers, in Triton's interpreter."""
 
-import ast
-import inspect
 import os
 import subprocess
 import sys
@@ -11,7 +9,6 @@ import torch
 
 from pbt_rl.algos import fused
 from pbt_rl.algos.optim import adam_on, adam_torch
-from tests.helpers.pretend import DEVICE, pretend_device
 from tests.helpers.runs import ROOT
 
 SAME = """
@@ -52,31 +49,6 @@ def test_it_equals_the_plain_program():
     )
     assert ran.returncode == 0, ran.stderr
     assert float(ran.stdout) <= 1e-6
-
-
-def touched(policies=2, numbers=1000):
-    """How often the plain program reads or writes as many numbers as the state of all policies has."""
-    with pretend_device() as device:
-        state = [torch.rand(policies, numbers).to(DEVICE) for _ in range(4)]
-        values = [torch.rand(policies).to(DEVICE) for _ in range(5)]
-        sizes = []
-        device.observers.append(
-            lambda call: (
-                call.kind == "launch" and sizes.extend(x.numel() for x in (*call.reads, *call.writes))
-            )
-        )
-        adam_torch(*state, *values)
-    return sum(size == policies * numbers for size in sizes)
-
-
-def test_it_touches_the_state_seven_times_instead_of_about_fifty():
-    calls = [
-        node
-        for node in ast.walk(ast.parse(inspect.getsource(fused._adam)))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("tl.load", "tl.store")
-    ]
-    assert sum(any(k.arg == "mask" for k in call.keywords) for call in calls) == 7
-    assert touched() >= 40
 
 
 def test_what_computes_something_else_is_not_used():

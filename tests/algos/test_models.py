@@ -318,29 +318,6 @@ def test_a_sentence_is_read_in_order_and_by_its_words_alone():
     assert not empty.any()  # no word, no feature
 
 
-def test_a_users_encoder_gets_texts_as_they_are():
-    net = make_model(TEXT, 6, encoder=f"{__name__}:reads_text")
-    obs = {"obs": torch.zeros(1, 2, 3, 36, 40, dtype=torch.uint8), "instr": torch.full((1, 2, 5), 2**31 - 1)}
-    obs["instr"] = obs["instr"].to(torch.int32)
-    net(obs, torch.zeros(2, 0), torch.zeros(1, 2, dtype=torch.bool))
-    assert ReadsText.seen.dtype == torch.int32
-    assert ReadsText.seen.max() == 2**31 - 1
-
-
-class ReadsText(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(1, dtype=torch.float32))
-
-    def forward(self, obs):
-        ReadsText.seen = obs["instr"]
-        return obs["obs"].flatten(1)[:, :4] * self.weight
-
-
-def reads_text(_shapes):
-    return ReadsText()
-
-
 def test_initial_weights():
     net = make(VECTOR, hidden=64, continuous=3)
     assert net.heads.policy.weight.norm(dim=1).tolist() == pytest.approx([0.01] * 3, rel=1e-4)
@@ -398,24 +375,7 @@ def test_no_state_outside_of_parameters_and_channels_last(case):
     assert all(p.is_contiguous(memory_format=torch.channels_last) for p in images)
 
 
-def test_a_users_encoder_gets_scaled_images_in_the_dtype_of_its_weights():
-    net = make({**SMALL, "speed": ((2,), "float32")}, encoder=f"{__name__}:UserNet")
-    seen = []
-    net.body.encoder.module.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    net.body.to(torch.bfloat16)
-    obs = {**observations(SMALL), "speed": torch.full((T, B, 2), 300.0)}
-    net(obs, torch.zeros(B, 0), first_flags())
-    assert {name: x.dtype for name, x in seen[0].items()} == {"obs": torch.bfloat16, "speed": torch.float32}
-    torch.testing.assert_close(seen[0]["obs"].float(), obs["obs"].flatten(0, 1) / 255, atol=1e-2, rtol=0)
-    assert (seen[0]["speed"] == 300).all()
-    assert seen[0]["obs"].is_contiguous(memory_format=torch.channels_last)
-
-
 NOT_A_MODULE = 3
-
-
-def no_module(_shapes):
-    return lambda obs: obs
 
 
 def flat_output(_shapes):
@@ -426,30 +386,10 @@ def flat_output(_shapes):
     return Flat()
 
 
-def batch_norm(_shapes):
-    class Normalised(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm = nn.BatchNorm2d(3)
-
-        def forward(self, obs):
-            return self.norm(obs["obs"]).flatten(1)
-
-    return Normalised()
-
-
 def another_key(_shapes):
     class Reads(nn.Module):
         def forward(self, obs):
             return obs["image"]
-
-    return Reads()
-
-
-def another_signature(_shapes):
-    class Reads(nn.Module):
-        def forward(self, obs, state):
-            return obs["obs"] + state
 
     return Reads()
 
@@ -473,18 +413,12 @@ GIVEN = re.escape("It got {'obs': float32 [2, 3, 36, 40]}")
     ("encoder", "message"),
     [
         (f"{__name__}:another_key", rf"KeyError \(test_models.py, line \d+\): 'image'. {GIVEN}"),
-        (
-            f"{__name__}:another_signature",
-            f"TypeError.*missing 1 required positional argument: 'state'. {GIVEN}",
-        ),
         (f"{__name__}:another_size", f"RuntimeError .*7x16.*{GIVEN}"),
         ("no_such_module:make", "No module named 'no_such_module'"),
         (f"{__name__}:missing", "no attribute 'missing'"),
         (":make", "Write module:factory"),
         (f"{__name__}:NOT_A_MODULE", "gave int"),
-        (f"{__name__}:no_module", "gave function"),
         (f"{__name__}:flat_output", r"returned float32 \[\] for 2"),
-        (f"{__name__}:batch_norm", "changes its buffers norm.running_var"),
     ],
 )
 def test_a_wrong_encoder_of_the_user_is_one_clear_error(encoder, message):

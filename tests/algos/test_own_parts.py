@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pbt_rl.algos.encoders import NetworkError
-from tests.algos.test_models import IMAGE, MIXED, SMALL, VECTOR, B, T, first_flags, make, observations
+from tests.algos.test_models import MIXED, SMALL, VECTOR, B, T, first_flags, make, observations
 from tests.helpers import packs
 
 HERE = __name__
@@ -154,24 +154,12 @@ def test_all_of_them_work_under_vmap_and_with_a_separate_critic():
     [
         ({"core": "Forgetful"}, "remembers what was before a step that is `first`"),
         ({"core": "Foresees"}, "other features for 4 steps at once than one by one"),
-        (
-            {"core": "WrongState"},
-            r"returned float32 [4, 2, 7], float32 [1, 5] for float32 [4, 2, 16], float32 [2, 5]",
-        ),
+        ({"core": "WrongState"}, "float32 [1, 5] for float32 [4, 2, 16], float32 [2, 5]"),
         ({"core": "OnlyOut"}, "return (float features [4, 2, G], state [2, 5])"),
-        ({"core": "NoSize"}, "has the state_size None: set it to the numbers of its state, 0 for none"),
-        ({"core": "missing"}, "no attribute 'missing'"),
-        (
-            {"core": "deep"},
-            "raised TypeError when it was made: deep() missing 1 required positional argument",
-        ),
-        ({"policy_head": "Decoder"}, "raised TypeError when it was made"),
-        (
-            {"policy_head": "wide"},
-            "returned float32 [2, 7] for float32 [2, 16]: return a float tensor [2, 6]",
-        ),
+        ({"core": "NoSize"}, "has the state_size None"),
+        ({"core": "deep"}, "raised TypeError when it was made"),
+        ({"policy_head": "wide"}, "returned float32 [2, 7] for float32 [2, 16]"),
         ({"policy_head": "counts"}, "changes its buffers 1.num_batches_tracked"),
-        ({"value_head": "narrow"}, "(test_own_parts.py, line "),
         ({"value_head": "narrow"}, "cannot be multiplied (2x16 and 3x1). It got float32 [2, 16]"),
     ],
 )
@@ -202,9 +190,6 @@ def narrow(features, outputs):
             return self.linear(x)
 
     return Narrow()
-
-
-# -- what an encoder receives -------------------------------------------------------------------------------
 
 
 class Sees(nn.Module):
@@ -283,17 +268,6 @@ class Mixes(nn.Module):
         return torch.relu(self.linear(x))
 
 
-class Bilinear(nn.Module):
-    """A layer that takes one dtype only."""
-
-    def __init__(self, shapes):
-        super().__init__()
-        self.layer = nn.Bilinear(5, 5, 3)
-
-    def forward(self, obs):
-        return self.layer(obs["obs"], obs["obs"])
-
-
 @pytest.mark.parametrize("vmap", [False, True])
 def test_layers_of_an_encoder_in_bfloat16_take_numbers_in_float32(vmap):
     net = make(VECTOR, encoder=f"{HERE}:Mixes")
@@ -323,21 +297,6 @@ def test_an_error_in_a_later_forward_names_network_place_and_shapes():
         r"It got \{'obs': float32 \[12, 3, 36, 40\]\}",
         str(error.value),
     )
-
-
-def test_an_error_in_bfloat16_names_the_option():
-    net = make(VECTOR, encoder=f"{HERE}:Bilinear")
-    net.body.to(torch.bfloat16)
-    with pytest.raises(NetworkError, match=r"; --learner\.precision float32 keeps its weights float32$"):
-        net.body(observations(VECTOR), torch.zeros(B, 0), first_flags())
-
-
-def test_the_shapes_of_stacked_frames_are_those_that_arrive():
-    net = make(IMAGE, encoder=f"{HERE}:Sees")
-    assert net.body.encoder.module.seen["obs"].shape == (2, 4, 84, 84)
-
-
-# -- in a pack ----------------------------------------------------------------------------------------------
 
 
 class Plain(nn.Module):
@@ -436,21 +395,3 @@ def test_dropout_is_of_learning_alone():
         for _ in range(2)
     ]
     assert not torch.equal(*learned)
-
-
-class Droops(Running):
-    """A core that drops numbers in training."""
-
-    def __init__(self, features):
-        super().__init__(features)
-        self.drop = nn.Dropout(0.5)
-
-    def forward(self, x, state, first):
-        out, state = super().forward(x, state, first)
-        return self.drop(out), state
-
-
-def test_a_core_with_dropout_is_tried_without_it():
-    net = make(VECTOR, core=f"{HERE}:Droops")
-    assert (net.state_size, net.body.size) == (5, 7)
-    assert net.body.core.module.drop.training

@@ -172,9 +172,6 @@ def test_set_hypers_writes_into_the_tensors_in_use():
         torch.testing.assert_close(column, torch.tensor([H[name], H[name] / 2]))
 
 
-# -- statistics ---------------------------------------------------------------------------------------------
-
-
 def made_up(seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
@@ -298,29 +295,6 @@ def test_statistics_of_images_are_those_of_some_valid_ones_per_policy():
         torch.testing.assert_close(stats["obs_var.screen"][p], numbers.var(0, correction=0).float())
 
 
-@pytest.mark.parametrize("batch", [(32, 32), (5, 8), (1, 3), (200, 1)])
-def test_a_batch_of_any_shape_has_an_image_to_look_at(batch):
-    normalizers, stats = of_images(policies=1)
-    images = torch.zeros(1, *batch, *IMAGE, dtype=torch.uint8)
-    normalizers.observe_obs(stats, slice(0, 1), {"screen": images}, torch.ones(1, *batch, dtype=torch.bool))
-    looked_at = float(stats["obs_count.screen"][0])
-    assert 1 <= looked_at <= max(2, prod(batch) / 32)
-
-
-@pytest.mark.parametrize("batch", [(32, 32), (1, 1024), (128, 8), (1, 4096)])
-def test_images_of_all_rows_are_looked_at(batch):
-    """Whether a batch lies as steps of rows or as single steps, [1, T * B] of 32 or 8 rows."""
-    normalizers, stats = of_images(policies=1)
-    columns = batch[1] if batch[0] > 1 else 32
-    row = torch.arange(prod(batch)).view(batch) % columns
-    images = (row.to(torch.uint8) * 5).view(1, *batch, 1, 1, 1).expand(1, *batch, *IMAGE)
-    some = torch.ones(1, *batch, dtype=torch.bool)
-    normalizers.observe_obs(stats, slice(0, 1), {"screen": images}, some)
-    of_rows = torch.arange(columns) * 5 / 255
-    assert abs(float(stats["obs_mean.screen"][0, 0]) - float(of_rows.mean())) < 0.1
-    assert 0.5 < float(stats["obs_var.screen"][0, 0]) / float(of_rows.var()) < 2
-
-
 @pytest.mark.parametrize("products", [False, True])
 def test_pixels_that_were_normalised_are_convolved_as_they_are(products):
     conv = Conv(4, 3, 8, 4)
@@ -328,22 +302,6 @@ def test_pixels_that_were_normalised_are_convolved_as_they_are(products):
     image = torch.randint(0, 256, (2, *IMAGE), dtype=torch.uint8)
     of_bytes, of_numbers = conv.of_pixels(image), conv.of_pixels(image / 255)
     torch.testing.assert_close(of_numbers, of_bytes, rtol=1e-4, atol=1e-5)
-
-
-def test_acting_and_learning_compute_the_same_forward_after_publishing():
-    for packing in ("loop", "vmap"):
-        pack = trained(packing=packing, normalize_obs=True, **LSTM)
-        g = made_up(3, 3, 1, 5, 4)
-        state = made_up(4, 3, 5, pack.state_size)
-        first = made_up(5, 3, 1, 5) > 0
-        acting = pack.act({"obs": g[:, 0]}, state, first[:, 0])
-        for group in pack.groups():
-            span = group.span
-            with torch.no_grad():
-                params, value, after = group.forward({"obs": g[span]}, state[span], first[span])
-            torch.testing.assert_close(params[:, 0], acting[0][span])
-            torch.testing.assert_close(pack.denormalize_value(value, span)[:, 0], acting[1][span])
-            torch.testing.assert_close(after, acting[2][span])
 
 
 class Folded(nn.Module):

@@ -6,13 +6,11 @@ the other way, and Adam moves a weight by up to its learning rate whatever the s
 tolerance is two learning rates on every weight and a tenth of one on their mean.
 """
 
-import weakref
 from dataclasses import replace
 
 import pytest
 import torch
 
-import pbt_rl.algos.update as algos_update
 from pbt_rl.algos.update import KL_STEP, CurrentSlots, Updater, unroll_begins
 from tests.helpers.packs import (
     CPU,
@@ -102,8 +100,6 @@ CASES = {
         {"algo": "a3c", "core": "lstm", "distribution": GAUSSIAN},
     ),
 }
-if TANH is None:
-    del CASES["hybrid"], CASES["tanh of the state"]
 
 
 @pytest.mark.parametrize("packing", ["loop", "vmap"])
@@ -222,9 +218,6 @@ def test_a_hyper_changed_between_two_steps_acts_in_the_next():
     assert not torch.equal(packs[0].state["param"], packs[1].state["param"])
 
 
-# -- rollouts of older weights ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("packing", ["loop", "vmap"])
 @pytest.mark.parametrize("core", ["none", "lstm"])
 def test_the_clip_is_around_the_policy_at_the_begin_of_the_batch(core, packing):
@@ -256,9 +249,6 @@ def test_samples_of_the_present_policy_learn_as_without_a_proximal_one():
     for pack, proximal in zip(packs, (False, True), strict=True):
         learn(pack, fresh, settings(proximal=proximal, minibatches=2))
     torch.testing.assert_close(packs[0].state["param"], packs[1].state["param"], rtol=1e-5, atol=1e-6)
-
-
-# -- what must not count ------------------------------------------------------------------------------------
 
 
 def spoil(rollout, rows, value):
@@ -372,9 +362,6 @@ def test_one_bad_batch_leaves_the_member_untouched_and_the_others_learn(packing,
     assert all(torch.isfinite(x.values["grad_norm"]).all() for x in after), "and it goes on"
 
 
-# -- learning rates -----------------------------------------------------------------------------------------
-
-
 def test_the_schedules_factor_multiplies_each_members_own_rate():
     hypers = [H, H | {"learning_rate": 1e-3}]
     packs = [make_pack(hypers), make_pack([h | {"learning_rate": h["learning_rate"] / 4} for h in hypers])]
@@ -420,13 +407,6 @@ def test_kl_adaptation_leaves_out_steps_without_samples():
     assert train_half(sum(kl) / 12)[0].state["lr_factor"].item() == 1.0, "within its band"
 
 
-def test_learning_rate_zero_moves_nothing():
-    pack = make_pack([H])
-    start = pack.state["param"].clone()
-    train(pack, [0], settings(), factor=0.0)
-    assert torch.equal(pack.state["param"], start)
-
-
 def test_statistics_are_those_of_the_groups_members():
     s = settings()
     for packing, members in (("loop", [(0,), (0,), (1,), (1,)]), ("vmap", [(0, 1), (0, 1)])):
@@ -435,29 +415,6 @@ def test_statistics_are_those_of_the_groups_members():
         assert all(v.shape == (len(x.slots),) for x in stats for v in x.values.values())
         assert all(not v.requires_grad for x in stats for v in x.values.values())
 
-
-@pytest.mark.parametrize(("packing", "vectors"), [("loop", 1), ("vmap", 3)])
-def test_policies_that_learn_one_by_one_share_a_gradient_and_keep_no_samples(monkeypatch, packing, vectors):
-    """For 40 policies of Atari both were 1.6 GB."""
-    cut, of = [], algos_update._with_advantages
-
-    def watched(*arguments):
-        samples = of(*arguments)
-        cut.append(weakref.ref(samples))
-        return samples
-
-    monkeypatch.setattr(algos_update, "_with_advantages", watched)
-    pack = make_pack(DIFFERENT, packing=packing)
-    assert pack.weights.grad.shape[0] == vectors
-    updater = Updater(pack, settings(), CurrentSlots(3, CPU))
-    batch = batch_of(make_rollouts([0, 1, 2]), 3)
-    for _ in updater.update(batch, generator=torch.Generator(), learning_rate_factor=1.0):
-        pass
-    assert len(cut) == len(pack.groups())
-    assert not any(samples() for samples in cut)
-
-
-# -- a stop by divergence -----------------------------------------------------------------------------------
 
 STOPPING = {"epochs": 16}
 

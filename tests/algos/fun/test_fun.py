@@ -5,8 +5,7 @@ import torch
 from torch.nn.functional import cosine_similarity, normalize
 
 from pbt_rl.algos.a3c import RATE_FACTOR
-from pbt_rl.algos.algorithm import Algorithm
-from pbt_rl.algos.fun.core import EXPLORATION, HORIZON, NUMBERS, DilatedLstm, FunBody, fingerprint, scrambled
+from pbt_rl.algos.fun.core import DilatedLstm, FunBody, fingerprint
 from pbt_rl.algos.fun.fun import EMBEDDING, FUN, Sequences, fun_loss, intrinsic_reward, reached
 from pbt_rl.algos.models import NetInputs, make_model
 from tests.helpers.packs import FRAMES as STACKED
@@ -60,9 +59,6 @@ def made_up(steps, rows, seed=0, shapes=SHAPES, actions=3, state_size=0):
         truncated,
         ~first[1:],
     )
-
-
-# -- the body -----------------------------------------------------------------------------------------------
 
 
 def lstm(cell_module, x, hidden, cell):
@@ -168,16 +164,6 @@ def test_the_features_move_no_goal():
     assert all(p.grad is None for p in [*net.body.manager.parameters(), *net.body.space.parameters()])
 
 
-# -- random goals -------------------------------------------------------------------------------------------
-
-
-def test_numbers_are_scrambled_one_to_one():
-    numbers = scrambled(torch.arange(NUMBERS // 2, NUMBERS // 2 + 2**18))
-    assert len(numbers.unique()) == len(numbers)
-    below = (numbers.view(-1, 4096) < NUMBERS // 4).float().mean(1)
-    assert below.std() < 2 * (0.25 * 0.75 / 4096) ** 0.5, "runs of neighbours look like draws"
-
-
 def test_random_goals_come_as_often_as_they_should_and_from_everywhere():
     shapes = {"obs": ((3,), "float32")}
     net = make_net(shapes=shapes, exploration=0.2, width=16)
@@ -218,9 +204,6 @@ def test_a_fingerprint_is_of_the_image_alone():
     assert len(found.unique()) == 6
     image[0, 0, 2, 8, 24] += 1
     assert (fingerprint({"obs": image}) != found).sum() == 1
-
-
-# -- the loss -----------------------------------------------------------------------------------------------
 
 
 def slow_return(reward, value, s, b, t, gamma, last):
@@ -365,9 +348,6 @@ def test_goals_turn_to_where_it_pays():
     assert cosine_similarity(memory, pays, dim=0) > 0.97
 
 
-# -- in a pack ----------------------------------------------------------------------------------------------
-
-
 def learned(policies, packing):
     def network(net):
         return FUN.network(net, NetInputs({"obs": STACKED.seen}, {"obs": 4}, (3,), 0, 8))
@@ -396,15 +376,6 @@ def test_policies_learn_in_a_pack_as_they_do_alone():
             assert mine["return_square"] != 1
         for step in stats:
             assert set(step.values) - {"grad_norm", "learning_rate_in_use"} == set(FUN.statistics)
-
-
-def test_every_part_learns():
-    pack, _ = learned((0,), "loop")
-    torch.manual_seed(0)
-    at_first, weights = pack.weights_of({"param": pack.fresh_state()["param"]}), pack.named_weights(0)
-    assert all(not torch.equal(weights[name], at_first[name]) for name in weights if name.endswith("weight"))
-    assert isinstance(FUN, Algorithm)
-    assert (HORIZON, EXPLORATION) == (10, 0.01)
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,6 @@ def made_up(steps, pieces, seed=0, shapes=SHAPES, nvec=NVEC):
     return Segments(obs, action, reward, *ends, reset, ~reset[1:].cummax(0).values)
 
 
-# -- pixel control ------------------------------------------------------------------------------------------
-
-
 def test_cells_are_the_papers_for_its_images():
     assert Cells.of(84, 84) == (20, 20, 4)
     assert Cells.of(240, 320) == (19, 25, 12)
@@ -165,9 +162,6 @@ def test_pixel_control_learns_which_action_flips_a_cell():
         assert others.abs().mean().item() < 0.2
 
 
-# -- reward prediction --------------------------------------------------------------------------------------
-
-
 def test_a_reward_that_the_frames_announce_is_predicted():
     """A mark in the oldest of the three frames announces a reward above 0, one in the newest a reward below."""
     net = make_net()
@@ -201,9 +195,6 @@ def test_a_prediction_does_not_see_the_last_reward():
     s = s._replace(valid=torch.ones_like(s.valid))
     changed = s._replace(obs=s.obs | {LAST: s.obs[LAST] + 1})
     assert reward_prediction_loss(net, s)[0] == reward_prediction_loss(net, changed)[0]
-
-
-# -- the whole loss -----------------------------------------------------------------------------------------
 
 
 def slow_loss(net, sequences, windows, hypers, scale):
@@ -295,9 +286,6 @@ def test_invalid_steps_change_nothing():
     loss, stats = auxiliary_loss(net, tuple(none), hypers, torch.tensor(1.0))
     assert loss == 0
     assert all(x == 0 for x in stats.values())
-
-
-# -- in a pack ----------------------------------------------------------------------------------------------
 
 
 def replayed_for(policies, steps, pieces, nvec=(3,)):
