@@ -20,16 +20,12 @@ def box(low, high, shape, dtype):
     ("space", "shape"),
     [
         (box(0, 255, (84, 84), np.uint8), (1, 84, 84)),
-        (box(0, 2, (6, 7), np.uint8), (1, 6, 7)),
         (box(0, 255, (4, 64, 48, 3), np.uint8), (12, 64, 48)),
         (box(0, 255, (4, 3, 64, 48), np.uint8), (12, 64, 48)),
-        (box(0, 255, (4, 1, 84, 84), np.uint8), (4, 84, 84)),
         (box(0, 255, (2, 4, 64, 48, 3), np.uint8), (24, 64, 48)),
         (box(0, 255, (7, 7, 3), np.uint8), (3, 7, 7)),
         (box(0, 1, (*LARGE, 3), np.float32), (3, *LARGE)),
-        (box(-1, 1, (3, *LARGE), np.float32), (3, *LARGE)),
         (box(0, 1, LARGE, np.float64), (1, *LARGE)),
-        (box(-2.1, 2.6, (*LARGE, 3), np.float32), (3, *LARGE)),
         (box(0, 255, (*LARGE, 3), np.int64), (3, *LARGE)),
         (box(0, 10, (7, 7, 3), np.int64), (3, 7, 7)),
         (spaces.MultiBinary((*LARGE, 2)), (2, *LARGE)),
@@ -49,10 +45,8 @@ def test_these_are_pictures_with_all_other_axes_as_channels(space, shape):
     "space",
     [
         box(0, 1, (10, 10, 4), bool),
-        box(0, 1, (6, 7, 2), np.int8),
         box(-np.inf, np.inf, (40, 40), np.float32),
         box(-1, 1, (40, 40), np.float32),
-        box(0, 1, (5, 5), np.float32),
         box(0, 9, (2, 3), np.int64),
         spaces.MultiBinary((4, 4)),
     ],
@@ -68,7 +62,6 @@ def test_these_are_numbers_as_they_are(space):
 @pytest.mark.parametrize(
     ("low", "high", "dtype", "given", "seen"),
     [
-        (0, 10, np.uint8, [0, 5, 10], [0, 128, 255]),
         (0, 1, np.float32, [0.0, 0.5, 1.0], [0, 128, 255]),
         (-1, 1, np.float32, [-1.0, 0.0, 1.0], [0, 128, 255]),
         (0, 255, np.float32, [0.0, 7.4, 255.0], [0, 7, 255]),

@@ -200,28 +200,6 @@ def test_a_cut_game_is_truncated_and_not_terminated():
     assert (history["length"][ends, 0] == 9).all(), "of ten steps the first was FIRE"
 
 
-@pytest.mark.long
-def test_balls_are_launched_in_any_of_four_frames():
-    """Which decides how they fly: no-ops in steps of four frames would launch all of them alike."""
-
-    def flights(noop_max):
-        unit, out = make("breakout", rows=40, options=replace(PLAIN, noop_max=noop_max))
-        history = play_alike(unit, out, 23)
-        return {history[:, row].tobytes() for row in range(40)}
-
-    assert len(flights(0)) == 1
-    assert len(flights(30)) == 4
-
-
-def play_alike(unit, out, steps):
-    """Nobody moves: the frames of the flight, [T, R, ...], without the step of FIRE."""
-    frames = []
-    for _ in range(steps):
-        unit.step(np.zeros((unit.rows, 1), np.int32), out)
-        frames.append(out.obs["obs"].copy())
-    return np.stack(frames[2:])
-
-
 def test_the_first_step_is_fire_whatever_the_action():
     def frames(action):
         unit, out = make("breakout", rows=2)
@@ -270,16 +248,6 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(sticky):
     assert (one["obs"] != other["obs"]).any()
 
 
-def test_sticky_actions_differ_between_rows():
-    unit, out = make("breakout", rows=2, options=replace(PLAIN, repeat_action_probability=0.5))
-    rng = np.random.default_rng(0)
-    differ = False
-    for _ in range(40):
-        unit.step(np.full((2, 1), rng.integers(4), np.int32), out)
-        differ |= bool((out.obs["obs"][0] != out.obs["obs"][1]).any())
-    assert differ
-
-
 def test_a_unit_resets_again_in_the_middle_of_a_game():
     unit, out = make("breakout", rows=2)
     start = snapshot(out)
@@ -287,15 +255,6 @@ def test_a_unit_resets_again_in_the_middle_of_a_game():
     unit.reset(out)
     again = snapshot(out)
     assert all((start[name] == again[name]).all() for name in start)
-
-
-def test_a_unit_resets_again_just_after_a_games_end():
-    unit, out = make("pong", options=replace(PLAIN, max_frames_per_episode=40))
-    assert play(unit, out, 10)["episode_done"][-1, 0]
-    unit.reset(out)
-    history = play(unit, out, 10)
-    assert history["first"][:, 0].tolist() == [True] + 9 * [False]
-    assert history["length"][-1, 0] == 9
 
 
 def test_an_extra_life_is_no_reward_and_zero_lives_left_is_no_lost_life():
@@ -333,13 +292,6 @@ def test_the_spec_matches_the_delivered_arrays():
     assert step_array_specs(spec)["obs.obs"].shape == (84, 84)
     assert probe("breakout", AtariOptions(full_action_space=True)).action.nvec == (18,)
     assert "life_loss_penalty" not in probe("pong", AtariOptions()).shaping
-
-
-def test_all_actions_of_the_full_set_can_be_taken():
-    unit, out = make("pong", options=replace(PLAIN, full_action_space=True))
-    for action in range(18):
-        unit.step(np.array([[action]], np.int32), out)
-    assert out.length.tolist() == [17], "all but the first, which is FIRE"
 
 
 @pytest.mark.parametrize("game", ["backgammon", "video_checkers"])
@@ -402,29 +354,11 @@ def test_games_are_listed_without_those_for_several_players():
     assert {"pong", "breakout", "montezuma_revenge"} <= set(games)
     assert not MULTIPLAYER_ONLY & set(games)
     assert len(games) > 100
-
-
-@pytest.mark.parametrize(
-    ("game", "message"),
-    [
-        ("breakot", "did you mean atari/breakout"),
-        ("MsPacman", "did you mean atari/ms_pacman"),
-        ("joust", "several players"),
-        ("zzz", "`pbt-rl envs`"),
-    ],
-)
-def test_an_unknown_game_is_named_with_what_is_close(game, message):
-    with pytest.raises(EnvSetupError, match=f"atari/{game}.*{message}"):
-        probe(game, AtariOptions())
+    with pytest.raises(EnvSetupError, match=r"atari/joust.*several players"):
+        probe("joust", AtariOptions())
 
 
 def test_a_game_that_would_not_start_is_refused():
     with pytest.raises(EnvSetupError, match=r"--atari\.max-frames-per-episode 4 .*more than"):
         AtariOptions(max_frames_per_episode=4)
     assert AtariOptions(max_frames_per_episode=5)
-
-
-def test_closing_twice_is_safe():
-    unit, _ = make("pong")
-    unit.close()
-    unit.close()

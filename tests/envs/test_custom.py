@@ -15,16 +15,13 @@ from pbt_rl.envs.shaping import frames_per_step
 MODULE = """
 import gymnasium
 import numpy as np
-from pbt_rl.envs.toy import Identity, Shaped
+from pbt_rl.envs.toy import Identity
 
 made = []
 
 def make_env(size=4, name="x"):
     made.append((size, name))
     return Identity(size)
-
-def make_shaped():
-    return gymnasium.wrappers.TimeLimit(Shaped(), 5)
 
 def make_level(level="none", size=3):
     env = Identity(size)
@@ -112,11 +109,6 @@ def test_a_factory_of_a_module_is_called_with_the_options():
     assert recipe("custom_of_a_test:make_env")["model.encoder"] == "mlp"
 
 
-def test_values_are_json_where_they_can_be():
-    pairs = ("a=1", "b=0.5", "c=true", "d=[1, 2]", "e=text", "f=", 'g={"h": null}', "i=x=y")
-    assert list(keywords(pairs).values()) == [1, 0.5, True, [1, 2], "text", "", {"h": None}, "x=y"]
-
-
 @pytest.mark.parametrize("pairs", [["size"], ["=3"], ["two words=3"], ["a=1", "a=2"]])
 def test_an_option_that_is_no_pair_is_refused(pairs):
     with pytest.raises(EnvSetupError, match=f"--env-option {pairs[-1]} cannot be used"):
@@ -141,32 +133,17 @@ def test_an_installed_entry_point_is_found_by_name_and_takes_a_level(monkeypatch
     assert (spec.env_id, spec.frame_skip, spec.action.nvec) == ("mine/fast", 4, (5,))
 
 
-def test_shaping_is_found_below_wrappers():
-    assert probe("custom_of_a_test:make_shaped", EnvOptions()).shaping == {"bait": 1.2}
-
-
 @pytest.mark.parametrize(
     ("env_id", "message"),
     [
         ("no_such_module:make_env", "no module 'no_such_module' in the working directory"),
         ("custom_of_a_test.py:make_env", "write module:factory, such as custom_of_a_test:make_env"),
-        pytest.param(
-            "custom_of_a_test:make_evn",
-            "has no 'make_evn'; did you mean make_env",
-        ),
+        ("custom_of_a_test:make_evn", "did you mean make_env"),
         ("custom_of_a_test:number", "is int, not a function"),
-        (
-            "custom_of_a_test:nothing",
-            "returned builtins.NoneType, not an environment: return a gymnasium.Env",
-        ),
-        pytest.param(
-            "custom_of_a_test:ParallelEnv",
-            "returned custom_of_a_test.ParallelEnv, not an environment: .* a PettingZoo ParallelEnv",
-        ),
-        ("custom_of_a_test:a_class", r"returned the class Group, not an environment: return Group\(\)"),
-        pytest.param(
-            "custom_of_a_test:fixed_vector", "3 rows, but 1 are needed: give it the parameter num_envs"
-        ),
+        ("custom_of_a_test:nothing", "returned builtins.NoneType"),
+        ("custom_of_a_test:ParallelEnv", "returned custom_of_a_test.ParallelEnv"),
+        ("custom_of_a_test:a_class", "returned the class Group"),
+        ("custom_of_a_test:fixed_vector", "3 rows, but 1 are needed: .*num_envs"),
         ("custom_of_a_test:spaceless", "has no action_space: set self.action_space to a space in __init__"),
         ("nowhere", "'nowhere' names no environment.*module:factory for your own"),
     ],

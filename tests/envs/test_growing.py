@@ -115,14 +115,6 @@ def test_policies_have_equal_shares_of_the_time_in_which_a_unit_grows(policies, 
     assert time_P.min() >= 0.95 * time_P.max()
 
 
-def test_an_atari_unit_deals_its_rows_by_policy(made):
-    source = Source()
-    source.envs_per_policy = 7
-    _, out, _ = made(source)
-    there = np.flatnonzero(out.obs["obs"].any((1, 2)))
-    assert len(set(there // 7)) == ROWS // 7, "each of ten policies has a row before any has two"
-
-
 def test_rows_that_are_not_there_deliver_first_and_nothing_else_until_their_game_begins(made):
     source = Source()
     unit, out, sizes = made(source)

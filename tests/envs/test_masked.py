@@ -104,8 +104,6 @@ def test_the_toys_best_score_is_the_documented_one():
     assert "masked" in toy.names()
 
 
-# -- refused ------------------------------------------------------------------------------------------------
-
 SEEN, MASK = spaces.Box(0, 1, (4,)), spaces.Box(0, 1, (4,), np.uint8)
 
 

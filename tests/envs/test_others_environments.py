@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, random_actions, read_stats
+from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, random_actions
 from pbt_rl.envs.gym import GymUnit, describe
 from pbt_rl.envs.registry import EnvOptions, keywords, probe
 from pbt_rl.envs.shaping import default_shaping, find_interface, frames_per_step
@@ -70,9 +70,6 @@ def played(kind, steps=8, source=None, wrap=lambda env: env):
     return ends
 
 
-# -- attributes ---------------------------------------------------------------------------------------------
-
-
 class Cyclic(Plain):
     @property
     def env(self):
@@ -103,38 +100,11 @@ def test_attributes_that_are_none_cyclic_or_made_up_are_as_if_they_were_not_ther
     assert played(kind)
 
 
-@pytest.mark.parametrize("fps", [None, "fast", 0, float("nan")])
-def test_a_film_has_the_usual_pace_if_the_environment_names_none(fps):
-    from pbt_rl.envs.films import RenderCamera
-
-    assert RenderCamera(env_of(metadata={"render_fps": fps})()).frames_per_second == 30
-
-
 @pytest.mark.parametrize("which", ["observation_space", "action_space"])
 @pytest.mark.parametrize("space", [None, type("Box", (), {"__module__": "gym.spaces"})()])
 def test_a_space_that_is_none_of_gymnasiums_is_named(which, space):
     with pytest.raises(EnvSetupError, match=r"m:f: .*(None|gym\.spaces\.Box), no space of Gymnasium"):
         describe("m:f", env_of(**{which: space})())
-
-
-def test_frames_may_be_a_number_of_numpy():
-    assert frames_per_step("m:f", env_of(frames_per_step=np.int64(4))()) == 4
-
-
-def test_a_vector_without_metadata_says_what_it_lacks():
-    vector = SyncVectorEnv([Plain] * 2)
-    vector.metadata = None
-    with pytest.raises(EnvSetupError, match="autoreset_mode"):
-        VectorUnit("m:f", vector, 0, Source())
-
-
-@pytest.mark.parametrize("reward", ["1", b"1", None, [1.0, 2.0]])
-def test_a_reward_that_is_no_number_is_refused(reward):
-    with pytest.raises(EnvSetupError, match="the reward must be a number, got"):
-        played(env_of(reward=reward))
-
-
-# -- shaping, objectives and masks by the checker's rules ----------------------------------------------------
 
 
 def getter(self):
@@ -152,13 +122,10 @@ def setter(self, reward_shaping, agent_idx):
         ({"set_reward_shaping": setter}, "set_reward_shaping alone"),
         (
             {"get_default_reward_shaping": getter, "set_reward_shaping": lambda self, shaping: None},
-            r"its set_reward_shaping does not take \(reward_shaping, agent_idx\): write `def set_reward_shaping",
+            "set_reward",
         ),
-        (
-            {"get_default_reward_shaping": lambda self, row: {}, "set_reward_shaping": setter},
-            r"its get_default_reward_shaping does not take \(\): write",
-        ),
-        ({"set_training_info": lambda self: None}, r"its set_training_info does not take \(info\)"),
+        ({"get_default_reward_shaping": lambda self, row: {}, "set_reward_shaping": setter}, "get_default"),
+        ({"set_training_info": lambda self: None}, "set_training_info"),
     ],
 )
 def test_half_an_interface_or_one_that_cannot_be_called_is_refused(methods, said):
@@ -170,31 +137,19 @@ SHAPED = {"get_default_reward_shaping": getter, "set_reward_shaping": setter}
 
 
 @pytest.mark.parametrize(
-    ("info", "said"),
+    ("attributes", "values", "said"),
     [
-        ({}, "there is reward shaping but no info"),
-        ({"true_objective": 1.0}, ""),
+        (SHAPED, {"cost": 1.0}, "no info"),
+        (SHAPED | {"info": {"true_objective": 1.0}}, {"cost": 1.0}, None),
+        ({"info": {"action_mask": np.ones(2, np.int8)}}, {}, "given but not used"),
+        ({"observation_space": spaces.Box(0, 1, (2,), np.float64)}, {}, "dtype float32"),
     ],
 )
-def test_shaping_without_a_true_objective_is_remarked_once(info, said):
-    source = Source({"cost": 1.0})
-    played(env_of(info=info, **SHAPED), source=source)
-    assert len(source.told) == bool(said)
-    assert not said or said in source.told[0]
-
-
-def test_a_mask_that_nothing_reads_is_remarked():
-    source = Source()
-    played(env_of(info={"action_mask": np.ones(2, np.int8)}), source=source)
-    assert source.told
-    assert "given but not used" in source.told[0]
-
-
-def test_shaping_of_zero_is_a_note():
-    zero = env_of(get_default_reward_shaping=lambda self: {"cost": 0, "gain": 2}, set_reward_shaping=setter)
-    (note,) = describe("m:f", zero()).notes
-    assert "cost begins at 0" in note
-    assert "--pbt.tune shaping.cost=LOW:HIGH" in note
+def test_what_a_user_may_not_have_meant_is_remarked_once(attributes, values, said):
+    source = Source(values)
+    played(env_of(**attributes), source=source)
+    assert len(source.told) == (said is not None)
+    assert said is None or said in source.told[0]
 
 
 def test_the_return_that_was_recorded_before_rewards_were_changed_is_the_objective():
@@ -213,84 +168,43 @@ def test_the_return_that_was_recorded_before_rewards_were_changed_is_the_objecti
     assert played(given, wrap=inside)[0][0] == 7.0
 
 
-def test_a_wrapper_that_normalises_rewards_is_a_note_unless_the_return_is_recorded_inside():
-    wrappers = gymnasium.wrappers
-    plain = describe("m:f", wrappers.NormalizeReward(Plain()))
-    assert len(plain.notes) == 1
-    assert "NormalizeReward" in plain.notes[0]
-    recorded = wrappers.NormalizeReward(wrappers.RecordEpisodeStatistics(Plain()))
-    assert describe("m:f", recorded).notes == ()
-
-
-def test_a_wrapper_that_normalises_rewards_is_seen_inside_of_others_and_as_a_base():
-    wrappers = gymnasium.wrappers
-    own = type("Own", (wrappers.NormalizeReward,), {})(Plain())
-    for env in (wrappers.TimeLimit(own, 5), wrappers.RecordEpisodeStatistics(own)):
-        (note,) = describe("m:f", env).notes
-        assert "changed by NormalizeReward" in note
-
-
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_the_same_holds_for_a_vector(mode):
-    vector = SyncVectorEnv([Plain] * 2, autoreset_mode=mode)
     wrappers = gymnasium.wrappers.vector
-    vector = wrappers.TransformReward(wrappers.RecordEpisodeStatistics(vector), lambda r: r / 10)
-    unit = VectorUnit("m:f", vector, 0, Source())
-    out, ends = private_step_arrays(unit.spec, 2), []
-    unit.reset(out)
-    for _ in range(8):
-        unit.step(np.zeros((2, 1), np.int32), out)
-        if out.episode_done[0]:
-            ends.append((float(out.objective[0]), float(out.raw_return[0])))
-    assert ends[0] == (3.0, pytest.approx(0.3))
-
-
-def test_what_informs_may_be_nested_or_no_number_in_a_vector_too():
-    stats = {"ok": 2, "text": np.str_("x"), "thing": object(), "inner": {"a": 1.0, "b": {"c": "x"}}}
-    source = Source()
-    unit = VectorUnit("m:f", SyncVectorEnv([env_of(info={"episode_extra_stats": stats})] * 2), 0, source)
+    vector = wrappers.RecordEpisodeStatistics(SyncVectorEnv([Plain] * 2, autoreset_mode=mode))
+    unit = VectorUnit("m:f", wrappers.TransformReward(vector, lambda r: r / 10), 0, Source())
     out = private_step_arrays(unit.spec, 2)
     unit.reset(out)
     for _ in range(3):
         unit.step(np.zeros((2, 1), np.int32), out)
-    assert read_stats(out, 1) == {"ok": 2}
-    assert len(source.told) == 1
+    assert (out.objective[0], out.raw_return[0]) == (3.0, pytest.approx(0.3))
 
 
-def test_an_observation_of_another_dtype_than_its_space_is_remarked_once():
-    source = Source()
-    played(env_of(observation_space=spaces.Box(0, 1, (2,), np.float64)), source=source)
-    assert source.told == ["observation 'obs' has dtype float32, its space has float64: it is converted"]
-
-
-# -- values of Python and numpy ------------------------------------------------------------------------------
+def test_a_wrapper_that_normalises_rewards_is_a_note_unless_the_return_is_recorded_inside():
+    wrappers = gymnasium.wrappers
+    own = type("Own", (wrappers.NormalizeReward,), {})(Plain())
+    for env in (wrappers.TimeLimit(own, 5), wrappers.RecordEpisodeStatistics(own)):
+        (note,) = describe("m:f", env).notes
+        assert "NormalizeReward" in note
+    recorded = wrappers.NormalizeReward(wrappers.RecordEpisodeStatistics(Plain()))
+    assert describe("m:f", recorded).notes == ()
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
     [
         ("False", False),
-        ("true", True),
         ("no", False),
         ("None", None),
         (".5", 0.5),
-        ("1_000", 1000),
-        ("5M", 5_000_000),
-        ("2.5k", 2500),
-        ("1e-3", 0.001),
-        ("[1, 2]", [1, 2]),
+        ("5M", 5000000),
         ("[True, None]", [True, None]),
-        ("(1, 2)", (1, 2)),
         ("{'a': 1}", {"a": 1}),
         ('"no"', "no"),
-        ("'7'", "7"),
-        ("a b", "a b"),
-        ("1,2", "1,2"),
+        ("x=y", "x=y"),
         ("007", "007"),
-        ("v1", "v1"),
         ("os.getcwd()", "os.getcwd()"),
         ("", ""),
-        ("M", "M"),
     ],
 )
 def test_an_option_of_an_environment_is_read_as_people_type_it(text, value):
@@ -298,20 +212,16 @@ def test_an_option_of_an_environment_is_read_as_people_type_it(text, value):
     assert (found, type(found)) == (value, type(value))
 
 
-@pytest.mark.parametrize("ended", [True, np.True_, 1, np.array(True), np.array([True]), [True]])
-def test_an_end_may_be_any_one_truth(ended):
-    assert len(played(env_of(ended=ended))) == 2
+@pytest.mark.parametrize("ended", [True, np.True_, 1, np.array([True]), [True]])
+@pytest.mark.parametrize("reward", [np.array([1.0]), np.float32(1), np.array(1), True])
+def test_an_end_may_be_any_one_truth_and_a_reward_an_array_of_one(ended, reward):
+    assert [objective for objective, *_ in played(env_of(ended=ended, reward=reward))] == [3.0, 3.0]
 
 
 @pytest.mark.parametrize("ended", ["False", np.array([True, False])])
 def test_an_end_that_is_no_truth_is_refused(ended):
     with pytest.raises(EnvSetupError, match="terminated must be True or False"):
         played(env_of(ended=ended))
-
-
-@pytest.mark.parametrize("reward", [np.array([1.0]), np.float32(1), np.array(1), True])
-def test_a_reward_may_be_an_array_of_one(reward):
-    assert played(env_of(reward=reward))[0][0] == 3.0
 
 
 @pytest.mark.parametrize(
@@ -353,44 +263,6 @@ def test_an_action_is_what_a_sample_of_its_space_is(space):
     assert all(space.contains(action) and kinds(action) == kinds(space.sample()) for action in taken)
 
 
-class Returns(Plain):
-    """Returns what it is told."""
-
-    of_reset, of_step = None, None
-
-    def reset(self, *, seed=None, options=None):
-        answer = super().reset(seed=seed)
-        return answer if self.of_reset is None else self.of_reset
-
-    def step(self, action):
-        answer = super().step(action)
-        return answer if self.of_step is None else self.of_step
-
-
-CAMERA = {"camera": np.full((48, 64, 3), 40, np.uint8)}
-
-
-@pytest.mark.parametrize(
-    ("returned", "got"),
-    [
-        ({"of_reset": CAMERA}, "got a dict with the keys 'camera'. Correct"),
-        ({"of_reset": CAMERA["camera"]}, "got an array of shape (48, 64, 3), uint8. Correct"),
-        ({"of_step": (CAMERA, 0.0, False, {})}, "got a tuple of 4. Correct"),
-        (
-            {"of_step": (np.zeros(2), np.zeros(3), False, False, {})},
-            "got an array of shape (3,), float64. Correct",
-        ),
-        ({"of_step": (np.zeros(2), "many\nlines", False, False, {})}, r"got 'many\nlines'. Correct"),
-    ],
-)
-def test_what_was_returned_instead_is_told_in_one_line(returned, got):
-    kind = type("Made", (Returns,), returned)
-    with pytest.raises(EnvSetupError) as caught:
-        played(kind)
-    assert got in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_a_wrapper_that_cannot_flatten_a_space_is_named_with_what_to_do(monkeypatch):
     class Words(spaces.Space):
         """As MiniGrid's space of missions: none of Gymnasium's kinds."""
@@ -406,9 +278,6 @@ def test_a_wrapper_that_cannot_flatten_a_space_is_named_with_what_to_do(monkeypa
     assert "\n" not in str(caught.value)
 
 
-# -- the unit of actions ------------------------------------------------------------------------------------
-
-
 def test_actions_are_in_the_unit_of_finite_bounds():
     from pbt_rl.envs.actions import action_spec
 
@@ -418,9 +287,6 @@ def test_actions_are_in_the_unit_of_finite_bounds():
     )
     assert spec.units == ((20, 0, 0, 0, 0, 7), (15, 1, 1, 1, 1, 1))
     assert ActionSpec(low=(-2.0,), high=(2.0,)).units == ((0.0,), (2.0,))
-
-
-# -- several agents -----------------------------------------------------------------------------------------
 
 
 MASK = {"action_mask": np.array([0, 1], np.int8)}
@@ -479,21 +345,6 @@ def test_masks_in_infos_of_agents_are_obeyed_if_declared_and_remarked_if_not(dec
         assert "given but not used" in source.told[0]
 
 
-def test_infos_of_agents_are_looked_at_in_every_step():
-    from pbt_rl.envs.agents.multi_agent import MultiAgentUnit
-    from pbt_rl.envs.agents.tables import table_of
-
-    source, kind = Source(), type("Late", (Game,), {"of_reset": False, "of_end": {"true_objectve": 1.0}})
-    unit = MultiAgentUnit(lambda: table_of("m:f", kind()), 2, 0, source)
-    out = private_step_arrays(unit.spec, 2)
-    unit.reset(out)
-    assert source.told == []
-    for _ in range(3):
-        unit.step(np.zeros((2, 1), np.int32), out)
-    (mask,) = source.told
-    assert "given but not used" in mask
-
-
 def test_an_observation_named_turn_stays_beside_ours():
     from pbt_rl.envs.agents.players import TURN, Agents
 
@@ -505,9 +356,6 @@ def test_an_observation_named_turn_stays_beside_ours():
     arrays = agents.read({"turn": np.ones(2, np.float32)}, {}, moves=True)
     assert arrays[TURN].tolist() == [1, 1]
     assert arrays[f"{TURN}_"].tolist() == [1]
-
-
-# -- old environments and packages --------------------------------------------------------------------------
 
 
 class Old:

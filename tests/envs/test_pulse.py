@@ -132,11 +132,3 @@ def test_atari_announces_the_making_and_seeding_of_its_engine(monkeypatch):
     unit.reset(private_step_arrays(unit.spec, ROWS))
     assert [rows for _, rows in source.taken()] == [ROWS, ROWS]
     assert source.pulse[AT_ONCE] == 0
-
-
-def test_without_a_watcher_a_unit_does_the_same():
-    unit = GymUnit("own:env", Identity, ROWS, 0, lambda _row: (0, {}))
-    out = private_step_arrays(unit.spec, ROWS)
-    unit.reset(out)
-    unit.step(np.zeros((ROWS, 1), np.int32), out)
-    assert not out.first.any()

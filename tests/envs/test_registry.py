@@ -1,11 +1,9 @@
 """The registry: look-up, errors, recipes that fit the config, and lazy imports."""
 
 import os
-import re
 import subprocess
 import sys
 from dataclasses import is_dataclass, replace
-from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -16,7 +14,8 @@ from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.envs import registry
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
-from pbt_rl.envs.family import Family, budget
+from pbt_rl.envs.family import Family
+from pbt_rl.envs.films import film
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe, recipe
 from tests.helpers.runs import ROOT
 
@@ -28,7 +27,7 @@ IDS = [
     "toy/identity",
     "toy/memory",
     "toy/shaped",
-    pytest.param("vizdoom/deathmatch"),
+    "vizdoom/deathmatch",
 ]
 
 
@@ -50,18 +49,13 @@ def test_probe_and_unit_agree(env_id):
     ("env_id", "message"),
     [
         ("atri/pong", "atri/pong.*did you mean atari/pong"),
-        pytest.param(
-            "pong",
-            "'pong' names no environment: did you mean atari/pong",
-        ),
         ("atari/", "'atari/' names no environment"),
-        pytest.param("gym/CartPol-v1", "Did you mean gym/CartPole-v1"),
+        ("gym/CartPol-v1", "gym/CartPole-v1"),
         ("gym/CartPole-v9", "CartPole-v9 cannot be made.*version"),
         ("gym/no_such_package:Thing-v0", "no_such_package"),
-        ("atari/breakot", "did you mean atari/breakout"),
-        ("toy/memry", "did you mean toy/memory"),
-        pytest.param("vizdoom/defend-the-centre", "Did you mean vizdoom/defend_the_center"),
-        pytest.param("vizdoom/deadly", "Did you mean vizdoom/deadly_corridor"),
+        ("atari/breakot", "atari/breakout"),
+        ("toy/memry", "toy/memory"),
+        ("vizdoom/defend-the-centre", "vizdoom/defend_the_center"),
     ],
 )
 @pytest.mark.parametrize("ask", [lambda e: probe(e, OPTIONS), lambda e: make_unit(e, 1, 0, OPTIONS, None)])
@@ -92,24 +86,7 @@ def test_a_missing_package_is_reported_with_its_install_hint(monkeypatch):
 
 
 def test_families_list_their_environments():
-    assert set(registry.FAMILIES) == {
-        "atari",
-        "dmlab",
-        "dmlab2d",
-        "envpool",
-        "gym",
-        "gymnax",
-        "isaaclab",
-        "mjlab",
-        "pettingzoo",
-        "tensors",
-        "toy",
-        "vizdoom",
-    }
-    assert all(
-        not family.missing or name in ("envpool", "dmlab", "gymnax", "isaaclab", "mjlab")
-        for name, family in registry.FAMILIES.items()
-    )
+    assert {"atari", "dmlab", "gym", "pettingzoo", "toy", "vizdoom"} <= set(registry.FAMILIES)
     assert all(family.install_hint for family in registry.FAMILIES.values())
     dmlab = registry.FAMILIES["dmlab"]
     if dmlab.missing:  # it is on no registry
@@ -148,39 +125,16 @@ def compared(values):
     return first / frames, 1 + (frames - 1 - first) // period
 
 
-@pytest.mark.parametrize("frames", [1000, 100_000, 500_000, 2_000_000, 10_000_000_000])
-def test_a_budget_has_its_first_comparison_after_a_twentieth(frames):
-    share, comparisons = compared(budget(frames))
-    assert share == pytest.approx(0.05, rel=0.01)
-    assert comparisons == 24
-
-
 DEFAULT = {"train_for_frames": Config(env="toy/identity").train_for_frames} | {
     f"pbt.{name}": getattr(PbtConfig(), name) for name in ("period_frames", "start_frames")
 }
 
 
-@pytest.mark.parametrize(
-    "env_id",
-    [
-        *IDS,
-        *(pytest.param(f"tensors/{toy}") for toy in ("pendulum", "cartpole")),
-        pytest.param("vizdoom/basic"),
-    ],
-)
+@pytest.mark.parametrize("env_id", [*IDS, "tensors/pendulum", "tensors/cartpole", "vizdoom/basic"])
 def test_recipes_make_20_to_40_comparisons_the_first_after_a_twentieth(env_id):
     share, comparisons = compared(DEFAULT | recipe(env_id))
     assert share == pytest.approx(0.05, rel=0.01)
     assert 20 <= comparisons <= 40
-
-
-def test_recipes_have_their_periods_from_their_budgets():
-    """Of every family, whether its engine is there or not. What remains are published command lines."""
-    envs = Path(registry.__file__).parent
-    own = [p for p in envs.rglob("*.py") if re.search(r"(period|start)_frames", p.read_text())]
-    assert {str(p.relative_to(envs)) for p in own} <= {"family.py", "dmlab/recipe.py"}
-    budgets = {str(p.relative_to(envs)) for p in envs.rglob("*.py") if "**budget(" in p.read_text()}
-    assert {"gym.py", "toy.py"} <= budgets
 
 
 def test_the_registry_imports_families_when_they_are_used_and_never_torch():
@@ -200,8 +154,6 @@ def test_the_registry_imports_families_when_they_are_used_and_never_torch():
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
-
-# -- a family in one file -----------------------------------------------------------------------------------
 
 FAMILY = """
 from dataclasses import replace
@@ -244,21 +196,12 @@ def test_a_family_is_one_module_and_one_line(mine):
     assert recipe("mine/5") == {}, "a recipe is optional"
     assert registry.make_raw("mine/5", OPTIONS) is None
     assert mine.names() == ("4", "5")
-
-
-def test_evaluations_use_the_familys_hook(mine):
     assert registry.evaluation_options("mine/4", OPTIONS).keywords == {"judged": True}
-
-
-def test_films_use_the_familys_hook(mine):
-    from pbt_rl.envs.films import film
-
-    filmed = film("mine/4", 1, 0, OPTIONS, lambda _row: (0, {}))
-    assert filmed[1].frames_per_second == 30.0
+    assert film("mine/4", 1, 0, OPTIONS, lambda _row: (0, {}))[1].frames_per_second == 30.0
     assert film("toy/identity", 1, 0, OPTIONS, lambda _row: (0, {})) is None
 
 
-@pytest.mark.parametrize("env_id", ["atari/pong", pytest.param("envpool/Pong-v5")])
+@pytest.mark.parametrize("env_id", ["atari/pong", "envpool/Pong-v5"])
 def test_atari_is_evaluated_by_raw_scores(env_id):
     family = registry.family_of(env_id)
     if family.missing:

@@ -5,12 +5,11 @@ import re
 import pytest
 import torch
 
-from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import DEFAULTS, EnvOptions, make_resident
 from pbt_rl.envs.resident import custom
 from pbt_rl.envs.rsl.vec_env import VecEnvRows
-from tests.helpers.runs import ROOT, start, train
+from tests.helpers.runs import ROOT, start
 
 ROWS = 4
 
@@ -156,27 +155,6 @@ def test_a_curriculum_that_writes_weights_is_refused():
         env.step(torch.zeros(ROWS, 2))
 
 
-def test_functions_with_state_keep_their_methods():
-    class Stateful:
-        def __call__(self, env):
-            return torch.ones(ROWS)
-
-        def reset(self, env_ids=None):
-            return "reset"
-
-    fake = Fake(speed=(Stateful(), 2.0))
-    stepped(fake, 1)
-    assert fake.reward_manager._term_cfgs[0].func.reset() == "reset"
-    with pytest.raises(AttributeError):
-        fake.reward_manager._term_cfgs[0].func.debug_vis  # noqa: B018
-
-
-def test_a_wrapper_that_cuts_actions_off_changes_no_unit_of_them():
-    fake = Fake()
-    fake.clip_actions = 100.0
-    assert stepped(fake, 1)[0].spec.action.units == ((0.0, 0.0), (1.0, 1.0))
-
-
 def make_fake(rows, device):
     assert rows == ROWS
     return Fake(speed=(speed, 2.0), effort=(effort, -1.0))
@@ -211,38 +189,6 @@ def test_the_objective_is_chosen_for_what_a_factory_returned_unless_it_takes_it(
     )
     with pytest.raises(EnvSetupError, match=r"make_nothing has no option objective .* nor does NoneType"):
         made("make_nothing", "effort")
-
-
-def test_the_recipe_has_the_published_values():
-    """config/example_config.yaml of rsl_rl; its value loss is twice ours at the same weight."""
-    config, _ = parse_train(["--env", "tensors/cartpole", "--recipe", "rsl-ppo", "--hypers.gamma", "0.98"])
-    hypers, learner, model = config.hypers, config.learner, config.model
-    assert (hypers.learning_rate, learner.lr_schedule, learner.lr_schedule_kl) == (1e-3, "kl-adaptive", 0.01)
-    assert (learner.rollout, learner.epochs, learner.minibatches) == (24, 5, 4)
-    assert (hypers.clip_ratio, hypers.clip_value, hypers.value_coef / 2) == (0.2, 0.2, 1.0)
-    assert (hypers.entropy_coef, hypers.gae_lambda, hypers.max_grad_norm) == (0.01, 0.95, 1.0)
-    assert (model.hidden, model.layers, model.activation, model.critic) == (256, 3, "elu", "separate")
-    assert not learner.normalize_observations
-    assert not learner.normalize_returns
-    assert hypers.gamma == 0.98, "an option wins"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_the_recipe_learns_cart_pole(tmp_path):
-    """With a smaller network than the recipe's, for a core of a CPU."""
-    small = (
-        "--num-policies=1",
-        "--rows=64",
-        "--model.hidden=64",
-        "--model.layers=2",
-        "--train-for-frames=60000",
-    )
-    run = train(tmp_path, "tensors/cartpole", "--recipe=rsl-ppo", "--mode=serial", *small)
-    assert run.wait(500) == 0, run.err
-    assert run.summary["members"][0]["objective"] > 100, (
-        "a policy that has learned nothing stands for 22 steps"
-    )
 
 
 def test_the_list_of_tasks_needs_no_torch():

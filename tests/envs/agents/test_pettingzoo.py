@@ -94,9 +94,6 @@ def test_the_same_seed_gives_the_same_games():
     assert hands(1) == hands(1) != hands(2)
 
 
-# -- environments of one's own ------------------------------------------------------------------------------
-
-
 class Alone:
     """Two agents, parallel API. Agent b leaves after its first step; a goes on for three."""
 

@@ -3,21 +3,20 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
 import psutil
 import pytest
 
+from tests.helpers import played
 from tests.helpers.runs import train
 
 pytest.importorskip("vizdoom", reason="the extra `vizdoom` is not installed")
 
 import vizdoom
 
-from pbt_rl.envs.base import EnvSetupError, cpu_clock, private_step_arrays, read_stats
+from pbt_rl.envs.base import EnvSetupError, cpu_clock, read_stats
 from pbt_rl.envs.doom import pair as doom_pair
 from pbt_rl.envs.doom.duel import DuelUnit
 from pbt_rl.envs.doom.scenarios import SCENARIOS
@@ -26,52 +25,31 @@ from pbt_rl.envs.doom.unit import probe
 VARIABLE = vizdoom.GameVariable
 
 
-class Played:
-    """A unit of duels, with every step that it delivered. shaping: row -> coefficients; the others are 0."""
+class Played(played.Played):
+    """A unit of duels. shaping: row -> coefficients; the others are 0."""
 
     def __init__(self, name, rows=2, seed=0, limit=2100, shaping=None):
         spec, scenario = probe(name), replace(SCENARIOS[name], limit=limit)
-        nothing = dict.fromkeys(spec.shaping, 0.0)
-        self.unit = DuelUnit(
-            spec, scenario, rows, seed, lambda row: (5, nothing | (shaping or {}).get(row, {}))
-        )
-        self.out = private_step_arrays(spec, rows)
-        self.unit.reset(self.out)
-        self.steps = [self.snapshot()]
+        values = [dict.fromkeys(spec.shaping, 0.0) | (shaping or {}).get(row, {}) for row in range(rows)]
         self.rng = np.random.default_rng(seed)
-
-    def snapshot(self):
-        fields = {n: v.copy() for n, v in vars(self.out).items() if isinstance(v, np.ndarray)}
-        return fields | {n: array.copy() for n, array in self.out.obs.items()}
-
-    def step(self, action):
-        self.unit.step(np.array(action, np.int32), self.out)
-        self.steps.append(self.snapshot())
-        return self.steps[-1]
+        super().__init__(DuelUnit(spec, scenario, rows, seed, lambda row: (5, values[row])))
 
     def random(self, steps):
         nvec = self.unit.spec.action.nvec
         for _ in range(steps):
             self.step(self.rng.integers(0, nvec, (4, len(nvec)))[: self.unit.rows])
-        return {name: np.stack([step[name] for step in self.steps]) for name in self.steps[0]}
+        return self.history()
 
     def variable(self, row, name):
         """As reported by the row's own engine (the first game's)."""
         return self.unit._pairs[0].games[row].get_game_variable(getattr(VARIABLE, name))
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.unit.close()
-        self.unit.close()
-
 
 def test_equal_seeds_give_equal_games_which_end_truncated_for_both_and_begin_anew():
     histories = []
     for rows in (2, 4):
-        with Played("duel_arena", rows=rows, seed=1, limit=80) as played:
-            histories.append(played.random(30))
+        with Played("duel_arena", rows=rows, seed=1, limit=80) as game:
+            histories.append(game.random(30))
     again, one = histories
     for field, array in again.items():
         np.testing.assert_array_equal(array, one[field][:, :2])
@@ -95,23 +73,23 @@ def test_each_side_is_paid_for_its_own_events_and_ranked_by_its_frags():
     """Random rockets kill the players that fire them."""
     with Played(
         "duel", limit=600, shaping={0: {"suicide": -1.0}, 1: {"death": -2.0, "ammo_spent": 0.1}}
-    ) as played:
-        clock = cpu_clock(played.unit)
+    ) as game:
+        clock = cpu_clock(game.unit)
         began = clock()
-        assert played.random(151)["first"][-1].all()
-        played.steps.clear()
-        died = [played.variable(row, "DEATHCOUNT") for row in (0, 1)]
+        assert game.random(151)["first"][-1].all()
+        game.steps.clear()
+        died = [game.variable(row, "DEATHCOUNT") for row in (0, 1)]
         assert min(died) > 0
-        seen = played.random(150)
+        seen = game.random(150)
         assert clock() > began
-        died = [played.variable(row, "DEATHCOUNT") - died[row] for row in (0, 1)]
-        frags = [played.variable(row, "FRAGCOUNT") for row in (0, 1)]
+        died = [game.variable(row, "DEATHCOUNT") - died[row] for row in (0, 1)]
+        frags = [game.variable(row, "FRAGCOUNT") for row in (0, 1)]
     assert min(died) > 0
     end = {name: array[-1] for name, array in seen.items()}
     assert end["episode_done"].all()
     assert not seen["episode_done"][:-1].any(), "a death ends nothing"
     np.testing.assert_array_equal(end["objective"], frags)
-    np.testing.assert_array_equal(read_stats(played.out, 1)["deaths"], died[1])
+    np.testing.assert_array_equal(read_stats(game.out, 1)["deaths"], died[1])
     assert seen["reward"][:, 0].sum() <= frags[0] < 0
     spent = seen["reward"][:, 1]
     assert (spent < -1.0).sum() == died[1]
@@ -124,13 +102,13 @@ def test_each_side_is_paid_for_its_own_events_and_ranked_by_its_frags():
 
 @pytest.mark.parametrize("side", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_engine_that_dies_raises_and_takes_the_other_with_it(side):
-    with Played("duel") as played:
-        played.random(3)
-        pids = played.unit._pairs[0]._pids
+    with Played("duel") as game:
+        game.random(3)
+        pids = game.unit._pairs[0]._pids
         psutil.Process(pids[side]).kill()
         with pytest.raises((vizdoom.ViZDoomErrorException, vizdoom.ViZDoomUnexpectedExitException)):
-            played.random(10)
-        played.unit.close()
+            game.random(10)
+        game.unit.close()
         assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
@@ -146,24 +124,6 @@ def test_a_port_that_is_taken_is_left_alone_and_none_at_all_is_an_error(monkeypa
     with pytest.raises(EnvSetupError, match="all are taken"):
         doom_pair._claim_port()
     claim.close()
-
-
-@pytest.mark.slow
-def test_buttons_of_both_sides_take_effect_in_the_second_tic():
-    pair = doom_pair.Pair("multi_duel", ["TURN_LEFT"], 0)
-    try:
-        pair.begin_episode()
-        for _ in range(50):
-            angles = []
-            for pressed in (0.0, 1.0, 0.0, 0.0):
-                pair.step([[pressed], [pressed]], 1)
-                angles.append([game.get_game_variable(VARIABLE.ANGLE) for game in pair.games])
-            before, during, after, later = np.array(angles)
-            assert (before == during).all()
-            assert (during != after).all()
-            assert (after == later).all()
-    finally:
-        pair.close()
 
 
 @pytest.mark.slow
@@ -184,46 +144,6 @@ def test_a_player_killed_by_the_others_arrival_starts_again(monkeypatch):
         assert len(deaths) > 10
     finally:
         pair.close()
-
-
-CHILD = """
-import numpy as np
-from pbt_rl.envs import registry
-from pbt_rl.envs.base import private_step_arrays
-spec = registry.probe("vizdoom/duel", registry.DEFAULTS)
-unit = registry.make_unit("vizdoom/duel", 4, 0, registry.DEFAULTS, lambda _row: (0, spec.shaping))
-out = private_step_arrays(spec, 4)
-unit.reset(out)
-print("ready", flush=True)
-while True:
-    unit.step(np.zeros((4, 4), np.int32), out)
-"""
-
-
-@pytest.mark.slow
-def test_nothing_is_left_of_a_killed_process(tmp_path):
-    scratch = tmp_path / "tmp"
-    scratch.mkdir()
-    environment = os.environ | {"TMPDIR": str(scratch), "HOME": str(tmp_path)}
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=tmp_path,
-        env=environment,
-    )
-    try:
-        assert child.stdout.readline() == b"ready\n"
-        engines = psutil.Process(child.pid).children()
-        assert len(engines) == 4
-    finally:
-        child.kill()
-        said = child.communicate()[1]
-    _, alive = psutil.wait_procs(engines, timeout=2)
-    assert not alive  # /dev/shm is looked at after every test
-    assert said == b"", "engines keep their mouths shut"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["tmp"]
-    assert not list(scratch.iterdir())
 
 
 @pytest.mark.slow

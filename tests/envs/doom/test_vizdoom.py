@@ -4,20 +4,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
+from tests.helpers import played
 from tests.helpers.runs import train
 
 pytest.importorskip("vizdoom", reason="the extra `vizdoom` is not installed")
 
 import vizdoom
 
-from pbt_rl.envs.base import EnvSetupError, cpu_clock, private_step_arrays
+from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.doom.game import PICTURE, SCREEN, shrink
 from pbt_rl.envs.doom.scenarios import EVENTS, SCENARIOS
 from pbt_rl.envs.doom.unit import FRAME_SKIP, DoomUnit, names, probe
@@ -25,64 +25,37 @@ from pbt_rl.envs.doom.unit import FRAME_SKIP, DoomUnit, names, probe
 STILL = {"basic": (0, 0), "deadly_corridor": (0, 0, 0, 0)}
 
 
-class Played:
-    """A unit under random actions, with every step that it delivered."""
+class Played(played.Played):
+    """A unit of a scenario; coefficients that are not given are 0."""
 
     def __init__(self, name, rows=1, seed=0, **shaping):
         self.values = dict.fromkeys(SCENARIOS[name].shaping, 0.0) | shaping
         self.version = 0
-        self.unit = DoomUnit(name, rows, seed, lambda _row: (self.version, self.values))
-        self.out = private_step_arrays(self.unit.spec, rows)
-        self.unit.reset(self.out)
-        self.steps = [self.snapshot()]
-
-    def snapshot(self):
-        fields = {n: v.copy() for n, v in vars(self.out).items() if isinstance(v, np.ndarray)}
-        return fields | {n: array.copy() for n, array in self.out.obs.items()}
-
-    def step(self, action):
-        rows, width = self.unit.rows, len(self.unit.spec.action.nvec)
-        self.unit.step(np.broadcast_to(np.array(action, np.int32), (rows, width)), self.out)
-        self.steps.append(self.snapshot())
-        return self.steps[-1]
-
-    def random(self, steps, seed=0):
-        rng = np.random.default_rng(seed)
-        nvec = self.unit.spec.action.nvec
-        for _ in range(steps):
-            self.step(rng.integers(0, nvec, (self.unit.rows, len(nvec))))
-        return {name: np.stack([step[name] for step in self.steps]) for name in self.steps[0]}
+        super().__init__(DoomUnit(name, rows, seed, lambda _row: (self.version, self.values)))
 
     def variable(self, name):
         return self.unit._games.running[0].get_game_variable(getattr(vizdoom.GameVariable, name))
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.unit.close()
-        self.unit.close()
-
 
 @pytest.mark.parametrize("name", [name for name in names() if SCENARIOS[name].seats == 1])
 def test_every_scenario_starts_and_steps_as_probed(name):
-    with Played(name) as played:
-        assert played.unit.spec == probe(name)
-        start = played.steps[0]
+    with Played(name) as game:
+        assert game.unit.spec == probe(name)
+        start = game.steps[0]
         assert start["first"].all()
         assert start["measurements"][0, 0] > 0.9  # acid takes its first bite at once
         assert start["obs"].std() > 5
-        seen = played.random(4)
+        seen = game.random(4)
         assert (seen["obs"][1:] != seen["obs"][:-1]).any()
-        assert set(played.unit.spec.shaping) <= {*EVENTS, "reward"}
+        assert set(game.unit.spec.shaping) <= {*EVENTS, "reward"}
 
 
 @pytest.mark.parametrize(("name", "episodes"), [("defend_the_center", 2), ("deathmatch_bots", 0)])
 def test_equal_seeds_give_equal_episodes_and_different_seeds_different_ones(name, episodes):
     histories = []
     for seed in (1, 1, 2):
-        with Played(name, rows=2, seed=seed) as played:
-            histories.append(played.random(150))
+        with Played(name, rows=2, seed=seed) as game:
+            histories.append(game.random(150))
     one, again, other = histories
     assert one["episode_done"].sum() >= episodes  # so that the second episodes are compared too
     for field, array in one.items():
@@ -92,24 +65,24 @@ def test_equal_seeds_give_equal_episodes_and_different_seeds_different_ones(name
 
 
 def test_time_truncates_with_a_picture_of_its_own_and_the_next_step_resets():
-    with Played("basic") as played:
+    with Played("basic") as game:
         for step in range(75):
-            last = played.step((1 + step % 2, 0))
+            last = game.step((1 + step % 2, 0))
             assert (last["truncated"][0], last["terminated"][0]) == (step == 74, False)
         assert last["length"][0] * FRAME_SKIP == 300
         assert last["objective"][0] == last["raw_return"][0] == -300
-        assert (last["obs"] != played.steps[-2]["obs"]).any()
+        assert (last["obs"] != game.steps[-2]["obs"]).any()
         assert last["episode_done"][0]
-        reset = played.step((0, 1))
+        reset = game.step((0, 1))
         assert (reset["first"][0], reset["reward"][0], reset["length"][0]) == (True, 0, 0)
         assert not reset["episode_done"][0]
 
 
 def test_a_death_terminates():
-    with Played("deadly_corridor", reward=0.5) as played:
-        while not played.step(STILL["deadly_corridor"])["episode_done"][0]:
-            assert len(played.steps) < 400
-        last = played.steps[-1]
+    with Played("deadly_corridor", reward=0.5) as game:
+        while not game.step(STILL["deadly_corridor"])["episode_done"][0]:
+            assert len(game.steps) < 400
+        last = game.steps[-1]
         assert (last["terminated"][0], last["truncated"][0]) == (True, False)
         assert last["measurements"][0, 0] == 0
         assert last["objective"][0] <= -100
@@ -117,13 +90,13 @@ def test_a_death_terminates():
 
 
 def test_against_bots_a_death_ends_no_episode_and_the_new_life_is_no_event():
-    with Played("deathmatch_bots", seed=1, health=1.0, death=-1000.0) as played:
-        deaths = played.variable("DEATHCOUNT")
-        while (seen := played.random(20))["reward"].min() > -900:
+    with Played("deathmatch_bots", seed=1, health=1.0, death=-1000.0) as game:
+        deaths = game.variable("DEATHCOUNT")
+        while (seen := game.random(20))["reward"].min() > -900:
             assert len(seen["reward"]) < 600
         assert not seen["episode_done"].any()
         assert (seen["measurements"][:, 0, 0] > 0).all()
-        died = played.variable("DEATHCOUNT") - deaths
+        died = game.variable("DEATHCOUNT") - deaths
         assert seen["reward"][seen["reward"] < -500].sum() == pytest.approx(-1000 * died, abs=1)
 
 
@@ -137,24 +110,24 @@ def test_against_bots_a_death_ends_no_episode_and_the_new_life_is_no_event():
     ],
 )
 def test_a_coefficient_pays_per_event(name, event, sums):
-    with Played(name, seed=3, **{event: -0.5}) as played:
-        first = {v: played.variable(v) for v in sums}
+    with Played(name, seed=3, **{event: -0.5}) as game:
+        first = {v: game.variable(v) for v in sums}
         rng = np.random.default_rng(0)
         paid = 0.0
         for _ in range(60):
-            step = played.step(rng.integers(0, played.unit.spec.action.nvec))
+            step = game.step(rng.integers(0, game.unit.spec.action.nvec))
             assert not step["episode_done"][0]
             paid += step["reward"][0]
-        counted = sum(sign * (played.variable(v) - first[v]) for v, sign in sums.items())
+        counted = sum(sign * (game.variable(v) - first[v]) for v, sign in sums.items())
         assert counted > 0
         assert paid == pytest.approx(-0.5 * counted)
 
 
 def test_shaping_never_touches_the_objective():
-    with Played("defend_the_center", reward=1.0) as played:
-        plain = played.random(200)
-    with Played("defend_the_center", reward=3.0, damage_taken=-0.1) as played:
-        shaped = played.random(200)
+    with Played("defend_the_center", reward=1.0) as game:
+        plain = game.random(200)
+    with Played("defend_the_center", reward=3.0, damage_taken=-0.1) as game:
+        shaped = game.random(200)
     ends = np.argwhere(plain["episode_done"][:, 0])[:, 0]
     assert len(ends) >= 1
     np.testing.assert_array_equal(plain["objective"], shaped["objective"])
@@ -164,16 +137,16 @@ def test_shaping_never_touches_the_objective():
 
 
 def test_new_shaping_waits_for_the_next_episode():
-    with Played("basic", reward=1.0) as played:
-        played.step(STILL["basic"])
-        played.version, played.values = 7, played.values | {"reward": 2.0}
-        while not played.step(STILL["basic"])["episode_done"][0]:
+    with Played("basic", reward=1.0) as game:
+        game.step(STILL["basic"])
+        game.version, game.values = 7, game.values | {"reward": 2.0}
+        while not game.step(STILL["basic"])["episode_done"][0]:
             pass
-        assert played.steps[-1]["shaping_version"][0] == 0
-        assert played.steps[-1]["reward"][0] == -4
-        played.step(STILL["basic"])
-        assert played.step(STILL["basic"])["reward"][0] == -8
-        assert played.steps[-1]["shaping_version"][0] == 7
+        assert game.steps[-1]["shaping_version"][0] == 0
+        assert game.steps[-1]["reward"][0] == -4
+        game.step(STILL["basic"])
+        assert game.step(STILL["basic"])["reward"][0] == -8
+        assert game.steps[-1]["shaping_version"][0] == 7
 
 
 def test_the_picture_reads_every_row_and_column_and_keeps_flat_areas():
@@ -189,26 +162,13 @@ def test_the_picture_reads_every_row_and_column_and_keeps_flat_areas():
             assert set(np.unique(out)) == {0, 50}, (axis, line)
 
 
-def test_the_games_count_as_the_units_time():
-    def games_alone():
-        times = [game.cpu_times() for game in psutil.Process().children()]
-        return sum(t.user + t.system for t in times)
-
-    with Played("basic") as played:
-        games, ours, all_of_it = games_alone(), time.process_time_ns(), cpu_clock(played.unit)()
-        while games_alone() < games + 0.2:  # 20 ticks of the clock
-            played.random(20)
-        ours, all_of_it = time.process_time_ns() - ours, cpu_clock(played.unit)() - all_of_it
-        assert (all_of_it - ours) / 1e9 == pytest.approx(games_alone() - games, abs=0.1)
-
-
 def test_a_game_that_dies_raises_and_the_others_are_closed():
-    with Played("basic", rows=2) as played:
+    with Played("basic", rows=2) as game:
         games = psutil.Process().children()
         assert len(games) == 2
         games[0].kill()
         with pytest.raises((vizdoom.ViZDoomErrorException, vizdoom.ViZDoomUnexpectedExitException)):
-            played.random(10)
+            game.random(10)
 
 
 def test_a_folder_where_no_program_may_run_is_named(monkeypatch):
@@ -269,26 +229,6 @@ SMALL = (
     "--learner.batch=64",
     "--learner.minibatches=1",
 )
-
-
-@pytest.mark.slow
-def test_a_run_outlives_its_games_and_no_game_outlives_the_run(tmp_path):
-    run = train(tmp_path, "vizdoom/basic", *SMALL)
-    seen = run.wait_for("frames/s")
-    (actor,) = run.children("actor")
-    first, second = actor.children()
-    first.kill()
-    seen = run.wait_for("actor 0 is restarted", after=seen)
-    _, alive = psutil.wait_procs([second], timeout=2)
-    assert not alive
-    run.wait_for("frames/s", after=seen)
-    (actor,) = run.children("actor")
-    games = actor.children()
-    assert len(games) == 2
-    os.kill(run.process.pid, signal.SIGKILL)
-    run.wait()
-    _, alive = psutil.wait_procs([actor, *games], timeout=3)
-    assert not alive
 
 
 @pytest.mark.slow
