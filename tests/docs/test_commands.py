@@ -5,6 +5,7 @@ and the commands about runs are called on a recorded run. What is not there (a p
 environment) is named by `NEEDS` and by the families.
 """
 
+import os
 import re
 import shlex
 import shutil
@@ -31,7 +32,7 @@ from pbt_rl.config import hypers_of
 from pbt_rl.envs.registry import FAMILIES
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import table
-from tests.helpers.runs import ROOT, start
+from tests.helpers.runs import ENVIRONMENT, ROOT, start
 
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
 PARSED = {
@@ -169,6 +170,9 @@ def own_files(tmp_path_factory):
                 (folder / name[1]).write_text(block)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "tests" / "dmlab_standin")
+        patch.setenv(
+            "PYTHONPATH", os.pathsep.join([ENVIRONMENT["PYTHONPATH"], str(ROOT / "tests" / "dmlab_standin")])
+        )
         patch.setenv("DMLAB_STANDIN_LOG", str(folder / "calls"))
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         patch.syspath_prepend(folder)
