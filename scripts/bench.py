@@ -1,4 +1,4 @@
-"""Measure speed: each stage alone, all of them together, and (on request) the peers on the same job.
+"""Measure speed: each stage alone, all of them together, and (on request) Sample Factory on the same job.
 
     python scripts/bench.py --env atari/pong [--peer] [--json FILE]
     python scripts/bench.py --replacements                  # see scripts/lab/replacement_bench.py
@@ -282,7 +282,7 @@ def compare_with_peers(seconds: float, rounds: int) -> dict[str, float]:
 
 def _beside_peers(name: str, num_policies: int, seconds: float) -> dict[str, float]:
     """Run the peers between two runs of ours, of which the mean counts: no drift of the machine favours anyone."""
-    from peer_bench import run_sample_factory, run_sync_loop  # noqa: PLC0415 - needed with --peer only
+    from peer_bench import run_sample_factory  # noqa: PLC0415 - needed with --peer only
 
     def ours() -> float:
         return float(run_training("atari/pong", num_policies, seconds)["frames_per_second"])
@@ -292,8 +292,6 @@ def _beside_peers(name: str, num_policies: int, seconds: float) -> dict[str, flo
         "peer": run_sample_factory(num_policies, "atari", seconds),
         "peer_envpool": run_sample_factory(num_policies, "envpool", seconds),
     }
-    if num_policies == 1:
-        peers["sync_loop"] = run_sync_loop(seconds)
     mean = (before + ours()) / 2
     results = {f"frames_per_second_{name}": mean}
     for peer, rate in peers.items():
@@ -311,7 +309,7 @@ def main() -> None:
     add = parser.add_argument
     add("--env", default=None, help="default: atari/pong")
     add("--replacements", action="store_true", help="how long replacements take (default: of atari/breakout)")
-    add("--peer", action="store_true", help="also run the peers (Atari Pong only), in venvs of their own")
+    add("--peer", action="store_true", help="also run Sample Factory (Atari Pong only), in a venv of its own")
     add("--json", type=Path, help="write all figures to this file")
     add("--seconds", type=float, default=60.0, help="length of a measurement, once the run is steady")
     add("--rounds", type=int, default=3, help="number of measurements, of which medians are printed")

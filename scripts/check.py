@@ -14,12 +14,11 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import rooms
+import storm_checks
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_SECONDS = 600.0
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - this very folder
 LOAD_AN_ACTOR = """
 import sys
 import pbt_rl.actors.actor
@@ -99,47 +98,18 @@ def actor_imports() -> list[str]:
 def leftovers() -> list[str]:
     """Train for a moment with real processes; return what is left that was not there before."""
     mark = uuid.uuid4().hex
-    before = shared_memory()
+    before = storm_checks.shared_memory()
     with tempfile.TemporaryDirectory() as folder:
         job = ["--env", "toy/identity", "--num-policies", "2", "--train-for-frames", "2000"]
         command = [sys.executable, "-m", "pbt_rl", "train", *job, "--name", "check", "--out", folder]
-        result = run(command, PBT_RL_CHECK=mark)
-    reasons = [f"process {p.pid} still runs: {' '.join(p.cmdline())}" for p in marked_processes(mark)]
-    new = {name: inode for name, inode in shared_memory().items() if name not in before}
-    others = mapped_inodes()
-    reasons += [f"{SHARED_MEMORY / name} is left" for name, inode in new.items() if inode not in others]
+        result = run(command, **{storm_checks.MARK: mark})
+    still = storm_checks.processes(mark)
+    reasons = [f"process {pid} still runs: {' '.join(line)}" for pid, line in still.items()]
+    left = storm_checks.unmapped(storm_checks.shared_memory() - before)
+    reasons += [f"{storm_checks.SHARED_MEMORY / name} is left" for name in left]
     if result.returncode:
         reasons += [f"the run ended with exit code {result.returncode}:", *result.stdout.splitlines()]
     return reasons
-
-
-def marked_processes(mark: str) -> list[psutil.Process]:
-    """Return the processes that inherited the mark in their environment."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("PBT_RL_CHECK") == mark:
-                found.append(process)
-        except psutil.Error:
-            continue  # gone meanwhile, or another user's
-    return found
-
-
-def shared_memory() -> dict[str, int]:
-    """Return name -> inode of everything in shared memory."""
-    return {entry.name: entry.inode() for entry in os.scandir(SHARED_MEMORY)}
-
-
-def mapped_inodes() -> set[int]:
-    """Return the shared memory that a living process uses; a semaphore's mapping has another name than its file."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/maps"):
-        try:
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            continue  # gone meanwhile, or another user's
-        found |= {int(line.split()[4]) for line in lines if str(SHARED_MEMORY) in line}
-    return found
 
 
 if __name__ == "__main__":

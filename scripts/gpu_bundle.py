@@ -26,12 +26,7 @@ MORE = ("gymnax==1.0.1", "six==1.17.0")
 """Installed without what it needs: the machine has JAX or not."""
 MOST_MB = 56
 """With a checkout beside it (8 MB) that is less than 64 MiB, which some machines take at a time."""
-PLATFORMS = (
-    "manylinux_2_28_x86_64",
-    "manylinux_2_27_x86_64",
-    "manylinux_2_17_x86_64",
-    "manylinux2014_x86_64",
-)
+PLATFORMS = [f"manylinux{glibc}_x86_64" for glibc in ("_2_28", "_2_27", "_2_17", "2014")]
 SCRIPT = """#!/bin/sh
 # {about}
 here="$(cd "$(dirname "$0")" && pwd)"
@@ -82,9 +77,8 @@ def _without_tests(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 def copy_tree(root: Path, target: Path) -> None:
     """Copy the files of a checkout as they stand, committed or not, without those that git ignores."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    for name in subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.split(
-        "\0"
-    ):
+    listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
+    for name in listed.split("\0"):
         if name and os.path.lexists(root / name):  # else it is deleted
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, target / name, follow_symlinks=False)

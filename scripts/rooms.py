@@ -50,12 +50,8 @@ class Module:
 def complaints(root: Path) -> list[str]:
     """Apply all rules."""
     modules = read_modules(root)
-    return [
-        *impure_calls(modules),
-        *decision_tests(modules),
-        *long_files(modules),
-        *crowded_top(modules),
-    ]
+    rules = (impure_calls, decision_tests, long_files, crowded_top)
+    return [reason for rule in rules for reason in rule(modules)]
 
 
 def read_modules(root: Path) -> dict[str, Module]:
@@ -95,11 +91,8 @@ def decision_tests(modules: Mapping[str, Module]) -> list[str]:
             continue
         for node in ast.walk(module.tree):
             tested: set[str] = set()
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Name)
-                and node.func.id == "isinstance"
-            ):
+            called = node.func if isinstance(node, ast.Call) else None
+            if isinstance(node, ast.Call) and isinstance(called, ast.Name) and called.id == "isinstance":
                 tested = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
             elif isinstance(node, ast.MatchClass) and isinstance(node.cls, ast.Name):
                 tested = {node.cls.id}

@@ -35,18 +35,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import storm_checks as checks
-from storm_blows import NEVER, SAVE_SECONDS, TERM, Blow, Tally, draw_blows
 from storm_counting import INEXACT
 
 from pbt_rl.record.claim import is_held
 from pbt_rl.record.journal import read_journal
 
-ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = Path(__file__).resolve().parent
+HERE = {"PYTHONPATH": f"{SCRIPTS.parent}:{SCRIPTS}"}
+SAVE_SECONDS = 2.0
+"""Between two checkpoints."""
+MOMENTS = ("start", "training", "checkpoint", "replacement", "end")
+NEVER, TERM = float("inf"), -1.0
 SLACK_SECONDS = 6.0
 DEADLINE_SECONDS = 120.0
 """For whatever should happen on its own: a resume, a checkpoint, an end."""
@@ -58,30 +64,88 @@ POLL_SECONDS, FAST_POLL_SECONDS = 0.05, 0.001
 
 COUNTING = ("--env=toy/counting", "--algo=storm_counting:EXACT")
 ENVIRONMENTS = (COUNTING, COUNTING, ("--env=toy/shaped",), ("--env=gym/CartPole-v1",))
+PBT = ("--controller=pbt", "--pbt.min-episodes=1", "--pbt.start-frames=500", "--pbt.period-frames=500")
 CONTROLLERS = (
-    ("--controller=pbt", "--pbt.min-episodes=1", "--pbt.start-frames=500", "--pbt.period-frames=500"),
-    (
-        "--controller=pbt",
-        "--pbt.exploit=backtrack",
-        "--num-policies=5",
-        "--pbt.min-episodes=1",
-        "--pbt.start-frames=500",
-        "--pbt.period-frames=500",
-    ),
+    PBT,
+    (*PBT, "--pbt.exploit=backtrack", "--num-policies=5"),
     ("--controller=hypertrick", "--search.phases=40", "--search.phase-frames=2000"),
     ("--controller=hyperband", "--num-policies=6", "--search.resource=9", "--search.phase-frames=4000"),
 )
 LAYOUTS = ((), ("--slots=2", "--slot-frames=1500"), ("--devices=cpu,cpu",))
 COMMON = ("--num-policies=4", "--train-for-frames=1000000000")
 ACTORS = ("--actors=2", "--learner.batch=128")
-SIMULATOR = (
-    "--env=tensors/pendulum",
-    "--env-option=limit=20",
-    "--rows=32",
-    "--learner.rollout=8",
-    "--model.hidden=8",
-)
+SMALL = ("--env-option=limit=20", "--rows=32", "--learner.rollout=8", "--model.hidden=8")
+SIMULATOR = ("--env=tensors/pendulum", *SMALL)
 """On the learner's device: without actors, in two of the modes."""
+
+
+@dataclass(frozen=True)
+class Blow:
+    """What is done to which process, and when."""
+
+    moment: str
+    victim: str
+    seconds: float
+    """Of SIGSTOP until SIGCONT; 0: SIGKILL; infinite: for ever; negative: SIGTERM."""
+
+    @property
+    def name(self) -> str:
+        """Column of the table."""
+        return {0.0: "SIGKILL", NEVER: "SIGSTOP", TERM: "SIGTERM"}.get(self.seconds, "SIGSTOP, SIGCONT")
+
+
+@dataclass
+class Tally:
+    """What happened in all runs."""
+
+    blows: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(victim, what it got) -> how often."""
+    moments: Counter[str] = field(default_factory=Counter)
+    ends: Counter[str] = field(default_factory=Counter)
+    resumes: int = 0
+    anew: int = 0
+    """Runs that had no checkpoint yet when they were killed."""
+    worst_loss_seconds: float = 0.0
+    losses: int = 0
+    failures: list[str] = field(default_factory=list)
+    runs: Counter[str] = field(default_factory=Counter)
+
+    def show(self) -> str:
+        """Return the tables of blows, and what was seen."""
+        columns = ("SIGKILL", "SIGSTOP, SIGCONT", "SIGSTOP", "SIGTERM")
+        victims = sorted({victim for victim, _ in self.blows})
+        lines = [f"{'victim':12}" + "".join(f"{column:>18}" for column in columns)]
+        lines += [
+            f"{victim:12}" + "".join(f"{self.blows[victim, column]:18}" for column in columns)
+            for victim in victims
+        ]
+        for name, counts in (("moments", self.moments), ("ends", self.ends), ("runs", self.runs)):
+            lines.append(f"{name}: " + ", ".join(f"{what} {n}" for what, n in sorted(counts.items())))
+        lines.append(
+            f"{self.blows.total()} blows, {self.resumes} resumes, {self.anew} begun anew; worst loss "
+            f"{self.worst_loss_seconds:.1f} s of {self.losses} (saved every {SAVE_SECONDS:.0f} s); "
+            f"{len(self.failures)} failures"
+        )
+        return "\n".join([*lines, *self.failures])
+
+
+def draw_blows(rng: random.Random, *, serial: bool) -> Iterator[Blow]:
+    """Draw the blows of one life; the last is one that may end it."""
+    kept = ("drawing",) if serial else ("actor", "actor", "keeper", "drawing")
+    fatal = () if serial else ("learner", "learner")
+    for _ in range(rng.randrange(6)):
+        victim = rng.choice(kept)
+        yield Blow(rng.choice(MOMENTS[:4]), victim, 0.0 if victim == "keeper" else _draw_pause(rng))
+    victim = rng.choice((*fatal, "supervisor", "supervisor", "everything"))
+    seconds = 0.0 if victim == "everything" else _draw_pause(rng)
+    if victim == "supervisor" and rng.random() < 0.25:
+        seconds = TERM
+    yield Blow(rng.choice(MOMENTS), victim, seconds)
+
+
+def _draw_pause(rng: random.Random) -> float:
+    """Draw what `Blow.seconds` is, without SIGTERM."""
+    return rng.choice((0.0, 0.0, rng.uniform(0.1, 2.0), NEVER))
 
 
 class Failed(Exception):  # noqa: N818 - reads as what happened
@@ -92,7 +156,7 @@ class Run:
     """One run through all its lives."""
 
     def __init__(
-        self, seed: int, home: Path, tally: Tally, mode: str, *, play: bool, simulator: bool = False
+        self, seed: int, home: Path, tally: Tally, mode: str, *, play: bool = True, simulator: bool = False
     ) -> None:
         self._tally, self._play = tally, play
         self._rng = rng = random.Random(seed)
@@ -102,14 +166,8 @@ class Run:
         environment = SIMULATOR if simulator else (*ACTORS, *environment)
         controller = rng.choice(CONTROLLERS)
         layout = rng.choice(LAYOUTS[:2] if self._mode == "serial" else LAYOUTS)
-        self.about = " ".join(
-            [
-                self._mode,
-                *(one for one in environment if one.startswith("--env=")),
-                *controller[:1],
-                *layout[:1],
-            ]
-        )
+        env = next(one for one in environment if one.startswith("--env="))
+        self.about = " ".join([self._mode, env, *controller[:1], *layout[:1]])
         self._folder = home / "runs" / "x"
         self._home, self._mark = home, f"{os.getpid()}-{seed}"
         self._command = [sys.executable, "-m", "pbt_rl", "train", "--name=x", f"--mode={self._mode}"]
@@ -156,12 +214,7 @@ class Run:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=os.environ
-                | {
-                    checks.MARK: self._mark,
-                    "PYTHONPATH": f"{ROOT}:{ROOT / 'scripts'}",
-                    "OMP_NUM_THREADS": "1",
-                },
+                env=os.environ | HERE | {checks.MARK: self._mark, "OMP_NUM_THREADS": "1"},
             )
 
     def _end_life(self) -> None:
@@ -353,7 +406,7 @@ class Run:
     def _play_reasons(self) -> list[str]:
         played = subprocess.run(
             [sys.executable, "-m", "pbt_rl", "eval", str(self._folder), "--episodes=1", "--trust"],
-            env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'scripts'}"},
+            env=os.environ | HERE,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -382,16 +435,7 @@ def _within(seconds: float, happened: Callable[[], bool], poll_seconds: float = 
     return True
 
 
-def storm(
-    kills: int,
-    seed: int,
-    lives: int,
-    seconds: float,
-    mode: str = "",
-    *,
-    play: bool = True,
-    simulator: bool = False,
-) -> Tally:
+def storm(kills: int, seed: int, lives: int, seconds: float, mode: str = "", **more: bool) -> Tally:
     """Make runs, one after the other, until so many blows were struck or the time is over; return what happened.
 
     play: a member of each, by `pbt-rl eval`. simulator: runs of one on the learner's device. A run that fails leaves
@@ -401,7 +445,7 @@ def storm(
     deadline = time.monotonic() + seconds
     while tally.blows.total() < kills and time.monotonic() < deadline:
         folder = Path(tempfile.mkdtemp(prefix=f"storm-{seed}-"))
-        run = Run(seed, folder, tally, mode, play=play, simulator=simulator)
+        run = Run(seed, folder, tally, mode, **more)
         print(f"seed {seed}: {run.about} ({tally.blows.total()} blows until now)", flush=True)
         tally.runs[run.about] += 1
         left = lambda: kills - tally.blows.total() if time.monotonic() < deadline else 0  # noqa: E731
@@ -419,26 +463,18 @@ def storm(
 def main() -> int:
     """Run the storm; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=200, help="blows in all")
-    parser.add_argument("--seed", type=int, default=0, help="of the first run; each has the next one")
-    parser.add_argument("--lives", type=int, default=4, help="of each run, besides the last")
-    parser.add_argument("--minutes", type=float, default=60.0, help="begin no run later than this")
-    parser.add_argument("--mode", choices=("async", "sync", "serial"), default="", help="of all runs")
-    parser.add_argument(
-        "--simulator", action="store_true", help="runs of a simulator on the learner's device"
-    )
-    parser.add_argument("--no-play", action="store_true", help="leave out `pbt-rl eval`")
+    add = parser.add_argument
+    add("--kills", type=int, default=200, help="blows in all")
+    add("--seed", type=int, default=0, help="of the first run; each has the next one")
+    add("--lives", type=int, default=4, help="of each run, besides the last")
+    add("--minutes", type=float, default=60.0, help="begin no run later than this")
+    add("--mode", choices=("async", "sync", "serial"), default="", help="of all runs")
+    add("--simulator", action="store_true", help="runs of a simulator on the learner's device")
+    add("--no-play", action="store_true", help="leave out `pbt-rl eval`")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # its run ends with it
-    tally = storm(
-        given.kills,
-        given.seed,
-        given.lives,
-        60 * given.minutes,
-        given.mode,
-        play=not given.no_play,
-        simulator=given.simulator,
-    )
+    more = {"play": not given.no_play, "simulator": given.simulator}
+    tally = storm(given.kills, given.seed, given.lives, 60 * given.minutes, given.mode, **more)
     print(tally.show())
     return 1 if tally.failures else 0
 

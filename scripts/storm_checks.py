@@ -108,17 +108,13 @@ def broken(folder: Path) -> list[str]:
 def journal_reasons(folder: Path) -> list[str]:
     """Complain of a journal whose events stand twice, step back or do not follow on one another."""
     events = read_journal(folder / "journal.jsonl")
-    reasons = [f"{n} journal lines say {line[:200]}" for line, n in _repeated(events).items()]
+    lines = Counter(json.dumps(event, sort_keys=True) for event in events)
+    reasons = [f"{n} journal lines say {line[:200]}" for line, n in lines.items() if n > 1]
     kinds = [event["event"] for event in events]
     if kinds[:2] != ["start", "initial"] or kinds.count("start") != 1:
         reasons.append(f"the journal begins with {kinds[:3]}")
     reasons += _steps_back(events) + _generation_gaps(events) + _undecided(events)
     return reasons
-
-
-def _repeated(events: list[dict[str, Any]]) -> dict[str, int]:
-    counts = Counter(json.dumps(event, sort_keys=True) for event in events)
-    return {line: count for line, count in counts.items() if count > 1}
 
 
 def _steps_back(events: list[dict[str, Any]]) -> list[str]:

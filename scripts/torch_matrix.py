@@ -58,17 +58,9 @@ class Wheel:
 def found(release: str, index: str) -> Wheel:
     """Return what pip would install. Nothing is downloaded but its description."""
     asked = f"torch=={release}" if release else "torch"
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--dry-run",
-        "--ignore-installed",
-        "--no-deps",
-        "--quiet",
-    ]
-    command += ["--only-binary", ":all:", "--report", "-", *(["--index-url", index] if index else []), asked]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"]
+    command += ["--no-deps", "--only-binary", ":all:", "--report", "-"]
+    command += [*(["--index-url", index] if index else []), asked]
     ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     if ran.returncode:
         raise LeftOutError(f"pip finds no wheel: {(ran.stderr.strip().splitlines() or ['?'])[-1]}")

@@ -1,8 +1,8 @@
-"""Run the peers on the job of scripts/bench.py: Sample Factory 2.1.1, and a synchronous PPO loop over EnvPool.
+"""Run the peer on the job of scripts/bench.py: Sample Factory 2.1.1, over its own environments and over EnvPool.
 
     python scripts/bench.py --env atari/pong --peer
 
-The peers live in a virtual environment of their own (`.venv-peers`, made on the first call). Each run is a process
+It lives in a virtual environment of their own (`.venv-peers`, made on the first call). Each run is a process
 group of its own, of which nothing is left afterwards. *frames* are emulator frames: 4 a step.
 """
 
@@ -69,11 +69,6 @@ def run_sample_factory(num_policies: int, backend: Backend, seconds: float) -> f
     ]
     options += ["--", *tuned(num_policies, backend), f"--with_pbt={num_policies > 1}"]
     return _run_job("sample_factory_job.py", options, seconds + 15)
-
-
-def run_sync_loop(seconds: float) -> float:
-    """Return the frames/s of the synchronous PPO loop over EnvPool in bf16, on all cores. Raises as above."""
-    return _run_job("sync_loop.py", [f"--seconds={seconds}", "--warmup-seconds=10"], seconds + 10)
 
 
 def peers_python(venv: Path = VENV) -> Path:

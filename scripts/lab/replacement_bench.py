@@ -78,27 +78,25 @@ class Exchanges:
         return frozenset()
 
 
-def replacements(env: str, seconds: float, more: Sequence[str] = ()) -> dict[str, Any]:
+def replacements(env: str, seconds: float) -> dict[str, Any]:
     """Train four policies with many comparisons; print and return what took how long, in milliseconds.
 
-    From the supervisor's decision to its knowledge that the new weights serve. more: options of the run.
+    From the supervisor's decision to its knowledge that the new weights serve.
     """
-    events = applied(env, seconds, more)
+    events = applied(env, seconds)
     copies = [_stages(event) for event in events if event["donor"] is not None]
-    kinds = {
-        "replacements": copies,
-        "the first of two": copies[0::2],
-        "the second": copies[1::2],
-        "changes of values": [_stages(event) for event in events if event["donor"] is None],
+    changes = [_stages(event) for event in events if event["donor"] is None]
+    return {
+        "replacements": _table("replacements", copies),
+        "changes of values": _table("changes of values", changes),
     }
-    return {kind: _table(kind, changes) for kind, changes in kinds.items()}
 
 
-def applied(env: str, seconds: float, more: Sequence[str] = ()) -> list[dict[str, Any]]:
+def applied(env: str, seconds: float) -> list[dict[str, Any]]:
     """Return the events of the journal that say that a decision is in force."""
     folder = tempfile.mkdtemp(prefix="pbt_rl-bench-")
     command = [sys.executable, "-m", "pbt_rl", "train", "--env", env]
-    command += ["--out", folder, "--name=bench", f"--train-for-seconds={seconds}", *OPTIONS, *more]
+    command += ["--out", folder, "--name=bench", f"--train-for-seconds={seconds}", *OPTIONS]
     try:
         here = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT)])}
         done = subprocess.run(command, capture_output=True, text=True, env=here, check=False)

@@ -69,16 +69,9 @@ def train(env: str, words: str = "", name: str = "x") -> tuple[str, ...]:
     return ("train", f"--env={env}", *BASE.split(), f"--name={name}", "--out=OUT", *words.split())
 
 
-def one(
-    env: str,
-    words: str = "",
-    shows: Mapping[str, str] = COPIES,
-    *,
-    crosses: bool = False,
-    dmlab: bool = False,
-) -> Kind:
+def one(env: str, words: str = "", shows: Mapping[str, str] = COPIES, **more: bool) -> Kind:
     """Return a kind of one run."""
-    return Kind((train(env, words),), shows, crosses, dmlab)
+    return Kind((train(env, words),), shows, **more)
 
 
 CARTPOLE = "gym/CartPole-v1"
@@ -96,7 +89,6 @@ KINDS: Mapping[str, Kind] = {
     "a3c": one(CARTPOLE, "--algo=a3c --pbt.replace-gap=0"),
     "vtrace": one(TOY, "--learner.returns=vtrace"),
     "gru": one("toy/memory", "--model.core=gru --pbt.replace-gap=0"),
-    "lstm-vtrace": one("toy/memory", "--model.core=lstm --learner.returns=vtrace --pbt.replace-gap=0"),
     "normalised": one(
         TOY, "--learner.normalize-observations --learner.packing=vmap --learner.lr-schedule=linear"
     ),
@@ -105,22 +97,12 @@ KINDS: Mapping[str, Kind] = {
     "masked": one("toy/masked"),
     "hybrid": one("toy/hybrid", "--pbt.replace-gap=0"),
     "shaping": one(TOY, "--pbt.tune shaping.bait learning_rate=1e-4:1e-2"),
-    "t-test": one(TOY, "--pbt.exploit=t-test"),
-    "binary-tournament": one(
-        TOY,
-        "--pbt.exploit=binary-tournament --num-policies=6",
-    ),
+    "binary-tournament": one(TOY, "--pbt.exploit=binary-tournament --num-policies=6"),
     "asynchronous": one(TOY, "--pbt.ready=asynchronous --pbt.exploit=sigma-gap --pbt.explore=pairwise"),
     "copy-hypers": one(TOY, "--pbt.copy=hypers --pbt.explore=resample"),
     "backtrack": one(TOY, f"{BACKTRACK} --num-policies=5", COPIES | REMEMBERED),
     "turns": one(TOY, "--slots=2 --slot-frames=300", COPIES | TURNS),
-    "turns-backtrack": one(TOY, f"{BACKTRACK} --num-policies=5 --slots=2", REMEMBERED | TURNS),
     "packs": one(TOY, "--devices=cpu,cpu", crosses=True),
-    "packs-tournament": one(
-        TOY,
-        "--devices=cpu,cpu --pbt.exploit=binary-tournament --num-policies=6",
-        crosses=True,
-    ),
     "packs-turns-backtrack": one(
         TOY,
         f"{BACKTRACK} --devices=cpu,cpu --num-policies=6 --slots=4",
@@ -134,24 +116,16 @@ KINDS: Mapping[str, Kind] = {
     "mf-pbt": one(TOY, "--controller=mf-pbt --num-policies=8 --pbt.frequencies 1 3"),
     "pb2": one(TOY, "--pbt.explore=pb2"),
     "hypertrick": one(TOY, f"--controller=hypertrick {SEARCH}", STOPS),
-    "successive-halving": one(TOY, f"--controller=successive-halving {SEARCH}", STOPS),
     "asha": one(TOY, f"--controller=asha {SEARCH}", STOPS),
     "hyperband": one(
         TOY,
         "--controller=hyperband --num-policies=8 --train-for-frames=3000 --search.phase-frames=300 --search.resource=9",
         STOPS | {"begun again": decided("restart")},
     ),
-    "random": one(TOY, f"--controller=random {SEARCH}", STOPS),
     "matchups": one(
         "pettingzoo/tictactoe_v3",
         f"{VERSUS} --train-for-frames=3000",
         COPIES | {"matchups": happened("matchup")},
-    ),
-    "matchups-backtrack": one(
-        "pettingzoo/tictactoe_v3",
-        "--num-policies=8 --train-for-frames=5000 --matchup.objective=elo --matchup.scheme=random --model.hidden=32 "
-        "--pbt.exploit=backtrack",
-        REMEMBERED | {"matchups": happened("matchup")},
     ),
     "matchups-resumed": Kind(
         (
@@ -174,13 +148,6 @@ KINDS: Mapping[str, Kind] = {
         "--num-policies=2 --model.hidden=32 --atari.max-frames-per-episode=400 --train-for-frames=3200 "
         "--pbt.period-frames=800 --pbt.start-frames=800 --pbt.replace-gap=0 --learner.batch=64 --learner.rollout=16",
         COPIES,
-    ),
-    "resumed": Kind(
-        (
-            train(TOY, "--train-for-frames=1500"),
-            ("resume", "OUT/x", "--train-for-frames=3000"),
-        ),
-        COPIES | {"resumed": happened("resume")},
     ),
     "resumed-turns": Kind(
         (

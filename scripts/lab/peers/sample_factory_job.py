@@ -97,24 +97,17 @@ class Meter(AlgoObserver):
         return (sum(last_P) - sum(first_P)) / (end - start)
 
 
-def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
-    """Split the command line at `--`: ours before it, Sample Factory's after it."""
-    split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add("--backend", choices=("atari", "envpool"), required=True)
-    add("--policies", type=int, default=1)
-    add("--warmup-seconds", type=float, default=10.0)
-    add("--seconds", type=float, default=60.0)
-    add("--json", type=Path, required=True, help="the result; Sample Factory's files beside it")
-    return parser.parse_args(sys.argv[1:split]), sys.argv[split + 1 :]
-
-
 def main() -> int:
     """Run the job until its window is over and its result written."""
-    args, extra = parse_arguments()
+    split = sys.argv.index("--")
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--backend", choices=("atari", "envpool"), required=True)
+    add("--policies", type=int, required=True)
+    add("--warmup-seconds", type=float, required=True)
+    add("--seconds", type=float, required=True)
+    add("--json", type=Path, required=True, help="the result; Sample Factory's files beside it")
+    args, extra = parser.parse_args(sys.argv[1:split]), sys.argv[split + 1 :]
     meter = Meter(args.policies, args.warmup_seconds, args.seconds, args.json)
     job = JOB | {"num_policies": args.policies, "train_dir": args.json.parent, "experiment": "job"}
     argv = [f"--{name}={value}" for name, value in job.items()] + extra
