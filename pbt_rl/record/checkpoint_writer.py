@@ -111,7 +111,15 @@ class UnfinishedCheckpoint:
         )
 
     def finish(self) -> None:
-        """Write the manifest and give the checkpoint its name."""
+        """Write the manifest and give the checkpoint its name.
+
+        Learners may have gone on since it was ordered: it is named by the frames that its members have. One that is to
+        be kept has the name of the frames at which it was due, by which people ask for it.
+        """
+        if not self._kept:
+            ahead = [saved.frames for saved in self._members if saved.frames >= self._frames]
+            self._frames = min(ahead, default=self._frames)  # the others do not train any more
+            self._path, _ = _free_names(self._folder, self._frames, self._partial)
         self._manifest = Manifest(
             self._number,
             self._frames,
@@ -170,12 +178,12 @@ def remove_unfinished(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _free_names(folder: Path, frames: int) -> tuple[Path, Path]:
-    """Return the name of a new checkpoint, and its name while it is written."""
+def _free_names(folder: Path, frames: int, own: Path | None = None) -> tuple[Path, Path]:
+    """Return the name of a new checkpoint, and its name while it is written. own: a name that it has already."""
     for count in itertools.count(1):
         path = folder / (f"at_{frames}" if count == 1 else f"at_{frames}_{count}")
         partial = path.with_name(f"{path.name}.partial")
-        if not (os.path.lexists(path) or os.path.lexists(partial)):
+        if not os.path.lexists(path) and (partial == own or not os.path.lexists(partial)):
             return path, partial
     raise AssertionError
 

@@ -128,7 +128,8 @@ class SavedPolicy:
     member: int
 
     def __str__(self) -> str:
-        return f"member {self.member} of {self.run} at {self.checkpoint.frames:,} frames"
+        frames = next(one.frames for one in self.checkpoint.members() if one.member == self.member)
+        return f"member {self.member} of {self.run} at {frames:,} frames"
 
 
 def find_saved(source: Source, note: Callable[[str], None]) -> SavedPolicy:

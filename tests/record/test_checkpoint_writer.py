@@ -45,6 +45,17 @@ def test_what_is_reported(writer, tmp_path):
     assert not writer.busy
 
 
+@pytest.mark.parametrize(("kept", "name"), [(False, "at_130"), (True, "at_100")])
+def test_it_is_named_by_the_frames_that_its_members_have(writer, tmp_path, kept, name):
+    """Learners go on between the order and their save; member 2 does not train any more."""
+    writer.begin_checkpoint(100, {}, 3, kept=kept)
+    for member, frames in enumerate((140, 130, 60)):
+        writer.add(snapshot(member, 1, frames), nothing)
+    written = ended(writer)
+    assert (written.path.name, names(tmp_path / "checkpoints")) == (name, [name])
+    assert Checkpoints(tmp_path / "checkpoints").all()[0].frames == written.frames == int(name[3:])
+
+
 def test_memory_may_be_reused_when_done_is_called(writer, tmp_path):
     """Each `done` fills the arrays with the next member's, as one entry of shared memory would be."""
     arrays = {name: array.copy() for name, array in snapshot(0, 1, 100).arrays.items()}
@@ -67,7 +78,7 @@ def test_the_state_is_that_of_the_beginning(writer, tmp_path):
     state = {"list": [1]}
     writer.begin_checkpoint(100, state, 1, kept=False)
     state["list"].append(2)
-    writer.add(snapshot(), nothing)
+    writer.add(snapshot(0, 1, 100), nothing)
     assert ended(writer).frames == 100
     assert Checkpoints(tmp_path / "checkpoints").at(100).state() == {"list": [1]}
 
@@ -275,13 +286,13 @@ def test_an_abandoned_one_leaves_nothing_and_the_next_is_whole(writer, tmp_path)
 def test_closing_finishes_what_is_complete_and_gives_up_the_rest(tmp_path):
     writer = CheckpointWriter(tmp_path, NAMES, 2, warn=lambda text: None)
     writer.begin_checkpoint(100, {}, 1, kept=False)
-    writer.add(snapshot(), nothing)
+    writer.add(snapshot(0, 1, 100), nothing)
     assert writer.close(PATIENCE_SECONDS)
     assert isinstance(ended(writer), Written)
 
     writer = CheckpointWriter(tmp_path, NAMES, 2, warn=lambda text: None)
     writer.begin_checkpoint(200, {}, 2, kept=False)
-    writer.add(snapshot(), nothing)
+    writer.add(snapshot(0, 1, 100), nothing)
     assert writer.close(PATIENCE_SECONDS)
     assert "before every member" in ended(writer).reason
     assert names(tmp_path) == ["at_100"]
