@@ -45,7 +45,7 @@ def _write(command: ReportCommand) -> list[Path]:
         from pbt_rl.report.compare import write_comparison
 
         return write_comparison(command.runs, command.out or Path("comparison"))
-    from pbt_rl.report.write import write_report
+    from pbt_rl.report.page import write_report
 
     (folder,) = command.runs
     return write_report(folder, command.out or folder / "report")

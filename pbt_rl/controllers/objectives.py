@@ -8,12 +8,28 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from statistics import pstdev
 
+from pbt_rl.controllers.records import finite
+
 Judged = tuple[int, float, float]
 """Task, objective and return of an episode."""
+
+
+def by_score(objectives: Mapping[int, float | None], finals: Mapping[int, float | None]) -> list[int]:
+    """Return the members with a finite score, best first; of equals the lower id first.
+
+    objectives: last known ones in training. finals: means of final games. Whoever played these comes before all others:
+    the highest of many means in training is high by luck, too. The best member of a run, in whatever shows it, is the
+    first of its population, in which no control is.
+    """
+    order: dict[int, None] = {}
+    for scores in (finals, objectives):
+        known = {m: score for m, one in scores.items() if (score := finite(one)) is not None}
+        order |= dict.fromkeys(sorted(known, key=lambda m: (-known[m], m)))
+    return list(order)
 
 
 @dataclass(eq=False)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pbt_rl.controllers.hypers import SHAPING, Values
-from pbt_rl.controllers.objectives import mean, spread
+from pbt_rl.controllers.objectives import by_score, mean, spread
 from pbt_rl.display.view import MemberView, RunView
 
 WAITING = "waiting"
@@ -69,19 +69,10 @@ def ranked(members: Sequence[MemberView]) -> list[MemberView]:
 
 
 def best_member(members: Sequence[MemberView]) -> int | None:
-    """Return the id of the member with the highest objective, stopped or not, no control; ties go to the lower id.
-
-    After final games it is the best one of those, unless the mean of none is finite. None while no member has an
-    objective.
-    """
+    """Return the id of the best member, stopped or not, no control; None while no member has a score."""
     members = [m for m in members if not m.control]
-    final = [
-        (-m.final.mean, m.member) for m in members if m.final is not None and math.isfinite(m.final.mean)
-    ]
-    if final:
-        return min(final)[1]
-    known = [(-objective, m.member) for m in members if (objective := known_objective(m)) is not None]
-    return min(known)[1] if known else None
+    finals = {m.member: m.final.mean for m in members if m.final is not None}
+    return next(iter(by_score({m.member: m.objective for m in members}, finals)), None)
 
 
 def standing(members: Sequence[MemberView], *, control: bool = False) -> Standing | None:

@@ -85,6 +85,8 @@ class MemberProgress(Struct, frozen=True):
     """One member of a `Progress`. objective: the mean of its window; None without an episode.
 
     complete: the window holds whole episodes of every environment, not only the shortest ones since the last change.
+    early: mean objective of the episodes since that change, whether they count yet or not; ended: environments that have
+    ended one of these, of `environments`. raw_return, length_steps: means over the last episodes.
     """
 
     member: Whole
@@ -93,12 +95,18 @@ class MemberProgress(Struct, frozen=True):
     objective: float | None
     episodes: Whole
     complete: bool = True
+    early: float | None = None
+    ended: Whole = 0
+    environments: Whole = 0
+    raw_return: float | None = None
+    length_steps: float | None = None
 
 
 class Progress(_Known, frozen=True, tag="progress"):
     """How far the members are. busy_threads: by stage, mean over the last minute.
 
     seconds, seconds_left, frames_per_second: as the terminal showed them, of a run that has one; None: unknown.
+    lag_mean, lag_max: optimiser steps between the weights that acted and those that learned, so far.
     """
 
     members: tuple[MemberProgress, ...]
@@ -106,6 +114,8 @@ class Progress(_Known, frozen=True, tag="progress"):
     seconds: float | None = None
     seconds_left: float | None = None
     frames_per_second: float | None = None
+    lag_mean: float | None = None
+    lag_max: Whole | None = None
 
 
 class SlotChange(_Known, frozen=True, tag="slot"):

@@ -1,27 +1,128 @@
-"""`pbt-rl report A B C`: one page that compares runs, with the spread over seeds, and the same as CSV."""
+"""`pbt-rl report A B C`: one page that compares runs, with the spread over seeds, and the same as CSV.
+
+Runs that differ only in their seed form a group, whose spread is shown.
+"""
 
 from __future__ import annotations
 
-import base64
+import json
 import math
-from collections.abc import Sequence
-from html import escape
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.report.cost import NO_COST, of_runs
 from pbt_rl.report.exports import table_text
 from pbt_rl.report.figures import drawn_curves, top_mean
-from pbt_rl.report.groups import Group, best_objective, groups, mean_and_deviation, mean_objective
-from pbt_rl.report.page import CSS, duration
+from pbt_rl.report.page import document, duration, image, none, section, table, write_files
 from pbt_rl.report.read import History, read_run
 from pbt_rl.report.style import STYLE, frames_axis, new_figure, plain, png, short
-from pbt_rl.report.write import write_files
+
+NO_DIFFERENCE = frozenset(
+    {
+        "seed", "name", "out", "overwrite", "resume", "figures", "track", "devices", "actors", "units_per_actor",
+        "envs_per_unit", "actor_timeout_seconds", "learner_timeout_seconds", "max_actor_restarts",
+        "save_every_seconds", "save_every_frames", "keep_checkpoints", "evaluate_every_frames",
+        "evaluate_video", "learner.threads", "learner.packing",
+    }
+)  # fmt: skip
+"""Options by which runs of one group may differ."""
+DRAWS = "pbt.start_values"
+"""An experiment writes what a seed has drawn there."""
+NOT_TIMED = {"train_for_frames", "pbt.period_frames", "pbt.start_frames"}
+"""If members are compared by time: estimates, from a speed that was measured."""
+MOST_OPTIONS = 4
+"""Named of a group."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs with the same options, but for the seed. label: their names. options: in which the groups differ."""
+
+    label: str
+    options: str
+    runs: tuple[History, ...]
+
+
+def mean_objective(run: History) -> float | None:
+    """Return the mean of the last known objectives of a run's members."""
+    known = [o for member in run.ranking if (o := run.objective(run.last[member])) is not None]
+    return fmean(known) if known else None
+
+
+def mean_and_deviation(numbers: Sequence[float]) -> str:
+    """Return `mean ± sample deviation`, or the only number."""
+    if not numbers:
+        return "-"
+    return f"{fmean(numbers):.4g}" + (f" ± {stdev(numbers):.2g}" if len(numbers) > 1 else "")
+
+
+def groups(runs: Sequence[History]) -> list[Group]:
+    """Put the runs into groups, in the order in which the first of each was given."""
+    options = [dict(_flat(run.config)) for run in runs]
+    keys = _keys(options, NO_DIFFERENCE | {DRAWS})
+    by_seed = {(key, one.get("seed")): one.get(DRAWS) for key, one in zip(keys, options, strict=True)}
+    if any(by_seed[key, o.get("seed")] != o.get(DRAWS) for key, o in zip(keys, options, strict=True)):
+        keys = _keys(options, NO_DIFFERENCE)  # not drawn by the seed, but given by people
+    found: dict[str, list[int]] = {}
+    for number, key in enumerate(keys):
+        found.setdefault(key, []).append(number)
+    first = [options[numbers[0]] for numbers in found.values()]
+    names = sorted({name for one in first for name in one} - NO_DIFFERENCE)
+    differing = [n for n in names if len({json.dumps(one.get(n)) for one in first}) > 1]
+    made: list[Group] = []
+    for numbers, one in zip(found.values(), first, strict=True):
+        label = _named([runs[i].name for i in numbers])
+        more = f" ({len(made) + 1})" * any(group.label == label for group in made)
+        text = ", ".join(f"{n} {_shown(one.get(n))}" for n in differing[:MOST_OPTIONS])
+        made.append(Group(label + more, text or "-", tuple(runs[i] for i in numbers)))
+    return made
+
+
+def _named(names: Sequence[str]) -> str:
+    """Return what the names of runs have before the number of their seed; if they differ there the first name."""
+    if len(names) == 1:
+        return names[0]
+    stems = {re.sub(r"[._-]*(seed)?[0-9]*$", "", name) for name in names}
+    return f"{stems.pop() if len(stems) == 1 else names[0] + ' ...'} ({len(names)} runs)"
+
+
+def _keys(options: Sequence[Mapping[str, Any]], left_out: AbstractSet[str]) -> list[str]:
+    """Return for each run a text that is the same for runs of one group."""
+    return [
+        json.dumps(
+            {k: v for k, v in one.items() if k not in left_out | (NOT_TIMED if _timed(one) else set())},
+            sort_keys=True,
+        )
+        for one in options
+    ]
+
+
+def _timed(one: Mapping[str, Any]) -> bool:
+    return one.get("pbt.ready") == "timed"
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _shown(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
 
 GRID_POINTS = 300
 COLOURS = ("#1d4ed8", "#c2410c", "#15803d", "#7e22ce", "#0e7490", "#a16207", "#be185d", "#475569")
@@ -31,125 +132,114 @@ NO_CURVE = "No run has a window of episodes that is complete."
 
 
 def write_comparison(folders: Sequence[Path], out: Path) -> list[Path]:
-    """Write the page, its picture and its tables into `out`; return the files, the page first. Raises ConfigError."""
+    """Write the page, its pictures and its tables into `out`; return the files, the page first. Raises ConfigError."""
     runs = [read_run(folder) for folder in folders]
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise ConfigError("the same run is given twice: name each run once")
     found = groups(runs)
+    coloured = [(COLOURS[i % len(COLOURS)], group.runs) for i, group in enumerate(found)]
+    same = len({run.options.env for run in runs}) == 1
     with mpl.rc_context(STYLE):
-        figure = curves(found)
-        cost = of_runs([(COLOURS[i % len(COLOURS)], g.runs) for i, g in enumerate(found)])
-    image, cost_image = (None if one is None else png(one) for one in (figure, cost))
+        figures = curves(found), of_runs(coloured) if same else None
+    images = [None if one is None else png(one) for one in figures]
     contents = {
-        "comparison.html": comparison_page(found, image, cost_image).encode(),
+        "comparison.html": comparison_page(found, *images).encode(),
         "groups.csv": table_text([_group_row(group) for group in found]).encode(),
         "runs.csv": table_text([_run_row(group, run) for group in found for run in group.runs]).encode(),
     }
-    if image is not None:
-        contents["comparison.png"] = image
-    if cost_image is not None:
-        contents["cost.png"] = cost_image
-    return write_files(out, contents)
+    names = ("comparison.png", "cost.png")
+    return write_files(out, contents | {n: data for n, data in zip(names, images, strict=True) if data})
 
 
 def curves(found: Sequence[Group]) -> Figure | None:
-    """Draw the best fifth's objective of each group: the mean over its runs, and the range of the runs around it."""
-    drawn = [(group, _overlapping(_tops(group))) for group in found]
-    if not any(tops for _, tops in drawn):
+    """Draw the best fifth's objective of each group: the mean over its runs, and the range of the runs around it.
+
+    Each environment has axes of its own, as objectives of different ones do not compare.
+    """
+    drawn = [(group, tops) for group in found if (tops := _tops(group))]
+    if not drawn:
         return None
-    figure = new_figure(4.2)
-    axes = figure.subplots()
-    for number, (group, tops) in enumerate(drawn):
-        if not tops:
-            continue
-        colour = COLOURS[number % len(COLOURS)]
-        until = min(x[-1] for x, _ in tops)
-        grid = np.linspace(max(x[0] for x, _ in tops), until, GRID_POINTS)
-        table = np.array([np.interp(grid, x, y) for x, y in tops])
-        seeds = f" ({len(tops)} runs)" if len(tops) > 1 else ""
-        axes.plot(grid, table.mean(0), color=colour, linewidth=2.0, label=plain(group.label + seeds))
-        if len(tops) > 1:
-            axes.fill_between(grid, table.min(0), table.max(0), color=colour, alpha=0.15, linewidth=0)
-    axes.set_ylabel("objective of the best fifth")
-    frames_axis(axes)
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.14), ncols=1, borderaxespad=0)
+    environments = list(dict.fromkeys(group.runs[0].options.env for group, _ in drawn))
+    figure = new_figure(4.2 * len(environments))
+    for axes, env in zip(figure.subplots(len(environments), squeeze=False).flat, environments, strict=True):
+        for number, (group, tops) in enumerate(drawn):
+            if group.runs[0].options.env == env:
+                mean_and_range(axes, tops, COLOURS[number % len(COLOURS)], group.label)
+        axes.set_title(plain(env))
+        axes.set_ylabel("objective of the best fifth")
+        frames_axis(axes)
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.14), ncols=2, borderaxespad=0)
     return figure
+
+
+def mean_and_range(axes: Axes, lines: Sequence[Curve], colour: str, label: str) -> None:
+    """Draw the mean of curves and the range from the lowest to the highest, where all of them are."""
+    left = sorted(lines, key=lambda line: float(line[0][-1]))
+    while left and left[0][0][-1] < max(x[0] for x, _ in left):
+        del left[0]  # it ends before others begin
+    if not left:
+        axes.plot([], [], color=colour, linewidth=2, label=plain(f"{label} (too few records)"))
+        return
+    grid = np.linspace(max(x[0] for x, _ in left), min(x[-1] for x, _ in left), GRID_POINTS)
+    table = np.array([np.interp(grid, x, y) for x, y in left])
+    axes.plot(grid, table.mean(0), color=colour, linewidth=2, label=plain(label))
+    if len(left) > 1:
+        axes.fill_between(grid, table.min(0), table.max(0), color=colour, alpha=0.14, linewidth=0)
 
 
 def _tops(group: Group) -> list[Curve]:
     """Return frames and the mean objective of the best fifth, of each run that has any."""
-    tops = []
-    for run in group.runs:
-        known = drawn_curves(run)
-        if known:
-            x, y = top_mean(list(known.values()), max(1, math.ceil(run.population / 5)))
-            if len(x) > 0:
-                tops.append((x, y))
-    return tops
+    known = ((run, drawn_curves(run)) for run in group.runs)
+    tops = [top_mean(list(one.values()), max(1, math.ceil(run.population / 5))) for run, one in known if one]
+    return [(x, y) for x, y in tops if len(x) > 0]
 
 
-def _overlapping(tops: Sequence[Curve]) -> list[Curve]:
-    """Return the curves without those that end before others begin: there is no number of frames at which all stand."""
-    left = sorted(tops, key=lambda top: float(top[0][-1]))
-    while left and left[0][0][-1] < max(x[0] for x, _ in left):
-        del left[0]
-    return left
-
-
-def comparison_page(found: Sequence[Group], image: bytes | None, cost: bytes | None = None) -> str:
-    """Return the HTML. image, cost: the PNG files of the curves, over frames and over processor time, if there are."""
+def comparison_page(found: Sequence[Group], picture: bytes | None, cost: bytes | None = None) -> str:
+    """Return the HTML. picture, cost: PNG files of the curves over frames and over processor time, if there are."""
     environments = sorted({run.options.env for group in found for run in group.runs})
-    title = f"{sum(len(group.runs) for group in found)} runs: {', '.join(environments)}"
-    warning = (
-        '<p class="none">The runs are of different environments: their objectives do not compare.</p>'
-        if len(environments) > 1
-        else ""
+    warning = none("The runs are of different environments: their scores do not compare.") * (
+        len(environments) > 1
     )
-    shown = _picture(image, "Objective of the best fifth of each group", NO_CURVE)
-    paid = _picture(cost, "Objective against processor time", NO_COST)
-    rows = [_run_row(group, run) for group in found for run in group.runs]
-    return f"""<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title><style>{CSS}</style></head>
-<body>
-<h1>{escape(title)}</h1>
-<p class="sub">Runs that differ only in their seed form a group, named by the options in which it differs.</p>
-{warning}
-<h2>Objective</h2>
-<p class="caption">The best fifth of the members (of up to five the best one) at each number of frames: the mean over
-the runs of a group, as far as all of them came, and around it the range of its runs.</p>
-{shown}
-<h2>Score and cost</h2>
-<p class="caption">A line per run, coloured as above: the objective of its best member, over the processor time that the
-whole run had taken by then. The front: what no run had reached at that cost.</p>
-{paid}
-<h2>Groups</h2>
-<p class="caption">Means over the runs ± sample deviation. Objectives are means over windows of training episodes.</p>
-{_table([_group_row(group) for group in found])}
-<h2>Runs</h2>
-{_table(rows)}
-</body>
-</html>
-"""
-
-
-def _picture(image: bytes | None, alt: str, missing: str) -> str:
-    if image is None:
-        return f'<p class="none">{missing}</p>'
-    data = base64.b64encode(image).decode()
-    return f'<div class="wide"><img alt="{alt}" src="data:image/png;base64,{data}"></div>'
+    parts = [
+        section(
+            "Objective",
+            "The best fifth of the members (of up to five the best one) at each number of frames: the mean over the "
+            "runs of a group, as far as all of them came, and around it the range of its runs.",
+            none(NO_CURVE)
+            if picture is None
+            else image(picture, "Objective of the best fifth of each group"),
+        ),
+        section(
+            "Groups",
+            "Runs that differ only in their seed form a group. Means over the runs ± sample deviation. Best score: of "
+            "the best member, in final games where they were played, else its objective in training.",
+            table([_group_row(group) for group in found]),
+        ),
+        section("Runs", "", table([_run_row(group, run) for group in found for run in group.runs])),
+        section(
+            "Score and cost",
+            "A line per run, coloured as above: the objective of its best member, over the processor time that the "
+            "whole run had taken by then. The front: what no run had reached at that cost.",
+            none(NO_COST) if cost is None else image(cost, "Objective against processor time"),
+        )
+        * (not warning),
+    ]
+    return document(
+        f"{sum(len(group.runs) for group in found)} runs: {', '.join(environments)}", warning + "".join(parts)
+    )
 
 
 def _group_row(group: Group) -> dict[str, Any]:
     means = [o for run in group.runs if (o := mean_objective(run)) is not None]
+    scores = [score for run in group.runs if (score := run.score(run.best)) is not None]
     return {
         "group": group.label,
+        "differs in": group.options,
         "runs": len(group.runs),
-        "best objective": mean_and_deviation(group.best),
-        "mean of members": mean_and_deviation(means),
-        "frames": short(float(np.mean([_frames(run) for run in group.runs]))),
-        "time": duration(float(np.mean([run.seconds for run in group.runs]))),
+        "best score": mean_and_deviation(scores),
+        "mean objective of members": mean_and_deviation(means),
+        "frames of each": short(fmean(run.frames for run in group.runs)),
+        "time": duration(fmean(run.seconds for run in group.runs)),
     }
 
 
@@ -160,9 +250,10 @@ def _run_row(group: Group, run: History) -> dict[str, Any]:
         "group": group.label,
         "seed": run.seed,
         "members": len(run.last),
-        "best objective": _number(best_objective(run)),
-        "mean of members": _number(mean_objective(run)),
-        "frames": short(_frames(run)),
+        "best member": "-" if run.best is None else run.best,
+        "best score": _number(run.score(run.best)),
+        "mean objective of members": _number(mean_objective(run)),
+        "frames of each": short(run.frames),
         "time": duration(run.seconds),
         "CPU seconds": f"{run.cpu_seconds:.4g}" if run.cpu_seconds else "-",
         "replacements": changed,
@@ -170,17 +261,5 @@ def _run_row(group: Group, run: History) -> dict[str, Any]:
     }
 
 
-def _frames(run: History) -> float:
-    return float(sum(points[-1].frames for points in run.curves.values() if points))
-
-
-def _number(objective: float | None) -> str:
-    return "-" if objective is None else f"{objective:.4g}"
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row.values()) + "</tr>" for row in rows
-    )
-    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
+def _number(score: float | None) -> str:
+    return "-" if score is None else f"{score:.4g}"

@@ -1,4 +1,4 @@
-"""Files for other programs: CSV, DOT (Graphviz), Newick (phylogenies)."""
+"""Tables for other programs, as CSV."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pbt_rl.report.read import FRAMES, History
 COLUMNS = frozenset(
     {
         "member", "group", "node", "generation", "parent", "base", "founder", "depth", "objective", "final", "frames",
-        "stopped", "steps",
+        "stopped", "steps", "return", "length", "episodes",
         "began_frames", "began_own_frames", "weights_trained_frames", "weights_trained_frames_at_end",
         "began_steps", "began_own_steps", "weights_trained_steps", "weights_trained_steps_at_end",
     }
@@ -45,12 +45,11 @@ def files(history: History) -> dict[str, str]:
         "phases.csv": [vars(phase) for phase in history.phases],
     }
     unit = history.options.unit
-    texts = {
+    return {
         name: table_text([{_counted(column, unit): cell for column, cell in row.items()} for row in records])
         for name, records in tables.items()
         if records
     }
-    return texts | {"lineage.dot": dot(history), "lineage.nwk": newick(history)}
 
 
 def _counted(column: str, unit: str) -> str:
@@ -71,9 +70,9 @@ def value_column(name: str) -> str:
 def members(history: History) -> list[dict[str, Any]]:
     """Return one record per member, in its last known state."""
     stopped = {t.decision.member: t.decision.reason for t in history.decisions if t.change.stopped}
-    records, games = [], history.final
+    records = []
     for member, node in history.last.items():
-        points = history.curves[member]
+        points, now = history.curves[member], history.now.get(member)
         records.append(
             {
                 "member": member,
@@ -83,7 +82,10 @@ def members(history: History) -> list[dict[str, Any]]:
                     else {}
                 ),
                 "objective": history.objective(node),
-                **({"final": finite(games.means.get(member))} if games else {}),
+                **({"final": finite(history.finals.get(member))} if history.finals else {}),
+                "return": None if now is None else finite(now.raw_return),
+                "length": None if now is None else finite(now.length_steps),
+                "episodes": now.episodes if now else points[-1].episodes if points else None,
                 "generation": node.generation,
                 "frames": points[-1].frames if points else 0,
                 "weights_trained_frames": history.lineage.end_trained(node.key),
@@ -139,32 +141,6 @@ def decisions(history: History) -> list[dict[str, Any]]:
         }
         for taken in history.decisions
     ]
-
-
-def dot(history: History) -> str:
-    """Draw all nodes: a solid edge is a copy of weights, a dashed one starts at the node that was dropped for it."""
-    lines = ["digraph lineage {", "  rankdir=LR;", '  node [shape=box, fontname="sans-serif"];']
-    for node in history.lineage.nodes:
-        objective = history.objective(node)
-        text = f"member {node.member}, generation {node.generation}"
-        shown = "no objective" if objective is None else f"{objective:.6g}"
-        lines.append(f'  {label(node.key)} [label="{text}\\n{shown}"];')
-        if node.parent is not None:
-            lines.append(f"  {label(node.parent)} -> {label(node.key)};")
-        if node.base is not None:
-            lines.append(f"  {label(node.base)} -> {label(node.key)} [style=dashed, color=gray];")
-    return "\n".join([*lines, "}"]) + "\n"
-
-
-def newick(history: History) -> str:
-    """Write one tree per line. The length of a branch is the frames of training between two changes."""
-    texts: dict[StateKey, str] = {}
-    lineage = history.lineage
-    for node in reversed(lineage.nodes):  # children are younger than their parents
-        inner = ",".join(texts.pop(key) for key in lineage.children(node.key))
-        length = node.trained - lineage[node.parent].trained if node.parent else 0
-        texts[node.key] = (f"({inner})" if inner else "") + f"{label(node.key)}:{length}"
-    return "".join(f"{text};\n" for text in reversed(texts.values()))
 
 
 def table_text(records: Sequence[dict[str, Any]]) -> str:

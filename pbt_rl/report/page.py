@@ -5,31 +5,48 @@ from __future__ import annotations
 import base64
 import json
 import math
+import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
 from statistics import fmean
 
 from pbt_rl.controllers.changes import DecisionName
+from pbt_rl.controllers.records import finite
+from pbt_rl.display.ranking import value
 from pbt_rl.display.terminal import counted, in_words
-from pbt_rl.report.exports import members, value_column
-from pbt_rl.report.pictures import NOT_MEANT, Picture
-from pbt_rl.report.read import History
+from pbt_rl.errors import ConfigError
+from pbt_rl.report.exports import files, members, value_column
+from pbt_rl.report.pictures import NOT_MEANT, PICTURES, Picture, draw
+from pbt_rl.report.read import History, read_run
 from pbt_rl.report.style import short
 from pbt_rl.report.verdict import control_box, notes
 
 LAST_DECISIONS = 200
+KINDS: Mapping[DecisionName, tuple[str, str]] = {
+    "replace": ("replacement", "replacements"),
+    "mutate": ("mutation", "mutations"),
+    "restart": ("restart", "restarts"),
+    "stop": ("stopped", "stopped"),
+}
 MEMBERS_CAPTION = (
-    "In their last known state, best first, with the values that differ between members or changed. Final: mean of "
-    "fresh episodes after training, if they were played."
+    "In their last known state, best first, with the values that differ between members or changed. Objective: the "
+    "mean over the last episodes since the member's last change. ~: not every environment has ended one since then. "
+    "Environments: those that have. Return: mean over the last episodes, without shaped rewards. Final: mean of fresh "
+    "episodes after training."
 )
 CSS = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1f2937; background: #fff; max-width: 62rem; margin: 2rem auto;
+body { font: 15px/1.5 system-ui, sans-serif; color: #1f2937; background: #fff; max-width: 72rem; margin: 2rem auto;
   padding: 0 1rem; }
-h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin: 2.4rem 0 .3rem; }
+h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin: 2rem 0 .3rem; }
 .sub, .caption, .none { color: #5b6675; } .caption { font-size: .87rem; margin: .1rem 0 .6rem; max-width: 50rem; }
+.lead { font-size: 1.2rem; margin: .8rem 0 1.2rem; max-width: 56rem; }
 .none { background: #f6f7f9; border-radius: .4rem; padding: .6rem .9rem; }
+.head { display: flex; flex-wrap: wrap; align-items: baseline; gap: 0 .6rem; } .head details[open] { flex-basis: 100%; }
+.head summary { list-style: none; border: 1px solid #94a3b8; border-radius: 50%; width: 1.2em; height: 1.2em;
+  font-size: .8rem; line-height: 1.2em; text-align: center; }
 img { max-width: 100%; height: auto; display: block; }
 @media (max-width: 40rem) { img { max-width: none; width: 44rem; } body { margin: 1rem auto; }
   }
@@ -42,73 +59,155 @@ th { text-align: left; color: #5b6675; font-weight: 600; vertical-align: bottom;
 th, td { padding: .22rem .45rem .22rem 0; border-bottom: 1px solid #e5e9f0; white-space: nowrap; }
 td.number, table.numbers th { text-align: right; } td.text { white-space: normal; min-width: 13rem; }
 table.numbers th.left { text-align: left; }
+table.numbers td:first-child, table.numbers th:first-child { position: sticky; left: 0; background: #fff; }
 .box { border: 2px solid #1d4ed8; border-radius: .4rem; padding: .2rem 1rem; margin: 1rem 0; }
 .box h2 { margin: .4rem 0; }
-tr.control td { background: #f3e8ff; } tr.best td { color: #c2410c; font-weight: 600; }
-summary { cursor: pointer; color: #1d4ed8; margin: .4rem 0; }
+table.numbers tr.control td { background: #f3e8ff; } .box td { white-space: normal; }
+tr.best td { color: #c2410c; font-weight: 600; }
+summary { cursor: pointer; color: #1d4ed8; margin: .4rem 0; } .more > summary { font-size: 1.15rem; margin-top: 2rem; }
 pre { font-size: .78rem; background: #f6f7f9; padding: 1rem; border-radius: .4rem; overflow-x: auto; }
 """
 
 
-def page(history: History, pictures: Sequence[tuple[Picture, bytes | str]]) -> str:
-    """Return the HTML. pictures: each with its PNG file, or the reason why there is none."""
-    title = f"{history.name}: {history.options.env}" if history.options.api is None else history.name
-    unit = history.options.unit
-    drawn = [(p, image) for p, image in pictures if isinstance(image, bytes)]
-    first = [_section(p.title, p.caption.replace("frames", unit), _shown(p, image)) for p, image in drawn[:1]]
-    others = [
-        _section(p.title, p.caption.replace("frames", unit), _shown(p, image)) for p, image in drawn[1:]
-    ]
+def document(title: str, body: str) -> str:
+    """Return a whole page with everything inside. title: plain text."""
     return f"""<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title><style>{CSS}</style></head>
 <body>
 <h1>{escape(title)}</h1>
-<p class="sub">{escape(_summary(history))}</p>
-{control_box(history)}
-<dl>{"".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts(history))}</dl>
-{_notes(history)}
-{"".join(first)}
-{_section("Members", MEMBERS_CAPTION, _members(history))}
-{"".join(others)}
-{_not_drawn(pictures)}
-{_section("Decisions", "", _decisions(history))}
-{_section("Config", "", _config(history))}
+{body}
 </body>
 </html>
 """
 
 
+def section(title: str, caption: str, body: str) -> str:
+    """Return a part of a page. caption: what stands behind the question mark, if anything; body: HTML."""
+    note = (
+        f'<details><summary>?</summary><p class="caption">{escape(caption)}</p></details>' if caption else ""
+    )
+    return f'<div class="head"><h2>{escape(title)}</h2>{note}</div>\n{body}\n'
+
+
+def image(data: bytes, alt: str) -> str:
+    """Return a PNG file as HTML."""
+    text = base64.b64encode(data).decode()
+    return f'<div class="wide"><img alt="{escape(alt)}" src="data:image/png;base64,{text}"></div>'
+
+
+def table(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return rows of the same columns as an HTML table."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
+    body = "".join(f"<tr>{''.join(f'<td>{escape(str(x))}</td>' for x in row.values())}</tr>" for row in rows)
+    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
+
+
+def none(text: str) -> str:
+    """Return a sentence that stands where there is nothing to show."""
+    return f'<p class="none">{escape(text)}</p>'
+
+
+def page(history: History, pictures: Sequence[tuple[Picture, bytes | str]]) -> str:
+    """Return the HTML. pictures: each with its PNG file, or the reason why there is none."""
+    title = f"{history.name}: {history.options.env}" if history.options.api is None else history.name
+    unit = history.options.unit
+    shown: dict[bool, list[str]] = {False: [], True: []}
+    missing: dict[bool, list[str]] = {False: [], True: []}
+    for picture, drawn in pictures:
+        if isinstance(drawn, bytes):
+            body = image(drawn, picture.title)
+            shown[picture.more].append(section(picture.title, picture.caption.replace("frames", unit), body))
+        elif drawn not in NOT_MEANT:
+            missing[picture.more].append(f"{picture.title}: {drawn}")
+    first, others = "".join(shown[False][:1]), "".join(shown[False][1:])
+    not_drawn, nor_these = (none(" ".join(lines)) if lines else "" for lines in missing.values())
+    caption = MEMBERS_CAPTION if unit != "steps" else MEMBERS_CAPTION.replace("episodes", "evaluations")
+    cards = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts(history))
+    return document(
+        title,
+        f"""<p class="lead">{escape(sentence(history))}</p>
+<p class="sub">{escape(_summary(history))}</p>
+{control_box(history)}
+{_notes(history)}
+{first}
+{section("Members", caption, _members(history))}
+{others}
+{not_drawn}
+{section("Decisions", "", _decisions(history))}
+<details class="more"><summary>More: key figures, cost, spread, importance, config</summary>
+<dl>{cards}</dl>
+{"".join(shown[True])}
+{nor_these}
+{section("Config", "", _config(history))}
+</details>""",
+    )
+
+
+def sentence(history: History) -> str:
+    """Return what came out, in one sentence."""
+    counts = Counter(t.change.decision for t in history.decisions)
+    said = [counted(history.population, "member")]
+    if history.controls:
+        said.append(counted(len(history.controls), "control"))
+    if history.noise is not None and history.noise.comparisons:
+        said.append(counted(history.noise.comparisons, "comparison"))
+    elif history.population > 1 and not history.is_search:
+        said.append("no comparison")
+    said += [counted(counts[kind], *names) for kind, names in KINDS.items() if counts[kind]]
+    return f"{', '.join(said)}; {'; '.join(filter(None, [_best(history), _moved(history)]))}."
+
+
+def _best(history: History) -> str:
+    best = history.best
+    if best is not None:
+        final = history.finals.get(best)
+        where = (
+            "in training"
+            if final is None or history.final is None
+            else f"over {history.final.episodes} fresh games"
+        )
+        return f"best member {best}: {history.score(best):.4g} {where}"
+    early = {m: one for m, one in history.now.items() if finite(one.early) is not None}
+    population = [m for m in early if m not in history.controls]
+    if not population:
+        return "no member has a score yet"
+    best = max(population, key=lambda m: (early[m].early, -m))
+    one = early[best]
+    return f"best so far member {best}: ~{one.early:.4g}, {one.ended} of {one.environments} environments"
+
+
+def _moved(history: History) -> str:
+    """Say which value changed most on the way to the best member's weights; nothing if none did."""
+    if history.best is None or history.is_search:
+        return ""
+    line = history.lineage.line(history.last[history.best].key)
+    then, now = line[0].values, line[-1].values
+    ratios = {n: abs(math.log(now[n] / x)) for n, x in then.items() if n in now and x * now[n] > 0}
+    name = max(ratios, key=lambda n: ratios[n], default="")
+    if not name or not ratios[name]:
+        return ""
+    options = history.options
+    before, after = (
+        text if isinstance(text := options.shown(name, one[name]), str) else value(text)
+        for one in (then, now)
+    )
+    who = options.controller.upper() if options.controller == "pbt" else options.controller
+    return f"{who} moved the {name.replace('_', ' ')} from {before} to {after}"
+
+
 def facts(history: History) -> list[tuple[str, str]]:
     """Return the key figures as (name, value)."""
-    last = history.ranking
-    controls = f" + {counted(len(history.controls), 'control')}" if history.controls else ""
-    shown = [("members", f"{history.population}{controls}")]
-    if last:
-        best = history.objective(history.last[last[0]])
-        shown += [("best objective", f"{best:.4g}"), ("best member", f"{last[0]}")]
+    unit, told = history.options.unit, history.told
+    shown = [(f"{unit} of all members, a sum", short(history.all_frames))]
     if history.entry_episodes > 1:
         shown.append(("an entry of a window", f"mean of {history.entry_episodes} episodes"))
-    played = {} if history.final is None else history.final.means
-    finite = [x for x in played.items() if math.isfinite(x[1]) and x[0] not in history.controls]
-    if history.final is not None and finite:
-        chosen = max(finite, key=lambda item: item[1])
-        games = f"member {chosen[0]}: {chosen[1]:.4g} over {history.final.episodes}"
-        shown.append(("best of final games", games))
-    trained = sum(points[-1].frames for points in history.curves.values() if points)
-    shown += [(f"{history.options.unit}, all members", short(trained)), ("time", duration(history.seconds))]
-    counts = Counter(t.change.decision for t in history.decisions)
-    named: list[tuple[DecisionName, str]] = [
-        ("replace", "replaced"),
-        ("mutate", "mutated"),
-        ("restart", "restarted"),
-        ("stop", "stopped"),
-    ]
-    shown += [(name, f"{counts[kind]}") for kind, name in named if counts[kind]]
+    if told is not None and told.lag_mean is not None:
+        shown.append(("age of rollouts, in optimiser steps", f"{told.lag_mean:.0f}, {told.lag_max} at most"))
     if not history.is_search and history.moments:
         shown.append(("surviving founders", f"{history.moments[-1].founders} of {history.population}"))
-    if history.occupancy is not None:
+    if history.occupancy is not None and len(history.turns) != history.slots:
         shown.append(("occupancy", f"{history.occupancy:.1%} of {history.slots} slots"))
     if history.completion is not None:
         text = f"{history.completion:.1%}"
@@ -129,10 +228,11 @@ def _notes(history: History) -> str:
 
 def _summary(history: History) -> str:
     began = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(history.began))
+    trained = f"{short(history.frames)} {history.options.unit} of each in {duration(history.seconds)}"
     end = (
         f"ended: {history.ended}" if history.ended else "no end is recorded: the run goes on, or was cut off"
     )
-    return f"Controller {history.options.controller}, seed {history.seed}. Started {began}; {end}."
+    return f"{trained}. Controller {history.options.controller}, seed {history.seed}; started {began}; {end}."
 
 
 def duration(seconds: float) -> str:
@@ -142,39 +242,37 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def _section(title: str, caption: str, body: str) -> str:
-    note = f'<p class="caption">{escape(caption)}</p>' if caption else ""
-    return f"<h2>{escape(title)}</h2>\n{note}\n{body}\n"
-
-
-def _shown(picture: Picture, image: bytes) -> str:
-    data = base64.b64encode(image).decode()
-    return f'<div class="wide"><img alt="{escape(picture.title)}" src="data:image/png;base64,{data}"></div>'
-
-
-def _not_drawn(pictures: Sequence[tuple[Picture, bytes | str]]) -> str:
-    """Say why pictures are missing that this run could have; those of other kinds of runs are left out."""
-    lines = [
-        f"<li>{escape(p.title)}: {escape(why)}</li>"
-        for p, why in pictures
-        if isinstance(why, str) and why not in NOT_MEANT
-    ]
-    return _section("Not drawn", "", f'<ul class="none">{"".join(lines)}</ul>') if lines else ""
-
-
 def _members(history: History) -> str:
-    states = {state["member"]: state for state in members(history)}
+    states = {state["member"]: state | _young(history, state["member"]) for state in members(history)}
     for taken in history.decisions:
         if taken.change.stopped:
             states[taken.decision.member]["stopped"] = in_words(taken.decision.reason, taken.change)
-    stopped = ["stopped"] if any(state["stopped"] for state in states.values()) else []
-    final = ["final"] if history.final is not None else []
-    group = ["group"] if history.controls else []
-    names = ["member", *group, "objective", *final, "generation", "frames", *stopped, "founder"]
-    names += map(value_column, history.varied)
-    unit = history.options.unit
+    shown = {
+        "group": bool(history.controls),
+        "final": bool(history.finals),
+        "environments": any(state["environments"] for state in states.values()),
+        "stopped": any(state["stopped"] for state in states.values()),
+        **{
+            name: any(s.get(name) is not None for s in states.values())
+            for name in ("return", "length", "episodes")
+        },
+    }
+    columns = [
+        "member",
+        "group",
+        "final",
+        "objective",
+        "environments",
+        "return",
+        "length",
+        "episodes",
+        "generation",
+    ]
+    columns += ["frames", "stopped", "founder", *map(value_column, history.varied)]
+    names = [name for name in columns if shown.get(name, True)]
+    heads = {"frames": history.options.unit, "episodes": "evaluations" if history.options.api else "episodes"}
     head = "".join(
-        f"<th{' class=left' * (name in ('group', 'stopped'))}>{escape(unit if name == 'frames' else name)}</th>"
+        f"<th{' class=left' * (name in ('group', 'stopped'))}>{escape(heads.get(name, name))}</th>"
         for name in names
     )
     body = [
@@ -186,26 +284,36 @@ def _members(history: History) -> str:
     return f'<div class="wide"><table class="numbers"><tr>{head}</tr>{"".join(body)}</table></div>'
 
 
+def _young(history: History, member: int) -> dict[str, str]:
+    """Return the mean so far of a member whose objective does not count yet, and its environments that ended one."""
+    now = history.now.get(member)
+    if now is None or now.complete or not now.environments:
+        return {"environments": ""}
+    so_far = finite(now.early if now.objective is None else now.objective)
+    marked = {} if so_far is None else {"objective": f"~{so_far:.4g}"}
+    return {"environments": f"{now.ended} of {now.environments}", **marked}
+
+
 def _kind(history: History, member: int) -> str:
-    return "control" if member in history.controls else "best" if [member] == history.ranking[:1] else ""
+    return "control" if member in history.controls else "best" if member == history.best else ""
 
 
-def _cell(name: str, value: object) -> str:
-    if name == "group":
-        return f"<td>{value}</td>"
-    if isinstance(value, str):
-        return f'<td class="text">{escape(value)}</td>'
-    if value is None:
+def _cell(name: str, shown: object) -> str:
+    if isinstance(shown, str) and name in ("group", "objective", "environments"):
+        return f'<td class="{"" if name == "group" else "number"}">{shown or "-"}</td>'
+    if isinstance(shown, str):
+        return f'<td class="text">{escape(shown)}</td>'
+    if shown is None:
         return '<td class="number">-</td>'
-    assert isinstance(value, int | float)
-    shown = short(value) if name == "frames" else f"{value:.4g}"
-    return f'<td class="number">{shown}</td>'
+    assert isinstance(shown, int | float)
+    text = short(shown) if name in ("frames", "episodes") else f"{shown:.4g}"
+    return f'<td class="number">{text}</td>'
 
 
 def _decisions(history: History) -> str:
     changes = [t for t in history.decisions if t.change.decision not in ("continue", "evaluate")]
     if not changes:
-        return '<p class="none">No member was changed or stopped.</p>'
+        return none("No member was changed or stopped.")
     lines = []
     for taken in changes[-LAST_DECISIONS:][::-1]:
         decision = taken.decision
@@ -240,3 +348,49 @@ def _config(history: History) -> str:
         f'<p class="caption">{escape(versions + source)}</p><details><summary>config.json</summary>'
         f"<pre>{escape(json.dumps(history.config, indent=2))}</pre></details>"
     )
+
+
+def write_report(run: Path, out: Path) -> list[Path]:
+    """Write everything into `out`, creating it; return the files, the page first. Raises ConfigError.
+
+    Symbolic links among the files of an earlier report are replaced, not followed; `out` itself may be one only if it
+    lies outside of the run.
+    """
+    linked = os.path.islink(out)  # noqa: PTH114 - Path.is_symlink raises for a path that no file can have
+    if linked and out.parent.resolve() == run.resolve():
+        raise ConfigError(f"{out} is a symbolic link to {out.readlink()}: remove it, or give --out FOLDER")
+    history = read_run(run)
+    pictures = [(picture, draw(picture, history)) for picture in PICTURES]
+    contents: dict[str, bytes] = {"report.html": page(history, pictures).encode()}
+    contents |= {f"{p.name}.png": image for p, image in pictures if isinstance(image, bytes)}
+    contents |= {name: text.encode() for name, text in files(history).items()}
+    # An earlier report may have drawn what this one does not.
+    return write_files(out, contents, [f"{p.name}.png" for p, image in pictures if isinstance(image, str)])
+
+
+def write_files(out: Path, contents: Mapping[str, bytes], absent: Sequence[str] = ()) -> list[Path]:
+    """Write files into a folder, which is made if it is missing, and remove those of the names `absent`.
+
+    Return their paths. Raises ConfigError.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name in absent:
+            (out / name).unlink(missing_ok=True)
+        for name, content in contents.items():
+            _replace(out / name, content)
+    except OSError as error:
+        raise ConfigError(f"--out {out} cannot be written: {error.strerror or error}") from error
+    return [out / name for name in contents]
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file anew, in place of a link of its name. Raises OSError; then the old one is still there."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    try:
+        with draft.open("xb") as file:
+            file.write(content)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

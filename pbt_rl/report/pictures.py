@@ -9,19 +9,20 @@ import matplotlib as mpl
 from matplotlib.text import Text
 
 from pbt_rl.report import cost, figures, importance, searches
-from pbt_rl.report.forest import forest
 from pbt_rl.report.read import FRAMES, History
 from pbt_rl.report.style import STYLE, Drawn, png
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with its texts. name: of its file and of its TensorBoard tag."""
+    """A figure with its texts. name: of its file and of its TensorBoard tag. caption: stands behind a question mark."""
 
     name: str
     title: str
     caption: str
     draw: Callable[[History], Drawn]
+    more: bool = False
+    """It stands behind a click."""
 
 
 PICTURES = (
@@ -35,14 +36,6 @@ PICTURES = (
         figures.objective,
     ),
     Picture(
-        "cost",
-        "Score and cost",
-        "Each member's last objective against the processor time that it took (of CPUs, and of GPUs that "
-        "learned, if there were any), a share of the run's by its frames "
-        "(violet squares: controls). The front: what was reached by then, by any member at any moment.",
-        cost.figure,
-    ),
-    Picture(
         "evaluations",
         "Fresh games beside training",
         "The best member of each moment in games on seeds of their own, as pbt-rl eval plays them: their mean, and two "
@@ -52,10 +45,10 @@ PICTURES = (
     Picture(
         "forest",
         "Lineage",
-        "Phylogenetic forest of the weights. Each horizontal line is one set of weights as it trains, coloured by its "
-        "objective; each branch is a copy. Thick: ancestors of the last members; thin: lines that died out. Numbers "
-        "mark the last members: the best in red, controls in violet.",
-        forest,
+        "Each horizontal line is one set of weights as it trains, coloured by its objective; each branch is a copy. "
+        "Thick: ancestors of the last members; thin: lines that died out. Numbers mark the last members: the best in "
+        "red, controls in violet.",
+        figures.forest,
     ),
     Picture(
         "schedules",
@@ -65,20 +58,6 @@ PICTURES = (
         figures.schedules,
     ),
     Picture(
-        "spread",
-        "Spread of the population",
-        "Top: distribution of the members' objectives. Middle: deviation of each tuned value over the members. Bottom: "
-        "number of first members that still have descendants (in a search: number of members that are not stopped).",
-        figures.spread,
-    ),
-    Picture(
-        "occupancy",
-        "Turns in the slots",
-        "A slot holds one member on a device. Each bar is the turn of the member with that number; white gaps are "
-        "times in which no member held the slot. Colours: the phase in a search, else the member.",
-        searches.occupancy,
-    ),
-    Picture(
         "phases",
         "Scores per phase",
         "Top: scores of the members at the end of each phase, by what followed. Bottom: number of members that "
@@ -86,10 +65,36 @@ PICTURES = (
         searches.phases,
     ),
     Picture(
+        "cost",
+        "Score and cost",
+        "Each member's last objective against the processor time that it took (of CPUs, and of GPUs that learned, if "
+        "there were any), a share of the run's by its frames (violet squares: controls). The front: what was reached "
+        "by then, by any member at any moment.",
+        cost.figure,
+        more=True,
+    ),
+    Picture(
+        "spread",
+        "Spread of the population",
+        "Top: distribution of the members' objectives. Middle: deviation of each tuned value over the members. Bottom: "
+        "number of first members that still have descendants (in a search: number of members that are not stopped).",
+        figures.spread,
+        more=True,
+    ),
+    Picture(
+        "occupancy",
+        "Turns in the slots",
+        "A slot holds one member on a device. Each bar is the turn of the member with that number; white gaps are "
+        "times in which no member held the slot. Colours: the phase in a search, else the member.",
+        searches.occupancy,
+        more=True,
+    ),
+    Picture(
         "hypers",
         "Objective against each value",
         "Each dot is a member in its last known state; the best has a red ring. Light: members before their changes.",
         figures.hypers,
+        more=True,
     ),
     Picture(
         "importance",
@@ -99,6 +104,7 @@ PICTURES = (
         "every state between two changes is a configuration (of more than 1,000 a random part), and the frames trained "
         "are a further feature.",
         importance.figure,
+        more=True,
     ),
 )
 

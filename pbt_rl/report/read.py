@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from pbt_rl.config import number_of_controls
 from pbt_rl.controllers.changes import Change, changes
 from pbt_rl.controllers.decisions import Decision, MemberReport
 from pbt_rl.controllers.history.lineage import Lineage, Node, mean
 from pbt_rl.controllers.history.noise import Noise
+from pbt_rl.controllers.objectives import by_score
 from pbt_rl.controllers.records import Whole, converted, finite
 from pbt_rl.display.ranking import GPU_LEARNING, WAITING
 from pbt_rl.errors import ConfigError
@@ -28,14 +29,13 @@ from pbt_rl.record.events import (
     MemberProgress,
     Progress,
     Remark,
+    Resume,
     Round,
     SlotChange,
     Start,
 )
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.reading import journal_events
-from pbt_rl.report.light import light
-from pbt_rl.report.resumes import uninterrupted
 
 FRAMES = "frames"
 """What members of a run are trained for, in the names of columns and the texts of figures."""
@@ -206,6 +206,8 @@ class History:
     """Of the comparisons; None if the windows were not read."""
     remarks: Sequence[str] = ()
     """What the terminal showed about what went wrong unseen."""
+    told: Progress | None = None
+    """The newest record of progress; None if there is none."""
     cpu_seconds: float = 0.0
     """Of all processes, on the learners' and actors' side; 0 if it was not recorded."""
     gpu_seconds: float = 0.0
@@ -240,13 +242,45 @@ class History:
 
     @cached_property
     def ranking(self) -> list[int]:
-        """Return the population's members with a known objective, best first; ties by id."""
+        """Return the population's members with a score, best first: see `by_score`."""
         return [m for m in self._ranked if m not in self.controls]
+
+    @property
+    def best(self) -> int | None:
+        """Return the best member; None while no member of the population has a score."""
+        return self.ranking[0] if self.ranking else None
+
+    @property
+    def finals(self) -> Mapping[int, float]:
+        """Return the means of final games, of the members that played any."""
+        return {} if self.final is None else self.final.means
+
+    def score(self, member: int | None) -> float | None:
+        """Return a member's mean of final games; if it has played none, its last known objective."""
+        if member is None or member not in self.last:
+            return None
+        final = finite(self.finals.get(member))
+        return self.objective(self.last[member]) if final is None else final
+
+    @cached_property
+    def now(self) -> Mapping[int, MemberProgress]:
+        """Return the newest record of each member's progress, by member."""
+        return {} if self.told is None else {one.member: one for one in self.told.members}
 
     @cached_property
     def everyone(self) -> list[int]:
-        """Return all members, controls among them, best first; last those without an objective."""
+        """Return all members, controls among them, best first; last those without a score."""
         return [*self._ranked, *(m for m in self.last if m not in self._ranked)]
+
+    @property
+    def frames(self) -> int:
+        """Return how far the members are: the least frames of any that trains, as their records have it."""
+        return self.moments[-1].frames if self.moments else 0
+
+    @property
+    def all_frames(self) -> int:
+        """Return the sum over all members."""
+        return sum(points[-1].frames for points in self.curves.values() if points)
 
     @property
     def population(self) -> int:
@@ -255,8 +289,7 @@ class History:
 
     @cached_property
     def _ranked(self) -> list[int]:
-        known = {m: o for m, node in self.last.items() if (o := self.objective(node)) is not None}
-        return sorted(known, key=lambda m: (-known[m], m))
+        return by_score({m: self.objective(node) for m, node in self.last.items()}, self.finals)
 
     @cached_property
     def varied(self) -> list[str]:
@@ -291,8 +324,7 @@ class History:
         full = self.full_frames
         if not self.is_search or full is None or not self.last:
             return None
-        trained = sum(points[-1].frames for points in self.curves.values() if points)
-        return trained / (len(self.last) * full)
+        return self.all_frames / (len(self.last) * full)
 
     @property
     def full_frames(self) -> int | None:
@@ -368,6 +400,7 @@ def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -
         tasks=start.tasks,
         entry_episodes=max((e.count for e in events if isinstance(e, Round)), default=1),
         noise=noise,
+        told=next((e for e in reversed(events) if isinstance(e, Progress)), None),
         remarks=list(dict.fromkeys(e.text for e in events if isinstance(e, Remark))),
         cpu_seconds=_spent(events, began, lambda stage: stage not in (WAITING, GPU_LEARNING)),
         gpu_seconds=_spent(events, began, lambda stage: stage == GPU_LEARNING),
@@ -465,3 +498,46 @@ def _phases(decisions: Iterable[TakenDecision], turns: Sequence[Turn], total: fl
             present[member] = number, entered.get(member, taken.seconds) if first else taken.seconds
     phases += [Phase(m, number, since, total, None, None) for m, (number, since) in present.items()]
     return phases
+
+
+def light(event: Event) -> Event:
+    """Return the event; of a round, keep of each window the mean alone: a tenth of a journal of many members."""
+    if not isinstance(event, Round):
+        return event
+    members = tuple(map(_light_member, event.report.members))
+    return structs.replace(event, report=replace(event.report, members=members))
+
+
+def _light_member(report: MemberReport) -> MemberReport:
+    objective = mean(report.objectives)
+    return replace(report, objectives=() if objective is None else (objective,), values={})
+
+
+def uninterrupted(events: Iterable[Event]) -> Sequence[Event]:
+    """Return the events with the interruptions taken out.
+
+    - All times after a `Resume` are earlier by the time in which the run stood still: from the event before it to it.
+    - An `End` and a `Final` that a `Resume` follows are left out.
+    - Every slot is left at a `Resume`, at which others may take other slots.
+    - The config of the first event is that of the last `Resume`.
+    """
+    told: list[Event] = []
+    paused, config = 0.0, None
+    for event in events:
+        if isinstance(event, Resume):
+            if told:
+                paused = event.time - told[-1].time
+            config = event.config
+            told = [e for e in told if not isinstance(e, End | Final)]
+            time = event.time - paused
+            told += [SlotChange(time, event.frames, pack, slot, None) for pack, slot in _held(told)]
+        told.append(structs.replace(event, time=event.time - paused))
+    if config is not None and told and isinstance(told[0], Start):
+        told[0] = structs.replace(told[0], config=config)
+    return told
+
+
+def _held(events: Iterable[Event]) -> list[tuple[int, int]]:
+    """Return (pack, slot) of every slot that a member holds after the events."""
+    held = {(e.pack, e.slot): e.enters for e in events if isinstance(e, SlotChange)}
+    return [place for place, member in held.items() if member is not None]

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from html import escape
+from math import comb
 from statistics import fmean
 
 from pbt_rl.controllers.history.noise import LEVEL, Noise
 from pbt_rl.display.terminal import counted
-from pbt_rl.report.best_of import expected_best
 from pbt_rl.report.read import History
 from pbt_rl.report.style import short
 
@@ -33,9 +33,10 @@ def control_box(history: History) -> str:
     left_alone = _picked(
         [others, others] if halves is None else [{m: h[m] for m in others} for h in halves], starts
     )
+    fewer = starts > len(others)
     low = (
         f" (too low: {counted(len(others), 'control')} cannot show what the best of {starts} draws reaches)"
-        if starts > len(others)
+        if fewer
         else ""
     )
     how = (
@@ -53,19 +54,44 @@ def control_box(history: History) -> str:
         (f"best of {counted(starts, 'control')}, expected{low}", f"{left_alone:.4g}"),
         ("mean of the population's members", f"{fmean(own.values()):.4g}"),
         ("mean of the controls", f"{fmean(others.values()):.4g}"),
-        ("frames of the population", short(_frames(history, control=False))),
-        ("frames of the controls", short(_frames(history, control=True))),
+        ("frames of each member of the population, mean", short(_frames(history, control=False))),
+        ("frames of each control, mean", short(_frames(history, control=True))),
     ]
     body = "".join(f"<tr><td>{escape(k)}</td><td class=number>{escape(v)}</td></tr>" for k, v in rows)
     gap = best - left_alone
     said = "as much as" if gap == 0 else f"{abs(gap):.4g} {'more' if gap > 0 else 'less'} than"
+    alone = (
+        f"{starts} members left alone, which {counted(len(others), 'control')} show too low"
+        if fewer
+        else "as many members left alone"
+    )
     return (
         '<div class="box"><h2>Population and control group</h2>'
-        f"<p>The best of the population scored {said} the best of as many members left alone.</p>"
+        f"<p>The best of the population scored {said} the best of {alone}.</p>"
         f'<table>{body}</table><p class="caption">Scores: {escape(judged)}. This is one run: it shows what '
         "happened with this seed, and cannot show whether the method helps on this task. For that the gap must hold "
         "over several seeds: <code>pbt-rl prove</code> trains them and says whether it does.</p></div>"
     )
+
+
+def expected_best(scores: Sequence[float], k: int, picks: Sequence[float] | None = None) -> float:
+    """Return the expected maximum of k of N scores x_1 <= ... <= x_N, over all ways to draw them.
+
+    k <= N, without replacement: sum_i x_i C(i-1, k-1) / C(N, k), which is unbiased for the best of k new draws.
+    k > N, with replacement: sum_i x_i ((i/N)^k - ((i-1)/N)^k), which is too low: N draws do not show what is rarer.
+    picks: the expected score of the one that is best by these other numbers, which it is ordered by; of equal ones any.
+    """
+    by, count = scores if picks is None else picks, len(scores)
+    equal: dict[float, list[float]] = {}
+    for pick, score in zip(by, scores, strict=True):
+        equal.setdefault(pick, []).append(score)
+    ordered = [fmean(equal[pick]) for pick in sorted(by)]
+    assert k >= 1
+    assert count >= 1
+    if k <= count:
+        ways = comb(count, k)
+        return sum(x * (comb(i, k - 1) / ways) for i, x in enumerate(ordered))
+    return sum(x * (((i + 1) / count) ** k - (i / count) ** k) for i, x in enumerate(ordered))
 
 
 def _picked(halves: Sequence[Mapping[int, float]], k: int) -> float:
@@ -85,10 +111,7 @@ def _halves(history: History, members: AbstractSet[int]) -> tuple[dict[int, floa
 
 def scores(history: History) -> tuple[dict[int, float], dict[int, float]]:
     """Return member -> score of the population and of the controls: of final games, else of training."""
-    if history.final is not None:
-        known = history.final.means
-    else:
-        known = {m: o for m, node in history.last.items() if (o := history.objective(node)) is not None}
+    known = history.finals or {m: o for m in history.last if (o := history.score(m)) is not None}
     finite = {m: score for m, score in known.items() if math.isfinite(score)}
     return (
         {m: s for m, s in finite.items() if m not in history.controls},
@@ -96,9 +119,9 @@ def scores(history: History) -> tuple[dict[int, float], dict[int, float]]:
     )
 
 
-def _frames(history: History, *, control: bool) -> int:
+def _frames(history: History, *, control: bool) -> float:
     groups = (points for m, points in history.curves.items() if (m in history.controls) == control)
-    return sum(points[-1].frames for points in groups if points)
+    return fmean(frames) if (frames := [points[-1].frames for points in groups if points]) else 0.0
 
 
 def notes(history: History) -> list[str]:

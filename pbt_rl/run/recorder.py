@@ -43,7 +43,11 @@ from pbt_rl.run.views import describe_plan
 from pbt_rl.run.waiting import WaitingComparison
 
 MOST_REMARKS = 100
-PROGRESS_FIELDS = ("member", "generation", "frames", "objective", "episodes", "complete")
+PROGRESS_FIELDS = (
+    "member", "generation", "frames", "objective", "episodes", "complete", "early", "ended", "environments"
+)  # fmt: skip
+RUN_FIELDS = ("seconds", "seconds_left", "frames_per_second", "lag_mean", "lag_max")
+"""What the journal has of a `MemberView`, and of a `RunView`."""
 
 
 class Recorder:
@@ -252,12 +256,16 @@ class Recorder:
     def progress(self) -> None:
         """Record how far every member is: curves and occupancy of slots are drawn from it."""
         views = self._population.views()
-        members = [{name: getattr(v, name) for name in PROGRESS_FIELDS} for v in views]
+        members = [
+            {name: getattr(v, name) for name in PROGRESS_FIELDS}
+            | {name: v.stats[name] for name in ("raw_return", "length_steps") if name in v.stats}
+            for v in views
+        ]
         view = self._shown
         times = (
             {}
             if view is None
-            else {name: getattr(view, name) for name in ("seconds", "seconds_left", "frames_per_second")}
+            else {name: getattr(view, name) for name in RUN_FIELDS}
         )
         busy = {} if view is None else view.busy_threads
         self.write("progress", members=members, busy_threads=busy, **times)

@@ -15,9 +15,9 @@ from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.display.terminal import counted, in_words
 from pbt_rl.errors import ConfigError
 from pbt_rl.report import compare
-from pbt_rl.report.compare import write_comparison
-from pbt_rl.report.groups import Group, best_objective, groups, mean_and_deviation
+from pbt_rl.report.compare import groups, mean_and_deviation, mean_and_range, write_comparison
 from pbt_rl.report.read import read_run
+from pbt_rl.report.style import new_figure
 from pbt_rl.run.resolved import build_controller, value_table
 from tests.helpers.journals import simulated, write
 
@@ -41,11 +41,24 @@ def folders(tmp_path_factory):
 
 def test_seeds_form_a_group_that_is_named_by_what_differs(folders):
     found = groups([read_run(folder) for folder in folders])
-    assert [(g.label, [r.name for r in g.runs]) for g in found] == [
-        ("pbt.mutation_rate 0.5", ["a", "b"]),
-        ("pbt.mutation_rate 1.0", ["<c>"]),
+    assert [(g.label, g.options, [r.name for r in g.runs]) for g in found] == [
+        ("a ... (2 runs)", "pbt.mutation_rate 0.5", ["a", "b"]),
+        ("<c>", "pbt.mutation_rate 1.0", ["<c>"]),
     ]
-    assert [g.label for g in groups([read_run(folders[2])])] == ["<c>"]
+    named = [replace(read_run(folder), name=f"huber.seed{i}") for i, folder in enumerate(folders[:2])]
+    assert [g.label for g in groups(named)] == ["huber (2 runs)"]
+
+
+def test_runs_of_different_environments_have_axes_of_their_own(folders):
+    runs = [read_run(folder) for folder in folders]
+    other = replace(
+        runs[2], config={**runs[2].config, "env": "x/y"}, options=replace(runs[2].options, env="x/y")
+    )
+    assert [axes.get_title() for axes in compare.curves(groups(runs)).axes] == ["toy/simulated"]
+    assert [axes.get_title() for axes in compare.curves(groups([*runs[:2], other])).axes] == [
+        "toy/simulated",
+        "x/y",
+    ]
 
 
 def test_draws_of_a_seed_make_no_group_of_their_own_but_given_starts_do(folders):
@@ -69,24 +82,22 @@ def test_the_page_and_the_tables(folders, tmp_path):
     assert "<c>" not in page
     with written[1].open(newline="") as file:
         first, second = csv.DictReader(file)
-    best = [best_objective(read_run(f)) for f in folders]
-    assert first["best objective"] == mean_and_deviation(best[:2])
-    assert (first["runs"], second["runs"], second["best objective"]) == ("2", "1", f"{best[2]:.4g}")
-    assert "±" in first["best objective"]
+    best = [run.score(run.best) for run in map(read_run, folders)]
+    assert first["best score"] == mean_and_deviation(best[:2])
+    assert (first["runs"], second["runs"], second["best score"]) == ("2", "1", f"{best[2]:.4g}")
+    assert "±" in first["best score"]
 
 
-def test_the_mean_of_a_group_is_drawn_where_its_runs_are(folders, monkeypatch):
+def test_the_mean_of_a_group_is_drawn_where_its_runs_are():
     def line(first, last, height):
         return np.array([first, last]), np.array([height, height])
 
-    tops = [line(20.0, 30.0, 2.0), line(1.0, 10.0, 9.0), line(15.0, 28.0, 4.0)]
-    monkeypatch.setattr(compare, "_tops", lambda _: tops)
-    figure = compare.curves([Group("x", (read_run(folders[0]),))])
-    drawn = figure.axes[0].lines[0]
+    axes = new_figure(1.0).subplots()
+    mean_and_range(axes, [line(20.0, 30.0, 2.0), line(1.0, 10.0, 9.0), line(15.0, 28.0, 4.0)], "red", "x")
+    [drawn] = axes.lines
     assert (min(drawn.get_xdata()), max(drawn.get_xdata())) == (20.0, 28.0)
     assert list(drawn.get_xdata()) == sorted(drawn.get_xdata())
     assert set(drawn.get_ydata()) == {3.0}
-    assert drawn.get_label() == "x (2 runs)"
 
 
 def test_one_run_given_twice_is_refused(folders, tmp_path):

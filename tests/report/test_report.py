@@ -17,12 +17,11 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.report import exports
 from pbt_rl.report import importance as importances
 from pbt_rl.report.importance import Importance, importance
-from pbt_rl.report.page import facts
+from pbt_rl.report.page import facts, write_report
 from pbt_rl.report.page import page as report_page
 from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import history_of, read_run
 from pbt_rl.report.style import log_ticks
-from pbt_rl.report.write import write_report
 from pbt_rl.run.resolved import build_controller, value_table
 from tests.helpers.journals import read_events, simulated, slot_event, write
 
@@ -202,7 +201,8 @@ def test_every_picture_of_a_population_and_of_a_search_is_drawn(population, sear
 @pytest.mark.parametrize("kept", [2, 3])
 def test_a_run_without_rounds_gets_sentences_instead_of_figures(population, kept):
     images = drawn(read_history("x", population[:kept]))
-    assert {name for name, image in images.items() if isinstance(image, bytes)} == {"forest"}
+    assert not any(isinstance(image, bytes) for image in images.values())
+    assert images["forest"] == "No member has a score yet."
     assert images["objective"] == "No episode has counted yet."
 
 
@@ -221,9 +221,9 @@ def test_one_member(tmp_path):
     images = drawn(read_run(write(tmp_path, events)))
     assert {name for name, image in images.items() if isinstance(image, bytes)} == {
         "objective",
-        "forest",
         "spread",
     }
+    assert images["forest"].startswith("No member was changed")
 
 
 def test_objectives_that_are_not_finite_are_left_out(population):
@@ -305,27 +305,6 @@ def test_too_few_members_get_no_importances(search):
 # -- files for other programs -------------------------------------------------------------------------------
 
 
-def parse_newick(text):
-    """Node -> (parent, length of the branch) of all trees."""
-    found = {}
-    for tree in text.splitlines():
-        assert tree.endswith(";")
-        waiting, children = [[]], []
-        for token in re.findall(r"[(,)]|[^(,);]+", tree):
-            if token == "(":
-                waiting.append([])
-            elif token == ")":
-                children = waiting.pop()
-            elif token != ",":
-                name, length = token.split(":")
-                found |= {child: (name, found[child][1]) for child in children}
-                found[name] = None, int(length)
-                waiting[-1].append(name)
-                children = []
-        assert len(waiting) == len(waiting[0]) == 1
-    return found
-
-
 def test_a_value_named_as_a_column_has_a_column_of_its_own(small):
     events = json.loads(json.dumps(small))
     for event in events:
@@ -336,31 +315,6 @@ def test_a_value_named_as_a_column_has_a_column_of_its_own(small):
     assert [(n["depth"], n["value.depth"]) for n in nodes] == [(0, 3.0 + n["member"]) for n in nodes]
     assert {m["frames"] for m in exports.members(history)} == {0}
     assert "<th>value.depth</th>" in report_page(history, [])
-
-
-def test_newick_dot_and_csv_hold_the_same_tree(population):
-    history = read_history("x", population)
-    texts = exports.files(history)
-    nodes = {row["node"]: row for row in rows(texts["nodes.csv"])}
-    expected = {
-        exports.label(n.key): exports.label(n.parent) if n.parent else None for n in history.lineage.nodes
-    }
-    assert len(expected) > 12
-    assert {name: row["parent"] or None for name, row in nodes.items()} == expected
-
-    trees = parse_newick(texts["lineage.nwk"])
-    assert {name: parent for name, (parent, _) in trees.items()} == expected
-    for name, (parent, length) in trees.items():
-        begin = int(nodes[parent]["weights_trained_frames"]) if parent else 0
-        assert length == int(nodes[name]["weights_trained_frames"]) - begin
-
-    lines = texts["lineage.dot"].splitlines()
-    edges = [re.fullmatch(r"  (m\d+g\d+) -> (m\d+g\d+)( \[style=dashed.*\])?;", line) for line in lines]
-    solid = {e[2]: e[1] for e in edges if e and not e[3]}
-    dashed = {e[2]: e[1] for e in edges if e and e[3]}
-    assert solid == {name: parent for name, parent in expected.items() if parent}
-    assert dashed == {name: row["base"] for name, row in nodes.items() if row["base"]}
-    assert len(re.findall(r'^  m\d+g\d+ \[label="', texts["lineage.dot"], re.MULTILINE)) == len(expected)
 
 
 def test_columns_hold_what_their_names_promise(population, search):
@@ -422,7 +376,7 @@ def test_a_picture_that_is_not_drawn_any_more_is_removed(pbt_rl, small, tmp_path
     assert (tmp_path / "report" / "schedules.png").exists()
     write(tmp_path, small[:2])
     assert pbt_rl("report", run)[0] == 0
-    assert [p.name for p in (tmp_path / "report").glob("*.png")] == ["forest.png"]
+    assert not [p.name for p in (tmp_path / "report").glob("*.png")]
 
 
 def test_a_folder_that_is_no_run_is_one_clear_line(pbt_rl, small, tmp_path):
@@ -529,7 +483,8 @@ def test_final_games_are_shown_unless_the_run_went_on(small):
     assert [m.get("final") for m in exports.members(history)] == [None, 7.5, 6.0, None]
     page = report_page(history, [])
     assert "<th>final</th>" in page
-    assert "member 1: 7.5 over 20" in page
+    assert "best member 1: 7.5 over 20 fresh games" in page
+    assert (history.best, history.everyone[:2]) == (1, [1, 2])
     resume = {"event": "resume", "time": when + 5, "frames": 1, "config": small[0]["config"], "changed": {}}
     again = read_history("x", [*small, final, resume])
     assert again.final is None

@@ -11,13 +11,12 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.controllers.history.noise import Noise
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.report.best_of import expected_best
 from pbt_rl.report.cost import costs, of_runs, of_scores, pareto, run_costs
 from pbt_rl.report.figures import drawn_curves
-from pbt_rl.report.page import facts, page
+from pbt_rl.report.page import page, sentence
 from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import PbtOptions, RunOptions, read_run
-from pbt_rl.report.verdict import control_box, notes, scores
+from pbt_rl.report.verdict import control_box, expected_best, notes, scores
 from pbt_rl.run.resolved import build_controller, value_table
 from tests.helpers.journals import simulated, write
 from tests.report.test_report import run_of
@@ -88,12 +87,12 @@ def test_the_box_compares_equal_numbers_of_starts(tmp_path):
     assert "fresh final games, 20 episodes" in box
     assert "This is one run" in box
     shown = page(history, [])
-    assert shown.index("Population and control group") < shown.index("<dl>")
+    assert shown.index("Population and control group") < shown.index("Members")
     assert len(re.findall(r'<tr class="control">', shown)) == 4
     assert shown.count('<tr class="best">') == 1
-    assert "<dt>members</dt><dd>4 + 4 controls</dd>" in shown
+    assert '<p class="lead">4 members, 4 controls, ' in shown
     lucky = controlled(tmp_path / "lucky", final=final | {6: 30.0})
-    assert dict(facts(lucky))["best of final games"] == "member 0: 10 over 20"
+    assert "best member 0: 10 over 20 fresh games" in sentence(lucky)
     assert "pbt-rl prove" in box
 
 

@@ -14,8 +14,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.record.claim import is_held
 from pbt_rl.record.events import Event, Start, decode_event
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.report.light import light
-from pbt_rl.report.read import history_of
+from pbt_rl.report.read import history_of, light
 
 MIN_GAP_SECONDS = 1.0
 GAP_FACTOR = 10.0

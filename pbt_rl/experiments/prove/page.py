@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.figure import Figure
 
+from pbt_rl.display.terminal import counted
 from pbt_rl.experiments.prove.outcome import Outcome, needed, signed
+from pbt_rl.experiments.prove.statistics import Comparison
+from pbt_rl.report.compare import COLOURS, mean_and_range
 from pbt_rl.report.cost import KINDS, Points, of_scores, spent
 from pbt_rl.report.exports import table_text
 from pbt_rl.report.figures import drawn_curves, top_mean
-from pbt_rl.report.page import CSS
+from pbt_rl.report.page import document, image, none, section, table, write_files
 from pbt_rl.report.read import read_run
 from pbt_rl.report.style import FAINT, INK, STYLE, frames_axis, new_figure, plain, png, short
-from pbt_rl.report.write import write_files
 
-COLOURS = ("#1d4ed8", "#475569", "#c2410c", "#15803d", "#7e22ce", "#0e7490", "#a16207", "#be185d")
 VERDICT_COLOURS = {"helped": "#15803d", "not told apart": INK, "hurt": "#c2410c"}
-GRID_POINTS = 300
 
 
 def write_outcome(folder: Path, found: Outcome, options: str, notes: Sequence[str] = ()) -> list[Path]:
@@ -85,23 +84,10 @@ def curves(folder: Path, found: Outcome) -> Figure:
     figure = new_figure(3.8)
     axes = figure.subplots()
     for number, (arm, runs) in enumerate(found.scores.items()):
-        lines = []
-        for seed in runs:
-            history = read_run(folder / f"{arm}.seed{seed}")
-            known = drawn_curves(history)
-            if known:
-                x, y = top_mean(list(known.values()), 1)
-                lines.append((x * len(history.last), y))
-        colour = COLOURS[number % len(COLOURS)]
-        begin = max((x[0] for x, _ in lines), default=0.0)
-        end = min((x[-1] for x, _ in lines), default=0.0)
-        if begin >= end:
-            axes.plot([], [], color=colour, linewidth=2, label=plain(f"{arm} (too few records)"))
-            continue
-        grid = np.linspace(begin, end, GRID_POINTS)
-        table = np.array([np.interp(grid, x, y) for x, y in lines])
-        axes.plot(grid, table.mean(0), color=colour, linewidth=2, label=plain(arm))
-        axes.fill_between(grid, table.min(0), table.max(0), color=colour, alpha=0.12, linewidth=0)
+        histories = [read_run(folder / f"{arm}.seed{seed}") for seed in runs]
+        known = [(len(one.last), list(drawn.values())) for one in histories if (drawn := drawn_curves(one))]
+        lines = [(x * members, y) for members, drawn in known for x, y in [top_mean(drawn, 1)]]
+        mean_and_range(axes, lines, COLOURS[number % len(COLOURS)], arm)
     axes.set_ylabel("objective of the best member")
     frames_axis(axes, "frames of all members together")
     axes.legend(loc="upper left", bbox_to_anchor=(0, 1.12), ncols=6, borderaxespad=0)
@@ -138,93 +124,85 @@ def differences(found: Outcome) -> Figure:
     axes.axvline(0, color=INK, linewidth=1)
     axes.set_yticks(range(len(arms)), [plain(arm) for arm in arms])
     axes.set_ylim(len(arms) - 0.4, -0.6)
-    axes.set_xlabel(f"score less that of {plain(found.baseline)}, same seed")
+    axes.set_xlabel(f"score minus that of {plain(found.baseline)}, same seed")
     return figure
 
 
 def page(found: Outcome, images: dict[str, bytes], name: str, options: str, notes: Sequence[str] = ()) -> str:
     """Return the HTML, with everything inside. notes: on what weakens the comparison."""
-    seeds = len(found.scores[found.baseline])
+    base, seeds = found.baseline, len(found.scores[found.baseline])
     uneven = [f"{arm} ({found.share(arm):.0%})" for arm in found.comparisons if found.uneven(arm)]
-    warning = (
-        f'<p class="none">Not the frames of {escape(found.baseline)}: {escape(", ".join(uneven))}.</p>'
-        if uneven
-        else ""
-    )
-    warning += "".join(f'<p class="none">{escape(note)}</p>' for note in notes)
+    warnings = [f"Not the frames of {base}: {', '.join(uneven)}."] * bool(uneven) + list(notes)
     many = (
         f" If none of the {len(found.comparisons)} arms made a difference, one of them would still seem to, with a "
         f"chance of about {100 * (1 - 0.95 ** len(found.comparisons)):.0f} %."
         if len(found.comparisons) > 1
         else ""
     )
-    return f"""<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(name)}: did it help?</title><style>{CSS}</style></head>
-<body>
-<h1>{escape(name)}: did it help?</h1>
-<p class="sub">{escape(options)}; {seeds} paired seeds</p>
-<h2>Verdicts</h2>
-<p class="caption">Validation games pick a member of each run; its score is the mean of other, fresh games. Every arm is
-compared with {escape(found.baseline)} on the same seeds: difference, its score less the other's.{many}</p>
-{_verdicts(found)}
-{warning}
-<h2>Paired differences</h2>
-<p class="caption">A dot per seed, the mean, and its 95 % interval by Student's t. The interval by bootstrap is in
-proof.json: of fewer than about 20 seeds it is too narrow.</p>
-{_image(images["differences"], "Paired differences")}
-<h2>Curves</h2>
-<p class="caption">The best member's objective in training games, over the frames of all members together: the mean of
-the seeds and their range. Scores in training are of windows and of chosen members; verdicts are by fresh games.</p>
-{_image(images["curves"], "Curves")}
-{_cost(images)}<h2>Scores</h2>
-{_scores(found)}
-</body>
-</html>
-"""
-
-
-def _cost(images: dict[str, bytes]) -> str:
-    if "cost" not in images:
-        return ""
-    return f"""<h2>Score and cost</h2>
-<p class="caption">A small dot per run: its score against the processor time of training. Large: the mean of an arm. No
-arm on the front is beaten by one that costs as much or less.</p>
-{_image(images["cost"], "Score and cost")}
-"""
-
-
-def _image(image: bytes, alt: str) -> str:
-    data = base64.b64encode(image).decode()
-    return f'<div class="wide"><img alt="{escape(alt)}" src="data:image/png;base64,{data}"></div>'
-
-
-def _verdicts(found: Outcome) -> str:
-    lines = []
-    for arm, one in found.comparisons.items():
-        lines.append(
-            f"<tr><td>{escape(arm)}</td><td style='color:{VERDICT_COLOURS[one.verdict]};font-weight:600'>"
-            f"{one.verdict}</td><td>{signed(one.mean)}</td><td>{signed(one.by_t.low)} to {signed(one.by_t.high)}</td>"
-            f"<td>{one.wins} : {one.losses}</td><td class=text>{escape(needed(one))}</td></tr>"
+    parts = [
+        f'<p class="lead">{escape(headline(found))}</p>',
+        f'<p class="sub">{escape(options)}; {seeds} paired seeds</p>',
+        section(
+            "Verdicts",
+            "Validation games pick a member of each run; its score is the mean of other, fresh games. Every arm is "
+            f"compared with {base} on the same seeds: difference, its score minus the other's.{many}",
+            table([_verdict(arm, one) for arm, one in found.comparisons.items()]),
+        ),
+        *map(none, warnings),
+        section(
+            "Paired differences",
+            "A dot per seed, the mean, and its 95 % interval by Student's t. The interval by bootstrap is in "
+            "proof.json: of fewer than about 20 seeds it is too narrow.",
+            image(images["differences"], "Paired differences"),
+        ),
+        section(
+            "Curves",
+            "The best member's objective in training games, over the frames of all members together: the mean of the "
+            "seeds and their range. A curve ends where the last window was whole. Scores in training are of windows "
+            "and of chosen members; verdicts are by fresh games.",
+            image(images["curves"], "Curves"),
+        ),
+        section("Scores", "", table([_scores(found, arm) for arm in found.scores])),
+    ]
+    if "cost" in images:
+        caption = (
+            "A small dot per run: its score against the processor time of training. Large: the mean of an arm. No arm "
+            "on the front is beaten by one that costs as much or less."
         )
-    head = "".join(
-        f"<th>{name}</th>"
-        for name in ("arm", "verdict", "difference", "95 % interval", "seeds better : worse", "seeds needed")
-    )
-    return f'<div class="wide"><table><tr>{head}</tr>{"".join(lines)}</table></div>'
+        parts.append(section("Score and cost", caption, image(images["cost"], "Score and cost")))
+    return document(f"{name}: did it help?", "\n".join(parts))
 
 
-def _scores(found: Outcome) -> str:
-    seeds = sorted(found.scores[found.baseline])
-    head = "".join(
-        f"<th>{name}</th>" for name in ("arm", "mean", "IQM", "frames", *(f"seed {s}" for s in seeds))
-    )
-    lines = []
-    for arm, runs in found.scores.items():
-        scores = "".join(f"<td>{runs[s].score:.4g}</td>" if s in runs else "<td>-</td>" for s in seeds)
-        lines.append(
-            f"<tr><td>{escape(arm)}</td><td>{found.mean(arm):.4g}</td><td>{found.middle(arm):.4g}</td>"
-            f"<td>{short(found.frames(arm))}</td>{scores}</tr>"
-        )
-    return f'<div class="wide"><table><tr>{head}</tr>{"".join(lines)}</table></div>'
+def headline(found: Outcome) -> str:
+    """Return the verdict in one sentence: of `pbt`, if it is among the arms, and of the others by their number."""
+    if not found.comparisons:
+        return "No arm has two seeds yet: nothing can be told."
+    arm = "pbt" if "pbt" in found.comparisons else next(iter(found.comparisons))
+    one = found.comparisons[arm]
+    said = {"helped": "Helped", "hurt": "Hurt", "not told apart": "Not told apart"}[one.verdict]
+    interval = f"95 % interval {signed(one.by_t.low)} to {signed(one.by_t.high)}, {one.seeds} seeds"
+    others = Counter(other.verdict for name, other in found.comparisons.items() if name != arm)
+    rest = "".join(f"; {counted(n, 'other arm')}: {verdict}" for verdict, n in others.items())
+    return f"{said}: {arm} scored {signed(one.mean)} against {found.baseline} ({interval}){rest}."
+
+
+def _verdict(arm: str, one: Comparison) -> dict[str, object]:
+    return {
+        "arm": arm,
+        "verdict": one.verdict,
+        "difference": signed(one.mean),
+        "95 % interval": f"{signed(one.by_t.low)} to {signed(one.by_t.high)}",
+        "seeds better : worse": f"{one.wins} : {one.losses}",
+        "seeds needed": needed(one),
+    }
+
+
+def _scores(found: Outcome, arm: str) -> dict[str, object]:
+    runs, seeds = found.scores[arm], sorted(found.scores[found.baseline])
+    return {
+        "arm": arm,
+        "mean": f"{found.mean(arm):.4g}",
+        "IQM": f"{found.middle(arm):.4g}",
+        "frames of all members": short(found.frames(arm)),
+        **{f"seed {s}": f"{runs[s].score:.4g}" if s in runs else "-" for s in seeds},
+    }
