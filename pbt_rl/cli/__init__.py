@@ -57,7 +57,7 @@ COMMANDS = (
         "report",
         "pbt_rl.cli.report",
         "RUN...",
-        "draw ancestry, schedules, curves...: one HTML page, PNG, CSV, DOT, Newick; of "
+        "draw ancestry, schedules, curves...: one HTML page, PNG, CSV; of "
         "several runs, one page that compares them",
     ),
     Command(

@@ -17,7 +17,7 @@ PACKAGES = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
 
 @dataclass(frozen=True)
 class ReportCommand:
-    """Draw a run, finished or not: one self-contained HTML page, PNG files, CSV, DOT and Newick.
+    """Draw a run, finished or not: one self-contained HTML page, PNG files, CSV.
 
     Of several runs: one page that compares them, with the spread over those that differ only in their seed.
     """

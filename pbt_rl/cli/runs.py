@@ -18,7 +18,7 @@ from pbt_rl.report.listing import RunRow, list_runs
 
 HEADER = ("name", "env", "members", "frames", "best", "age", "state")
 FINAL = "final"
-"""After `best`, if some run has them: the highest mean of final games."""
+"""After `best`, if some run has them."""
 SHRINKABLE = (0, 1)
 """Columns that are cut, the longest first, where the terminal is too narrow."""
 LEAST_WIDTH = 8
@@ -29,7 +29,8 @@ UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 class RunsCommand:
     """List the runs in a folder, the newest first, from their files.
 
-    best: the highest objective in training; final: the highest mean of final games, if any.
+    frames: of each member. best: of the best member, its objective in training; final: its mean of final games, if
+    there were any.
     State: running (a process writes it); ended (its budget is spent); resumable (it has checkpoints to go on from);
     interrupted or failed (it has none); or what is broken.
     """

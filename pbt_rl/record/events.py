@@ -85,8 +85,8 @@ class MemberProgress(Struct, frozen=True):
     """One member of a `Progress`. objective: the mean of its window; None without an episode.
 
     complete: the window holds whole episodes of every environment, not only the shortest ones since the last change.
-    early: mean objective of the episodes since that change, whether they count yet or not; ended: environments that have
-    ended one of these, of `environments`. raw_return, length_steps: means over the last episodes.
+    early: mean objective of the episodes since that change, whether they count yet or not; ended: environments that
+    have ended one of these, of `environments`. raw_return, length_steps: means over the last episodes.
     """
 
     member: Whole

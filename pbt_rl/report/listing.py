@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, ValidationError, convert, json
 
 from pbt_rl.config import number_of_controls
+from pbt_rl.controllers.objectives import by_score
 from pbt_rl.controllers.records import NOT_JSON, Whole, finite
 from pbt_rl.record.claim import is_held
 from pbt_rl.record.events import End, Event, Progress, Start, decode_event
@@ -31,7 +32,8 @@ _TAILS = tuple(1 << exponent for exponent in (14, 17, 20, 23))
 class RunRow:
     """One run. None: unknown.
 
-    frames: of the whole population. best: the highest objective in training. changed: when it last wrote, in
+    frames: the most of any member. best, final: of the best member, its objective in training and its mean of final
+    games. changed: when it last wrote, in
     seconds since the epoch.
     state: running, ended, resumable, interrupted, failed, or "broken: why".
     """
@@ -44,7 +46,6 @@ class RunRow:
     state: str
     changed: float
     final: float | None = None
-    """The highest mean of final games; None if there were none."""
 
 
 class _Config(Struct):
@@ -66,7 +67,7 @@ class _Games(Struct):
     mean: float | None = None
 
 
-class _Member(Struct):
+class _Member(Struct, rename={"member": "id"}):
     member: Whole = 0
     frames: Whole = 0
     objective: float | None = None
@@ -119,11 +120,12 @@ def _row(path: Path) -> RunRow:
         )
         told = summary or progress
         if told is not None and told.members:
-            frames = sum(member.frames for member in told.members)
-            best = _highest(member.objective for member in told.members if member.member < population)
-        if summary is not None:
-            own = [member for member in summary.members if member.member < population]
-            final = _highest(member.final.mean for member in own if member.final is not None)
+            frames = max(member.frames for member in told.members)
+            own = [one for one in told.members if one.member < population]
+            objectives = {one.member: one.objective for one in own}
+            finals = {one.member: one.final.mean for one in own if isinstance(one, _Member) and one.final}
+            for named in by_score(objectives, finals)[:1]:
+                best, final = finite(objectives[named]), finite(finals.get(named))
         ended = end or (summary.ended if summary else None)
         state = state or _state(folder, ended, summary, begun=last is not None)
     except _Broken as broken:
@@ -167,10 +169,6 @@ def _state(folder: RunFolder, ended: str | None, summary: _Summary | None, *, be
     if saved or os.path.lexists(folder.path / TUNE_STATE):
         return "resumable"
     return "failed" if ended == "failed" or planned else "interrupted"
-
-
-def _highest(numbers: Iterable[float | None]) -> float | None:
-    return max((n for n in map(finite, numbers) if n is not None), default=None)
 
 
 def _tail(journal: Path) -> tuple[Event | None, Progress | None]:

@@ -262,11 +262,7 @@ class Recorder:
             for v in views
         ]
         view = self._shown
-        times = (
-            {}
-            if view is None
-            else {name: getattr(view, name) for name in RUN_FIELDS}
-        )
+        times = {} if view is None else {name: getattr(view, name) for name in RUN_FIELDS}
         busy = {} if view is None else view.busy_threads
         self.write("progress", members=members, busy_threads=busy, **times)
         self._write_small_files()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -39,8 +38,6 @@ def state(history: History, events: Sequence[Event]) -> State:
     counts = Counter(taken.change.decision for taken in history.decisions)
     progress = [e for e in events if isinstance(e, Progress)]
     told = progress[-1] if progress and progress[-1].seconds is not None else None
-    final = history.final.means if history.final is not None else {}
-    best = max((m for m, mean in final.items() if math.isfinite(mean)), key=lambda m: final[m], default=None)
     return {
         "name": history.name,
         "env": options.env if options.api is None else options.api,
@@ -63,11 +60,11 @@ def state(history: History, events: Sequence[Event]) -> State:
         "actor_restarts": history.actor_restarts,
         "shares": busy_shares(progress[-1].busy_threads) if progress else {},
         "varied": history.varied,
-        "members": _members(history, final),
+        "members": _members(history),
         "final_episodes": history.final.episodes if history.final is not None else 0,
         "remarks": history.remarks,
         "population": history.population,
-        "best": best if best is not None else history.ranking[0] if history.ranking else None,
+        "best": history.best,
         "curves": {str(m): _curve(points) for m, points in history.curves.items()},
         "evaluations": [
             [e.at_frames, e.mean, history.standard_error(e), e.episodes, e.member]
@@ -91,8 +88,8 @@ def _frames_budget(history: History, told: Progress | None) -> int | None:
     return budget if frames + to_come >= budget * NEARLY_ALL else None
 
 
-def _members(history: History, final: Mapping[int, float]) -> list[State]:
-    """Return the members, best first. final: means of final games."""
+def _members(history: History) -> list[State]:
+    """Return the members, best first."""
     stopped = {t.decision.member for t in history.decisions if t.change.stopped}
     rows = []
     for member in history.everyone:
@@ -103,7 +100,7 @@ def _members(history: History, final: Mapping[int, float]) -> list[State]:
             {
                 "member": member,
                 "objective": history.objective(node),
-                "final": final.get(member),
+                "final": history.finals.get(member),
                 "complete": now is None or now.complete,
                 "episodes": now.episodes if now else 0,
                 "generation": node.generation,

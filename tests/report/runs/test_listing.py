@@ -52,6 +52,11 @@ def members(*objectives, frames=1000):
     ]
 
 
+def ends(*objectives, **more):
+    """The members of a summary."""
+    return [{"id": one.pop("member"), **one} for one in members(*objectives, **more)]
+
+
 def write(out, name, *, ended=None, summary=None, checkpoint=False, changed=NOW, events=()):
     claim = claim_run_folder(Config("toy/identity", num_policies=2, name=name, out=out))
     claim.started()
@@ -65,7 +70,7 @@ def write(out, name, *, ended=None, summary=None, checkpoint=False, changed=NOW,
         if ended is not None:
             journal.write("end", 30, ended=ended)
     if summary is not None:
-        folder.write_summary({"ended": summary, "members": members(7.0, None, frames=3000)})
+        folder.write_summary({"ended": summary, "members": ends(7.0, None, frames=3000)})
     if checkpoint:
         (folder.checkpoints / "at_5").mkdir(parents=True)
         (folder.checkpoints / "at_5" / "manifest.json").write_text("{}")
@@ -92,7 +97,7 @@ def test_the_states_of_runs(tmp_path):
     write(tmp_path, "resumed", summary="frames", checkpoint=True)
     for name, checkpoint in (("unsaved", True), ("never-saved", False)):
         folder = write(tmp_path, name, ended="frames", checkpoint=checkpoint)
-        folder.write_summary({"ended": "frames", "members": members(7.0), "saved_at_frames": None})
+        folder.write_summary({"ended": "frames", "members": ends(7.0), "saved_at_frames": None})
     os.utime(tmp_path / "resumed" / "summary.json", (NOW - 100, NOW - 100))  # of an earlier end
     emptied = write(tmp_path, "emptied", checkpoint=True)
     emptied.journal.write_bytes(b"")
@@ -120,9 +125,9 @@ def test_the_states_of_runs(tmp_path):
         "never-saved": "failed",
         "running": "running",
     }
-    assert rows["frames"] == RunRow("frames", "toy/identity", 2, 6000, 7.0, "ended", NOW)
-    assert rows["killed"] == RunRow("killed", "toy/identity", 2, 2000, 2.5, "resumable", NOW)
-    assert rows["running"].frames == 2000, "of now, not of the end before"
+    assert rows["frames"] == RunRow("frames", "toy/identity", 2, 3000, 7.0, "ended", NOW)
+    assert rows["killed"] == RunRow("killed", "toy/identity", 2, 1000, 2.5, "resumable", NOW)
+    assert rows["running"].frames == 1000, "of now, not of the end before"
 
 
 def test_runs_of_tune_are_listed_though_they_have_no_config(tmp_path):
@@ -136,9 +141,9 @@ def test_runs_of_tune_are_listed_though_they_have_no_config(tmp_path):
     rows = {row.name: (row.env, row.members, row.frames, row.state) for row in list_runs(tmp_path)}
     assert rows.pop("no-run")[-1] == "broken: config.json is missing"
     assert rows == {
-        "fit": ("pbt_rl.tune.run", 2, 8, "ended"),
-        "cut": ("pbt_rl.tune.run", 2, 2, "resumable"),
-        "unsaved": ("pbt_rl.tune.run", 2, 8, "ended"),
+        "fit": ("pbt_rl.tune.run", 2, 4, "ended"),
+        "cut": ("pbt_rl.tune.run", 2, 1, "resumable"),
+        "unsaved": ("pbt_rl.tune.run", 2, 4, "ended"),
     }
 
 
@@ -146,17 +151,17 @@ def test_final_games_have_a_column_of_their_own(tmp_path, capsys):
     folder = write(tmp_path, "judged", ended="frames")
     third = (9.0, 8.5)  # it is a control, beyond the two of the population, and not the best
     games = [
-        members(7.0, 5.0, third[0])[i] | {"final": {"mean": x}} for i, x in enumerate((3.0, 4.5, third[1]))
+        ends(7.0, 5.0, third[0])[i] | {"final": {"mean": x}} for i, x in enumerate((3.0, 4.5, third[1]))
     ]
     folder.write_summary({"ended": "frames", "members": games})
     write(tmp_path, "plain", ended="frames", summary="frames")
     rows = {row.name: row for row in list_runs(tmp_path)}
-    assert (rows["judged"].best, rows["judged"].final, rows["plain"].final) == (7.0, 4.5, None)
+    assert (rows["judged"].best, rows["judged"].final, rows["plain"].final) == (5.0, 4.5, None)
     assert command([str(tmp_path)]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split()[4:6] == ["best", "final"]
     shown = {line.split()[0]: line.split()[4:6] for line in lines}
-    assert shown == {"judged": ["7.00", "4.50"], "plain": ["7.00", "-"]}
+    assert shown == {"judged": ["5.00", "4.50"], "plain": ["7.00", "-"]}
 
 
 def test_a_run_itself_and_the_newest_first(tmp_path):
@@ -170,12 +175,12 @@ def test_a_run_itself_and_the_newest_first(tmp_path):
 def test_progress_is_found_behind_long_rounds(tmp_path):
     write(tmp_path, "x", events=[("round", {"report": "x" * 50_000})] * 5)
     row = only(tmp_path)
-    assert (row.frames, row.best, row.state) == (2000, 2.5, "interrupted")
+    assert (row.frames, row.best, row.state) == (1000, 2.5, "interrupted")
 
 
 def test_an_objective_that_is_no_number_is_not_the_best(tmp_path):
     write(tmp_path, "x", events=[("progress", {"members": members(math.inf, -2.0, math.nan, 1e300)})])
-    assert (only(tmp_path).frames, only(tmp_path).best) == (4000, -2.0)
+    assert (only(tmp_path).frames, only(tmp_path).best) == (1000, -2.0)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +189,7 @@ def test_an_objective_that_is_no_number_is_not_the_best(tmp_path):
 def test_a_strange_event_is_passed_over(tmp_path, strange):
     changed = [members(9.0)[0] | strange]
     write(tmp_path, "x", events=[("progress", {"members": changed})])
-    assert (only(tmp_path).frames, only(tmp_path).best) == (2000, 2.5)
+    assert (only(tmp_path).frames, only(tmp_path).best) == (1000, 2.5)
 
 
 def test_a_strange_summary_is_named(tmp_path):
@@ -299,7 +304,7 @@ def test_the_command(tmp_path, capsys):
         "demo",
         "toy/identity",
         "2",
-        "6.00k",
+        "3.00k",
         "7.00",
     ]
 

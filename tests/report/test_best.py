@@ -1,0 +1,76 @@
+"""Whatever shows a run names the same best member: of fresh games where they were played, and never a control."""
+
+from dataclasses import replace
+
+import pytest
+
+from pbt_rl.controllers.objectives import by_score
+from pbt_rl.controllers.options import PbtConfig
+from pbt_rl.display.ranking import best_member
+from pbt_rl.display.view import FinalGames
+from pbt_rl.display.watch.reader import Reader
+from pbt_rl.record.folder import RunFolder
+from pbt_rl.report.compare import comparison_page, groups
+from pbt_rl.report.listing import list_runs
+from pbt_rl.report.page import page
+from pbt_rl.report.read import read_run
+from tests.helpers.journals import write
+from tests.helpers.views import member
+from tests.report.test_verdict import _with_controls
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("objectives", "finals", "order"),
+    [
+        ({0: 1.0, 1: 3.0, 2: 3.0, 3: None}, {}, [1, 2, 0]),
+        ({0: 1.0, 1: 3.0}, {0: 2.0}, [0, 1]),
+        ({0: None, 1: 430.8}, {0: 500.0, 1: 488.0}, [0, 1]),
+        ({0: 5.0, 1: 3.0}, {0: NAN, 1: NAN}, [0, 1]),
+        ({0: float("-inf"), 1: float("inf")}, {}, []),
+    ],
+)
+def test_final_games_come_first_and_then_objectives(objectives, finals, order):
+    assert by_score(objectives, finals) == order
+
+
+@pytest.mark.parametrize("finals", [{}, {0: 8.0, 1: 500.0, 2: 9.0, 3: 7.0, 4: 900.0, 5: 1.0}])
+def test_all_that_show_a_run_agree(tmp_path, finals):
+    pbt = PbtConfig(period_frames=10_000, start_frames=10_000, min_episodes=1, mutation_rate=0.5)
+    events = _with_controls(pbt, 2)
+    end = events.pop()
+    games = [{"member": m, "mean": mean, "episodes": 20} for m, mean in finals.items()]
+    final = [{"event": "final", "time": end["time"], "frames": 0, "members": games}] if games else []
+    objectives = {0: 3.0, 1: None, 2: 7.0, 3: 7.0, 4: 99.0, 5: 1.0}
+    last = next(e for e in reversed(events) if e["event"] == "round")
+    told = [
+        {"member": m["member"], "generation": m["generation"], "frames": m["frames"], "episodes": 1,
+         "objective": objectives[m["member"]]}
+        for m in last["report"]["members"]
+    ]  # fmt: skip
+    for one in last["report"]["members"]:
+        one["objectives"] = [] if objectives[one["member"]] is None else [objectives[one["member"]]]
+    last["decisions"] = []
+    progress = {"event": "progress", "time": end["time"], "frames": last["frames"], "members": told}
+    run = write(tmp_path / "run", [*events, progress, *final, end])
+    history, best = read_run(run), 1 if finals else 2
+    views = [
+        replace(
+            member(m, objectives[m]), control=m > 3, final=FinalGames(finals[m], 0.0, 20) if finals else None
+        )
+        for m in range(6)
+    ]
+    assert history.best == best_member(views) == Reader(run).latest()["best"] == best
+    assert f"best member {best}: {finals.get(best, objectives[best]):g} " in page(history, [])
+    assert f"<td>{best}</td><td>{finals.get(best, objectives[best]):g}</td>" in comparison_page(
+        groups([history]), None
+    )
+    assert history.everyone[0] == 4, "a control may be above all"
+    ends = [
+        {"id": m, "objective": objectives[m]} | ({"final": {"mean": finals[m]}} if finals else {})
+        for m in range(6)
+    ]
+    RunFolder(run).write_summary({"ended": "frames", "members": ends})
+    (row,) = list_runs(run)
+    assert (row.best, row.final) == (objectives[best], finals.get(best))
