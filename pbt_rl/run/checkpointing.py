@@ -65,6 +65,8 @@ class Due:
     """When one that is to be kept may be tried again."""
     asked: bool = field(default=False, init=False)
     copies_asked: bool = field(default=False, init=False)
+    took: float = field(default=0.0, init=False)
+    """Seconds that the last copies took."""
 
     def start(self, frames: int) -> None:
         """Count from now on. frames: the population's clock. The first copies are due."""
@@ -108,12 +110,12 @@ class Due:
         if self.every_frames and self.next_frames == frames + self.every_frames:
             self.next_frames, self.not_before = frames, time.monotonic() + AGAIN_SECONDS
 
-    def copies_begun(self, took: float) -> None:
-        """Note that members are being copied, or saved. took: seconds that the last copies took."""
+    def copies_begun(self) -> None:
+        """Note that members are being copied, or saved."""
         self.copies_asked = False
         if self.copy_seconds:
             least = self.copy_seconds / 2
-            period = max(least, self.copy_seconds - 2 * took - COPY_SECONDS)
+            period = max(least, self.copy_seconds - 2 * self.took - COPY_SECONDS)
             self.next_copies = time.monotonic() + period
 
     def ask_last(self) -> None:
@@ -173,7 +175,6 @@ class Checkpointing:
         self.begun = self.whole = 0
         """Rounds so far, and the number of the last one that is whole."""
         self._round: Round | None = None
-        self._copies_took = 0.0
         self._new_writer = partial(CheckpointWriter, folder.checkpoints, keep=config.keep_checkpoints)
         self._writer: CheckpointWriter | None = None
         self._writing: deque[tuple[int, Pin]] = deque()
@@ -238,7 +239,7 @@ class Checkpointing:
         """
         to_disk = self._saves or not self.when.copying
         self.begun += 1
-        self.when.copies_begun(self._copies_took)
+        self.when.copies_begun()
         current = self._round = Round(self.begun, frozenset(packs), self._frames, to_disk)
         if to_disk and not self._note_state(current, make_state):
             return
@@ -314,7 +315,7 @@ class Checkpointing:
 
     def _end_copies(self, current: Round) -> None:
         if not current.to_come:
-            self._copies_took = time.monotonic() - current.began
+            self.when.took = time.monotonic() - current.began
             self._whole(current)
 
     def _add(self, current: Round, pack: int, pin: Pin, header: SnapshotHeader) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.run.plan.machine import Machine, any_cores
+from pbt_rl.run.plan.machine import Machine
 from pbt_rl.run.plan.sizes import Sizing, plan_actors, share_actors
 
 
@@ -152,8 +152,8 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut 
     sizing = sizing_of(config, max(slots_of), seats, on_gpu="cpu" not in devices)
     wanted = config.actors or _wanted_actors(config, machine, devices)
     sizing, actors = _actors(config, machine, sizing, wanted, [len(m) for m in members], slots_of)
-    cores_of = any_cores if config.mode == "serial" else machine.cores_beside
-    cores = cores_of(devices, actors)
+    serial = config.mode == "serial"
+    cores = [()] * len(devices) if serial else machine.cores_beside(devices, actors)
     sizes = sizing.sizes([n * config.units_per_actor for n in actors])
     packs = []
     for i, device in enumerate(devices):
