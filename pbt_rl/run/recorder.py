@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pbt_rl.actors.messages import Applied
 from pbt_rl.controllers.changes import Change, changes
@@ -37,10 +37,11 @@ from pbt_rl.record.saved import PLAY, trusting
 from pbt_rl.run.ending import Callbacks
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.resuming import Continued, FirstStates
 from pbt_rl.run.verdict import verdict
-from pbt_rl.run.views import describe_plan
-from pbt_rl.run.waiting import WaitingComparison
+from pbt_rl.run.views import WaitingComparison, describe_plan
+
+if TYPE_CHECKING:
+    from pbt_rl.run.resuming import Continued, FirstStates  # which continues the parts that record here
 
 MOST_REMARKS = 100
 PROGRESS_FIELDS = (

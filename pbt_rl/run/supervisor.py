@@ -67,8 +67,14 @@ from pbt_rl.run.lost import ActorRestarts, LostLearners
 from pbt_rl.run.memory import Start, make_store
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun, resumed_controller
-from pbt_rl.run.resuming import Continued, FirstStates, fitting_state
-from pbt_rl.run.state import controller_state, restore_run_state, run_state
+from pbt_rl.run.resuming import (
+    Continued,
+    FirstStates,
+    controller_state,
+    fitting_state,
+    restore_run_state,
+    run_state,
+)
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.run.views import LEAST_PROGRESS_SECONDS, VIEW_SECONDS, progress_gap, run_view, view_gap
 

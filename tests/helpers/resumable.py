@@ -38,7 +38,7 @@ from pbt_rl.record.journal import as_json_types
 from pbt_rl.run.comparisons import Comparisons, make_slots
 from pbt_rl.run.plan import Machine, make_plan
 from pbt_rl.run.resolved import build_controller
-from pbt_rl.run.state import restore_run_state, run_state
+from pbt_rl.run.resuming import restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
 from tests.helpers.states import FakeDraws, FakePool
 

@@ -10,7 +10,7 @@ from pbt_rl.controllers.search.options import SearchConfig
 from pbt_rl.display.ranking import title_lines
 from pbt_rl.population.population import Population
 from pbt_rl.run.resolved import build_controller, value_table
-from pbt_rl.run.views import seconds_to_comparison, seconds_to_end
+from pbt_rl.run.views import WaitingComparison, seconds_to_comparison, seconds_to_end
 from tests.helpers.views import member, view
 
 
@@ -66,3 +66,19 @@ def test_the_terminal_says_both():
     assert title_lines(soon)[0].endswith(" | 1:00 left | comparison in 0:05")
     waiting = view(member(0), seconds_left=60.0, seconds_left_at_most=True, comparison_in_seconds=0.0)
     assert title_lines(waiting)[0].endswith(" | at most 1:00 left | comparison needs episodes")
+
+
+def test_a_comparison_that_waits_for_three_periods_is_pointed_out():
+    waits, due = WaitingComparison(100), {"comparison_in_seconds": 0.0}
+    assert waits(view(member(0, frames=500), **due)) == []
+    assert waits(view(member(0, frames=600), comparison_in_seconds=3.0)) == [], "it was held"
+    assert waits(view(member(0, frames=650), **due)) == []
+    assert waits(view(member(0, frames=900), **due)) == []
+    (text,) = waits(view(member(0, frames=1000), replace(member(1, frames=600), control=True), **due))
+    assert "episodes are long" in text
+
+
+def test_without_any_episode_one_period_suffices():
+    waits, silent = WaitingComparison(100), replace(member(0), episodes=0)
+    (_, (text,)) = (waits(view(replace(silent, frames=n), comparison_in_seconds=0.0)) for n in (100, 300))
+    assert "no episode has ended" in text
