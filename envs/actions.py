@@ -61,7 +61,7 @@ def check_space(space: object, what: str, env_id: str) -> None:
     kind = "None" if space is None else f"a {type(space).__module__}.{type(space).__qualname__}"
     raise EnvSetupError(
         f"{env_id}: {what} is {kind}, no space of Gymnasium: use gymnasium.spaces (for an environment "
-        "from before Gymnasium see docs/your-environment.md)"
+        "from before Gymnasium see docs/reference/environment-interface.md)"
     )
 
 

@@ -108,3 +108,14 @@ def test_every_room_stands_in_the_architecture():
     table = text.partition("## Rooms")[2].partition("\n## ")[0]
     rooms = {path.stem for path in (ROOT / "pbt_rl").iterdir() if path.suffix in ("", ".py")}
     assert set(re.findall(r"`(\w+)`", table)) >= {room for room in rooms if not room.startswith("_")}
+
+
+def test_the_pages_that_code_and_messages_name_are_there():
+    named = {
+        page
+        for folder in ("pbt_rl", "envs", "algos", "scripts", "tests")
+        for path in (ROOT / folder).rglob("*.py")
+        for page in re.findall(r"docs/[a-z/-]+\.md", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 10
+    assert not [page for page in named if not (ROOT / page).is_file()]

@@ -1,6 +1,6 @@
 """What luck alone does to a population under a rule of selection, and how soon a real difference counts.
 
-python -m tests.helpers.luck            # the table of docs/tune.md
+python -m tests.helpers.luck            # the table of docs/reference/pbt.md
 """
 
 from __future__ import annotations
