@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +12,8 @@ import tyro
 
 from pbt_rl.cli.parse import parse
 from pbt_rl.errors import ConfigError
+from pbt_rl.record.claim import is_held
+from pbt_rl.record.folder import RunFolder
 
 if TYPE_CHECKING:
     from pbt_rl.display.watch.reader import Reader
@@ -17,14 +21,17 @@ if TYPE_CHECKING:
 
 PORT = 8750
 MOST_PORT = 65535
+WAIT_SECONDS = 60.0
+"""For a folder that is not there yet; a run that holds its folder is waited for until it writes."""
+POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class WatchCommand:
     """Show a run in the browser as it goes on, from its files: members, curves, ancestry, schedules, decisions.
 
-    The run may go on, be resumed or be over; nothing of it is changed. Only this machine can open the page, unless
-    --host names another interface; then everybody can who reaches it.
+    The run may start at the same time, go on, be resumed or be over; nothing of it is changed. Only this machine can
+    open the page, unless --host names another interface; then everybody can who reaches it.
     """
 
     run: tyro.conf.Positional[Path]
@@ -38,13 +45,13 @@ class WatchCommand:
 def run(arguments: list[str]) -> int:
     """Serve the page until Ctrl-C."""
     command = parse(WatchCommand, "pbt-rl watch", arguments)
-    from pbt_rl.display.watch.reader import Reader
-
     if not 0 <= command.port <= MOST_PORT:
         raise ConfigError(f"--port {command.port} cannot be used: give 0 to {MOST_PORT}")
-    reader = Reader(command.run)
     try:
-        server = _server(command, reader)
+        server = _server(command, _reader(command.run))
+    except KeyboardInterrupt:
+        print()
+        return 0
     except OSError as error:
         raise ConfigError(
             f"--host {command.host}{f' --port {command.port}' if command.port else ''} cannot be used: "
@@ -57,6 +64,26 @@ def run(arguments: list[str]) -> int:
         except KeyboardInterrupt:
             print()
     return 0
+
+
+def _reader(run: Path) -> Reader:
+    """Return the reader of a run; of one that only starts, wait for its journal. Raises ConfigError."""
+    from pbt_rl.display.watch.reader import Reader
+
+    deadline, told = time.monotonic() + WAIT_SECONDS, False
+    while True:
+        try:
+            return Reader(run)
+        except ConfigError:
+            journal = RunFolder(run).journal
+            begun = os.path.lexists(journal) and journal.stat().st_size > 0
+            new = not os.path.lexists(run) and time.monotonic() < deadline
+            if begun or not (new or is_held(run)):
+                raise
+            if not told:
+                print(f"{run} has no journal yet: waiting for the run to begin; Ctrl-C ends it", flush=True)
+            told = True
+        time.sleep(POLL_SECONDS)
 
 
 def _server(command: WatchCommand, reader: Reader) -> Server:

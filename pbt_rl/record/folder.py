@@ -25,6 +25,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
+from difflib import get_close_matches
 from glob import escape, glob
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,11 @@ class RunFolder:
         """Return the message about a folder that is no run's, as this file is not there. It may hold runs."""
         if self.is_run:
             return f"{self.path} has no {name}: restore the file"
-        inside = sorted(glob(f"{escape(str(self.path))}/*/config.json"))  # noqa: PTH207 - Path raises for a long name
-        hint = f"; it holds runs: name one, such as {Path(inside[0]).parent}" if inside else ""
+        inside, beside = _runs_in(self.path), _runs_in(self.path.parent)
+        near = get_close_matches(self.path.name, [run.name for run in beside], n=1)
+        hint = f"; it holds runs: name one, such as {inside[0]}" if inside else ""
+        if near and not os.path.lexists(self.path):
+            hint = f"; did you mean {self.path.with_name(near[0])}?"
         return f"{self.path} is not the folder of a run: it has no {name}{hint}"
 
     @property
@@ -109,6 +113,11 @@ class RunFolder:
     def write_summary(self, content: Mapping[str, Any]) -> None:
         """Write the result. NaN and infinities are written as null. Raises OSError."""
         write_whole(self.summary, json.dumps(finite_only(dict(content)), indent=2, allow_nan=False) + "\n")
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    found = glob(f"{escape(str(folder))}/*/config.json")  # noqa: PTH207 - Path raises for a long name
+    return [Path(config).parent for config in sorted(found)]
 
 
 def write_whole(path: Path, text: str, *, sync: bool = True) -> None:

@@ -216,6 +216,8 @@ def facts(history: History) -> list[tuple[str, str]]:
             shares = [(1 - search.eviction_rate) ** phase for phase in range(search.phases)]
             text += f" (expected {fmean(shares):.1%})"  # Heinrich and Frosio 2019, equation 9
         shown.append(("completion rate", text))
+    if history.learners_lost:
+        shown.append(("learners replaced", f"{len(history.learners_lost)}"))
     if history.actor_restarts:
         shown.append(("actor restarts", f"{history.actor_restarts}"))
     return shown

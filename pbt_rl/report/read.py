@@ -27,6 +27,7 @@ from pbt_rl.record.events import (
     Event,
     Final,
     MemberProgress,
+    Other,
     Progress,
     Remark,
     Resume,
@@ -194,6 +195,8 @@ class History:
     turns: Sequence[Turn]
     phases: Sequence[Phase]
     actor_restarts: int
+    learners_lost: Sequence[float] = ()
+    """Seconds at which a learner died or hung and was replaced."""
     final: Final | None = None
     """The games after training, if there were any."""
     evaluations: Sequence[Evaluation] = ()
@@ -395,6 +398,7 @@ def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -
         turns=turns,
         phases=_phases(decisions, turns, total),
         actor_restarts=sum(isinstance(e, ActorRestart) for e in events),
+        learners_lost=[_since(began, e) for e in events if isinstance(e, Other) and e.kind == "pack_lost"],
         final=next((e for e in reversed(events) if isinstance(e, Final)), None),
         evaluations=[e for e in events if isinstance(e, Evaluation) and math.isfinite(e.mean)],
         tasks=start.tasks,

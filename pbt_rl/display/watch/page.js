@@ -160,27 +160,43 @@ function drawHead(s) {
   const age = Math.max(0, Date.now() / 1000 - s.changed);
   const quiet = age > 120 ? `, its last record is ${clock(age)} old` : "";
   at("status").textContent = s.running ? `running${quiet}` : s.ended ? `ended: ${s.ended}` : "not running: it was cut off, or stands still";
+  at("status").className = s.running ? "good" : s.ended ? "" : "bad";
   for (const one of document.querySelectorAll(".unit")) one.textContent = s.unit;
   at("episodes-caption").hidden = s.unit === "steps";
-  at("status").className = s.running || s.ended ? "" : "bad";
-  const best = s.members.find((m) => m.member === s.best);
   const controls = s.members.length - s.population;
-  // As the terminal shows them: both were recorded together, and run on since.
-  const on = s.running ? s.since : 0;
-  const left = s.running && finite(s.seconds_left) ? s.seconds_left - on : null;
-  const finals = s.final_episodes > 0;
-  const facts = [
-    ["controller", s.controller], ["members", controls ? `${s.population} + ${controls} ${controls > 1 ? "controls" : "control"}` : s.population],
-    ["best objective", best ? short(best.objective) : "-"], ["best member", best ? best.member : "-"],
-    ...(finals && best ? [[`final, mean of ${s.final_episodes} games`, short(best.final)]] : []),
-    [`${s.unit} of each`, short(s.frames) + (s.budget_frames ? ` of ${short(s.budget_frames)}` : "")],
-    ["time", clock(s.seconds + on)], ...(s.budget_seconds ? [["time to train for", clock(s.budget_seconds)]] : []), [`${s.unit}/s`, s.running ? short(s.frames_per_second) : "-"],
-    ...(left !== null ? [["time left", clock(left)]] : []), ...Object.entries(s.counts),
-    ...(s.founders !== null ? [["surviving founders", `${s.founders} of ${s.population}`]] : []),
-    ...(s.actor_restarts ? [["actor restarts", s.actor_restarts]] : []),
-  ];
-  at("facts").replaceChildren(...facts.map(([name, text]) =>
-    node("div", {}, node("dt", { textContent: name }), node("dd", { textContent: text }))));
+  at("kind").textContent = `${s.controller}, ${s.population} ${s.population > 1 ? "members" : "member"}` +
+    (controls ? ` and ${controls} ${controls > 1 ? "controls" : "control"}` : "") + `, seed ${s.seed}`;
+  drawScore(s);
+  drawTime(s);
+  const facts = Object.entries(s.counts).map(([name, n]) => `${n} ${n === 1 ? name.replace(/s$/, "") : name}`);
+  if (s.running) facts.push(`${short(s.frames_per_second)} ${s.unit}/s of all members together`);
+  if (s.actor_restarts) facts.push(`${s.actor_restarts} actor restarts`);
+  at("facts").textContent = facts.join(" · ");
+}
+
+// Of a member of the population that has no score yet, the mean so far, marked.
+function drawScore(s) {
+  const [number, text] = at("score").children;
+  const young = s.members.filter((m) => finite(m.early) && m.status !== "control").sort((a, b) => b.early - a.early)[0];
+  const best = s.members.find((m) => m.member === s.best);
+  if (best) {
+    number.textContent = (finite(best.final) || best.complete ? "" : "~") + short(s.score);
+    text.textContent = `best: member ${s.best}, ${finite(best.final) ? `${s.final_episodes} fresh games` : "in training"}`;
+  } else {
+    number.textContent = young ? `~${short(young.early)}` : "-";
+    text.textContent = young ? `so far: member ${young.member}, ${young.ended} environments` : "no episode has ended";
+  }
+}
+
+// As the terminal shows the time: what was recorded together, and has run on since.
+function drawTime(s) {
+  const [bar, text] = at("time").children;
+  const on = s.running ? s.since : 0, passed = s.seconds + on;
+  const left = s.running && finite(s.seconds_left) ? Math.max(0, s.seconds_left - on) : null;
+  const share = left !== null ? passed / Math.max(1, passed + left) : s.budget_frames ? s.frames / s.budget_frames : s.ended ? 1 : 0;
+  bar.value = Math.min(1, s.ended ? 1 : share);
+  text.textContent = [clock(passed), ...(left !== null ? [`${clock(left)} left`] : []),
+    `${short(s.frames)}${s.budget_frames ? ` of ${short(s.budget_frames)}` : ""} ${s.unit} of each member`].join(" · ");
 }
 
 function row(cells, options = {}) {
@@ -192,12 +208,16 @@ function heads(names, left) {
 }
 
 function drawMembers(s) {
-  const anyStatus = s.members.some((m) => m.status);
+  const anyStatus = s.members.some((m) => m.status), anyReturn = s.members.some((m) => finite(m.return));
+  const anyYoung = s.members.some((m) => m.ended && (!m.complete || !finite(m.objective)));
+  at("young").hidden = !anyYoung;
   const rows = s.members.map((m) => {
-    const objective = (m.complete ? "" : "~") + short(m.objective);
+    const young = !m.complete || !finite(m.objective), so_far = finite(m.objective) ? m.objective : m.early;
+    const objective = finite(so_far) ? (young ? "~" : "") + short(so_far) : "-";
     const values = m.values.map(([then, now]) => [value(then) === value(now) ? value(now) : `${value(then)} → ${value(now)}`]);
     const status = anyStatus ? [[m.status, ""]] : [], final = s.final_episodes ? [[finite(m.final) ? short(m.final) : "-"]] : [];
-    const made = row([[m.member], ...final, [finite(m.objective) ? objective : "-"], [short(m.episodes)], [m.generation], [short(m.frames)],
+    const made = row([[m.member], ...final, [objective], ...(anyYoung ? [[young ? m.ended : ""]] : []),
+      ...(anyReturn ? [[short(m.return)], [short(m.length)]] : []), [short(m.episodes)], [m.generation], [short(m.frames)],
       ...status, [m.founder], ...values]);
     made.className = [m.status, m.member === s.best ? "best" : "", m.member === marked ? "marked" : ""].join(" ").trim();
     made.firstChild.prepend(node("span", { className: "dot" }));
@@ -206,7 +226,9 @@ function drawMembers(s) {
     made.onmouseleave = () => mark(null);
     return made;
   });
-  const names = ["member", ...(s.final_episodes ? ["final"] : []), "objective", s.unit === "steps" ? "evaluations" : "episodes", "generation", s.unit, ...(anyStatus ? ["status"] : []), "founder", ...s.varied];
+  const names = ["member", ...(s.final_episodes ? ["final"] : []), "objective", ...(anyYoung ? ["environments"] : []),
+    ...(anyReturn ? ["return", "length"] : []), s.unit === "steps" ? "evaluations" : "episodes", "generation", s.unit,
+    ...(anyStatus ? ["status"] : []), "founder", ...s.varied];
   at("members").replaceChildren(heads(names, ["status"]), ...rows);
 }
 
@@ -305,7 +327,7 @@ function drawDecisions(s) {
 }
 
 function drawRemarks(s) {
-  at("remarks-section").hidden = !s.remarks.length;
+  at("remarks").hidden = !s.remarks.length;
   at("remarks").replaceChildren(...s.remarks.map((text) => node("li", { textContent: text })));
 }
 

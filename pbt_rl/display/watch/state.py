@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from pbt_rl.controllers.changes import DecisionName
 from pbt_rl.controllers.history.lineage import Node
-from pbt_rl.display.ranking import busy_shares
-from pbt_rl.display.terminal import in_words
+from pbt_rl.display.ranking import busy_shares, clock
+from pbt_rl.display.terminal import counted, in_words
 from pbt_rl.record.events import Event, Progress
 from pbt_rl.report.lanes import Layout, ancestors
 from pbt_rl.report.read import History, Point
@@ -56,13 +56,13 @@ def state(history: History, events: Sequence[Event]) -> State:
         "frames": last.frames if last else 0,
         "frames_per_second": _rate(history) if told is None else told.frames_per_second,
         "counts": {name: counts[kind] for kind, name in NAMES.items() if counts[kind]},
-        "founders": last.founders if last and not history.is_search else None,
         "actor_restarts": history.actor_restarts,
         "shares": busy_shares(progress[-1].busy_threads) if progress else {},
         "varied": history.varied,
         "members": _members(history),
         "final_episodes": history.final.episodes if history.final is not None else 0,
-        "remarks": history.remarks,
+        "remarks": [*_lost(history), *history.remarks],
+        "score": history.score(history.best),
         "population": history.population,
         "best": history.best,
         "curves": {str(m): _curve(points) for m, points in history.curves.items()},
@@ -74,6 +74,12 @@ def state(history: History, events: Sequence[Event]) -> State:
         "schedules": _schedules(history),
         "decisions": _decisions(history),
     }
+
+
+def _lost(history: History) -> list[str]:
+    lost = history.learners_lost
+    last = f" (the last one {clock(lost[-1])} after the start)" if lost else ""
+    return [f"{counted(len(lost), 'learner')} died or hung and was replaced{last}"] if lost else []
 
 
 def _frames_budget(history: History, told: Progress | None) -> int | None:
@@ -93,7 +99,7 @@ def _members(history: History) -> list[State]:
     stopped = {t.decision.member for t in history.decisions if t.change.stopped}
     rows = []
     for member in history.everyone:
-        node, points = history.last[member], history.curves[member]
+        node, points, told = history.last[member], history.curves[member], history.now.get(member)
         now = points[-1] if points else None
         first = history.lineage.path(member)[0]
         rows.append(
@@ -102,6 +108,10 @@ def _members(history: History) -> list[State]:
                 "objective": history.objective(node),
                 "final": history.finals.get(member),
                 "complete": now is None or now.complete,
+                "early": told.early if told else None,
+                "ended": f"{told.ended} of {told.environments}" if told and told.environments else "",
+                "return": told.raw_return if told else None,
+                "length": told.length_steps if told else None,
                 "episodes": now.episodes if now else 0,
                 "generation": node.generation,
                 "frames": now.frames if now else 0,

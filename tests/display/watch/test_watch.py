@@ -12,6 +12,7 @@ from importlib.resources import files
 
 import pytest
 
+from pbt_rl.cli.watch import run as run_watch
 from pbt_rl.config import Config
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.display.watch import state as watch_state
@@ -123,13 +124,17 @@ def test_final_games_choose_the_best_and_remarks_are_shown(tmp_path, events):
     ]
     more = [
         moment | {"event": "remark", "text": "the run could not be saved: no space"},
+        moment | {"event": "pack_lost", "pack": 0, "kind": "killed", "cause": "x", "members": []},
         moment | {"event": "final", "members": games},
         moment | {"event": "end", "ended": "seconds"},
     ]
     shown = Reader(write(tmp_path / "run", [*events, *more])).latest()
     assert (shown["best"], shown["final_episodes"], shown["ended"]) == (2, 20, "seconds")
     assert {m["member"]: m["final"] for m in shown["members"]} == {g["member"]: g["mean"] for g in games}
-    assert shown["remarks"] == ["the run could not be saved: no space"]
+    lost, said = shown["remarks"]
+    assert lost.startswith("1 learner died or hung and was replaced")
+    assert said == "the run could not be saved: no space"
+    assert shown["score"] == 10.0
 
 
 @pytest.mark.parametrize(("tasks", "error"), [([], 0.5), (["near", "far", "dark", "wet"], 1.0)])
@@ -272,6 +277,22 @@ def test_the_command_serves_until_ctrl_c(tmp_path, events):
         "config.json",
         "journal.jsonl",
     ], "nothing is written"
+
+
+def test_a_run_that_only_starts_is_waited_for(tmp_path, events):
+    """`watch` is started beside `train`, before there is a folder."""
+    command = start(tmp_path, "watch", "runs/x")
+    command.wait_for("runs/x has no journal yet: waiting")
+    write(tmp_path / "runs" / "x", events)
+    command.wait_for("open http://")
+    assert command.end(signal.SIGINT) == 0
+
+
+def test_a_name_that_no_run_has_is_answered_with_a_near_one(tmp_path, events, monkeypatch):
+    monkeypatch.setattr("pbt_rl.cli.watch.WAIT_SECONDS", 0.0)
+    write(tmp_path / "cartpole", events)
+    with pytest.raises(ConfigError, match=r"did you mean .*cartpole\?"):
+        run_watch([str(tmp_path / "cartpol")])
 
 
 @pytest.mark.slow
