@@ -228,7 +228,7 @@ def title_lines(view: RunView, trend: str = "") -> list[str]:
         ]
     return [
         SEPARATOR.join(filter(None, [best(view), trend, time_left(view), next_comparison(view)])),
-        SEPARATOR.join([*progress(view), replacements(view), view.env_id, view.name]),
+        SEPARATOR.join(filter(None, [*progress(view), replacements(view), view.env_id, view.name])),
     ]
 
 
@@ -259,8 +259,8 @@ def progress(view: RunView) -> list[str]:
 
 
 def replacements(view: RunView) -> str:
-    """Return their number as text."""
-    return f"{view.replacements} replacement{'s' * (view.replacements != 1)}"
+    """Return their number as text; nothing for a single member."""
+    return f"{view.replacements} replacement{'s' * (view.replacements != 1)}" if len(view.members) > 1 else ""
 
 
 def time_left(view: RunView) -> str:

@@ -68,24 +68,16 @@ def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
         budget = (
             f"--train-for-seconds {longer}" if config.train_for_seconds else f"--train-for-frames {2 * first}"
         )
-        kind, sooner = (
-            ("seconds", f"{reached / 3:.2g}") if by_time else ("frames", f"{_rounded(reached / 3):d}")
-        )
+        kind = "seconds" if by_time else "frames"
         return (
-            f"{said}and this run ended at {reached:,.0f}. {budget} would have compared them, or "
-            f"--pbt.start-{kind} {sooner} --pbt.period-{kind} {sooner}"
+            f"{said}and this run ended at {reached:,.0f}: give {budget}, "
+            f"or lower --pbt.start-{kind} and --pbt.period-{kind}"
         )
     nearest = max(view.members, key=lambda m: m.ended)
     option = "--rows" if resolved.plan.packs[0].groups else "--envs-per-unit"
     fewer = max(1, resolved.plan.packs[0].envs_per_policy // 2)
     return (
         f"{said}and waited for an episode of each of a member's {environments_each(resolved)} environments "
-        f"(member {nearest.member}: {nearest.ended} of {nearest.environments}). "
-        f"{option} {fewer}, or a longer run, would have compared them"
+        f"(member {nearest.member}: {nearest.ended} of {nearest.environments}): "
+        f"give {option} {fewer}, or train longer"
     )
-
-
-def _rounded(frames: float) -> int:
-    """Round down to one digit."""
-    size = 10 ** max(0, math.floor(math.log10(max(frames, 1))))
-    return max(1, int(frames // size * size))
