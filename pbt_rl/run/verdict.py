@@ -65,14 +65,16 @@ def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
     said = f"members were never compared: the first comparison is due at {first:,.0f} {unit}, "
     if reached < first:
         longer = math.ceil(1.5 * first * (1 if by_time else trained / max(reached, 1)))
-        budget = (
-            f"--train-for-seconds {longer}" if config.train_for_seconds else f"--train-for-frames {2 * first}"
-        )
+        budget = f"give --train-for-seconds {longer}"
+        if not config.train_for_seconds:
+            budget = f"give --train-for-frames {2 * first}"
+        if longer < config.train_for_seconds or (
+            not config.train_for_seconds and first < config.train_for_frames
+        ):
+            budget = "resume it"  # it was ended before its time
         kind = "seconds" if by_time else "frames"
-        return (
-            f"{said}and this run ended at {reached:,.0f}: give {budget}, "
-            f"or lower --pbt.start-{kind} and --pbt.period-{kind}"
-        )
+        lower = f"lower --pbt.start-{kind} and --pbt.period-{kind}"
+        return f"{said}and this run ended at {reached:,.0f}: {budget}, or {lower}"
     nearest = max(view.members, key=lambda m: m.ended)
     option = "--rows" if resolved.plan.packs[0].groups else "--envs-per-unit"
     fewer = max(1, resolved.plan.packs[0].envs_per_policy // 2)
