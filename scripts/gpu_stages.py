@@ -11,7 +11,6 @@ import itertools
 import mmap
 import os
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -20,12 +19,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Pipe
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
+from bench_beside import together
 from torch.profiler import ProfilerActivity, profile
 
 from pbt_rl.actors.mailbox import OBSERVATIONS, Mailbox
@@ -537,12 +536,8 @@ def members(job: Job) -> dict[str, Any]:
 def limit(job: Job) -> dict[str, Any]:
     """Step environments on all cores at once, with random actions and nothing else."""
     cores = len(os.sched_getaffinity(0))
-    bench = Path(__file__).with_name("bench.py")
-    command = [sys.executable, str(bench), "--env", job.env, "--stage", "environment"]
-    command += ["--num-policies", "1", "--seconds", str(job.seconds / 4)]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(cores)]
-    costs = [float(process.communicate()[0].split()[-1]) for process in running]
-    return {"cores": cores, "us a step": statistics.median(costs), "steps/s": sum(1e6 / x for x in costs)}
+    cost = together(job.env, 1, job.seconds / 4, {"environment": cores})["environment"]
+    return {"cores": cores, "us a step": cost, "steps/s": cores * 1e6 / cost}
 
 
 def turn(job: Job) -> dict[str, Any]:

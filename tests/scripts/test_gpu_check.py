@@ -97,6 +97,11 @@ def test_a_device_that_computes_something_else_is_found(monkeypatch):
     assert not stage("math")["passed"]
 
 
+def test_the_limit_is_that_of_all_cores_at_once():
+    found = stage("limit", seconds=1.0)
+    assert found["steps/s"] == pytest.approx(found["cores"] * 1e6 / found["us a step"])
+
+
 def test_speed_is_measured_in_turns_and_steps():
     turns, steps = stage("turn"), stage("step")
     assert 0 < turns["1 units cpu ms"] <= turns["1 units ms"]
