@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
@@ -367,12 +369,35 @@ def names_object(text: str) -> bool:
     return bool(module and name) and not module.startswith(".")
 
 
+def local_path(given: str | Path) -> Path:
+    """Return a path of this machine, with `~` and `$NAME` expanded: no shell does that in files, quotes and Python.
+
+    Raises ValueError, whose text is the remedy, for an address and for a name that is not set.
+    """
+    text = os.path.expanduser(os.path.expandvars(given))  # noqa: PTH111 - of a text
+    if re.match(r"[A-Za-z][\w+.-]+:/", text) or re.search(r"\0|\$[\w{]|^~", text):
+        raise ValueError("a path of this machine, no address, and whose $NAMEs are set")
+    return Path(text)
+
+
+def path_given(name: str, given: str | Path) -> Path:
+    """Return the path that an option or a parameter of this name is given. Raises ConfigError."""
+    try:
+        return local_path(given)
+    except ValueError as remedy:
+        raise ConfigError(f"{name} {given} cannot be used: give {remedy}") from None
+
+
 def as_type(hint: Any, value: Any) -> Any:
     """Return a value in the type of an option: a list becomes a tuple, a text a path, a whole number a float.
+
+    Numbers and truths of numpy, and arrays of one, are taken as Python's, and whole floats as whole numbers.
 
     Raises ValueError, whose text describes the type, for a value of another type.
     """
     origin, arguments = get_origin(hint), get_args(hint)
+    if getattr(value, "shape", None) == ():
+        value = value.item()
     if origin is Annotated:
         return as_type(arguments[0], value)
     if origin is UnionType:  # X | None
@@ -380,18 +405,19 @@ def as_type(hint: Any, value: Any) -> Any:
     if origin is Literal:
         return _checked(value, value in arguments, f"one of {', '.join(map(str, arguments))}")
     if origin is tuple:
+        value = value.tolist() if hasattr(value, "tolist") else value  # numpy's
         if not isinstance(value, list | tuple):
             raise ValueError(
                 'several texts, such as ["a", "b"]' if arguments[0] is str else "several, such as [1.2, 0.8]"
             )
         return tuple(as_type(arguments[0], x) for x in value)
     if hint is Path:
-        fits = isinstance(value, str | Path) and "\0" not in str(value)
-        return Path(_checked(value, fits, "a path"))
+        return local_path(_checked(value, isinstance(value, str | Path), "a path"))
     if hint is float:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         return float(_checked(value, number and abs(value) <= sys.float_info.max, "a finite number"))
     if hint is int:
+        value = int(value) if isinstance(value, float) and value.is_integer() else value
         whole = isinstance(value, int) and not isinstance(value, bool)
         return _checked(value, whole and abs(value) < MOST, "a whole number of at most 18 digits")
     if is_dataclass(hint):

@@ -20,6 +20,7 @@ from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_raw, probe
 from pbt_rl.envs.spaces import Leaf, leaves_of, read_rows
 from pbt_rl.envs.values import array_of
 from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.options import path_given
 from pbt_rl.play import member as play
 from pbt_rl.play.member import PolicyState, load_pack, say
 from pbt_rl.record.saved import BEST, PLAY, Source, check_trust, find_saved, read_config
@@ -150,7 +151,7 @@ def load_policy(
     config.json names, such as an environment of your own. Raises ConfigError for a folder that is no run, for a member
     or frames that were not saved, and for a run that names modules if it is not trusted.
     """
-    folder = Path(run)
+    folder = path_given("run", run)
     config = read_config(folder)
     check_trust(config, PLAY, folder, trust=trust)
     saved = find_saved(Source(folder, at, str(member)), say)

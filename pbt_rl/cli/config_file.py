@@ -6,9 +6,11 @@ imported when it is trained with, as if they had been typed.
 
 from __future__ import annotations
 
+import codecs
 import json
+import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,13 +19,51 @@ import yaml
 from pbt_rl.api.values import checked
 from pbt_rl.cli.parse import value_of
 from pbt_rl.errors import ConfigError
+from pbt_rl.options import path_given
 
 Format = Literal["json", "toml", "yaml"]
+
+
+def text_of(path: Path) -> str:
+    """Return a file's text, with or without a byte order mark. Raises OSError, or ValueError for another encoding."""
+    content = path.read_bytes()
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if wide else "utf-8-sig")
+
+
+def _unique(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Return a mapping. Raises ValueError for a key that is given twice: one of its values would be lost."""
+    found: dict[Any, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{key} is given twice")
+        found[key] = value
+    return found
+
+
+def json_of(text: str) -> Any:
+    """Read JSON. Raises ValueError, also for a key that is given twice."""
+    return json.loads(text, object_pairs_hook=_unique)
+
+
+class _Yaml(yaml.SafeLoader):  # type: ignore[misc]
+    """YAML in which a key stands once, and 1e6 is a number, as in YAML 1.2."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        _unique((self.construct_object(key, deep=True), None) for key in keys)
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
+_EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+_Yaml.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
+
 READERS: Mapping[str, Callable[[str], Any]] = {
     ".toml": tomllib.loads,
-    ".json": json.loads,
-    ".yaml": yaml.safe_load,
-    ".yml": yaml.safe_load,
+    ".json": json_of,
+    ".yaml": lambda text: yaml.load(text, _Yaml),  # noqa: S506 - a SafeLoader
+    ".yml": lambda text: yaml.load(text, _Yaml),  # noqa: S506
 }
 
 
@@ -33,7 +73,7 @@ def read_file(path: Path) -> dict[str, Any]:
     if reader is None:
         raise _refusal(path, f"its name must end in {', '.join(READERS)}")
     try:
-        content = reader(path.read_text(encoding="utf-8"))
+        content = reader(text_of(path))
     except OSError as error:
         raise _refusal(path, error.strerror or str(error)) from error
     except (ValueError, yaml.YAMLError) as error:
@@ -109,4 +149,4 @@ def file_of_options(arguments: Sequence[str]) -> list[InFile]:
     Raises ConfigError.
     """
     path = value_of(arguments, "--config")
-    return [] if path is None else [InFile(Path(path))]
+    return [] if path is None else [InFile(path_given("--config", path))]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING
 from pathlib import Path
 from types import NoneType, UnionType
@@ -23,7 +23,7 @@ import tyro
 
 from pbt_rl.cli import other_names
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import MOST, Option, build, changed, table
+from pbt_rl.options import MOST, Option, build, changed, local_path, table
 from pbt_rl.run.recipes import PAIRS, merged
 
 
@@ -72,6 +72,38 @@ def number(text: str) -> float:
     if not math.isfinite(value * unit):
         raise ValueError("a finite number")
     return value * unit
+
+
+TIMES = {"seconds": 1, "hours": 3600}
+"""Last word of an option that is a time -> its unit in seconds."""
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)\s*(d|h|min|m|sec|s)\s*")
+
+
+def duration(text: str, unit: float) -> float:
+    """Return a time in this unit (seconds), typed as a number, 90s, 30m, 1h30m or 1:30:00. k, M and G are none.
+
+    Raises ValueError whose text is the remedy.
+    """
+    digits, parts = text.strip(), _PART.findall(text)
+    fields = digits.split(":")
+    if parts and not _PART.sub("", digits):
+        of_letter = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+        return sum((float(amount) * of_letter[letter[0]] for amount, letter in parts), 0.0) / unit
+    if len(fields) in (2, 3) and all(field.replace(".", "", 1).isdigit() for field in fields):
+        return sum((float(field) * 60.0**place for place, field in enumerate(reversed(fields))), 0.0) / unit
+    try:
+        return number(str(float(digits)))
+    except ValueError:
+        raise ValueError("a time, such as 1800, 90s, 30m, 1.5h or 1:30:00") from None
+
+
+def reader(name: str, hint: Any) -> Callable[[str], Any]:
+    """Return what reads a text as the value of an option of this name and type. It raises ValueError, see `whole`."""
+    unit = next((seconds for word, seconds in TIMES.items() if name.endswith(word)), None)
+    if unit is not None and hint is float:
+        return lambda text: duration(text, unit)
+    readers: dict[Any, Callable[[str], Any]] = {int: whole, float: number, Path: local_path}
+    return readers.get(hint, str)
 
 
 def whole(text: str) -> int:
@@ -273,8 +305,7 @@ def _value(option: Option, text: str) -> Any:
         return _choice(text, get_args(hint))
     if text.lower() == option.metadata.get("off"):
         return option.metadata["at_most"]
-    readers: dict[Any, Any] = {int: whole, float: number, Path: Path}
-    return readers.get(hint, str)(text)
+    return reader(option.name, hint)(text)
 
 
 def _choice(text: str, names: tuple[str, ...]) -> str:

@@ -25,6 +25,7 @@ from pbt_rl.experiments.prove.arms import BASELINE, Arm, Task, check_words, read
 from pbt_rl.experiments.prove.games import judge, read_judged
 from pbt_rl.experiments.prove.held import lucky, too_short
 from pbt_rl.experiments.prove.outcome import Outcome, Scores, outcome
+from pbt_rl.options import path_given
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import read_config
 from pbt_rl.report.listing import list_runs
@@ -132,7 +133,7 @@ def read_words(arguments: Sequence[str]) -> Words:
     if not NAME.fullmatch(name):
         raise ConfigError(f"--name {name}".rstrip() + f" cannot be used: name the experiment by {OF_NAMES}")
     return Words(
-        Path(own["--out"][-1] if own["--out"] else "runs") / name,
+        path_given("--out", own["--out"][-1] if own["--out"] else "runs") / name,
         _number("--seeds", own["--seeds"], 5, 2, 1000, "one seed has no spread: "),
         _number("--games", own["--games"], 20, 1, 100_000),
         own["--jobs"],

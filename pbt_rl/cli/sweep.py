@@ -16,6 +16,7 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.config import NAME, OF_NAMES, Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, last_line, points, shares
+from pbt_rl.options import path_given
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import read_config
 from pbt_rl.report.listing import RunRow, list_runs
@@ -124,7 +125,7 @@ def _folder(own: Mapping[str, Sequence[str]]) -> Path:
     if not own["--name"] or not NAME.fullmatch(own["--name"][-1]):
         given = f" {own['--name'][-1]}" if own["--name"] else ""
         raise ConfigError(f"--name{given} cannot be used: name the sweep by {OF_NAMES}")
-    return Path(own["--out"][-1] if own["--out"] else "runs") / own["--name"][-1]
+    return path_given("--out", own["--out"][-1] if own["--out"] else "runs") / own["--name"][-1]
 
 
 def _grid(entries: Sequence[str]) -> dict[str, list[str]]:

@@ -1,21 +1,23 @@
 """Tables of start values (`--pbt.start-values FILE`).
 
-CSV, a header with names of values and a line per member, or JSON, a list with an object per member. A column (or key)
-`member` holds ids, if the rows are not those of members 0, 1, ... An empty cell leaves the value out.
+CSV, a header with names of values and a line per member, or JSON, a list with an object per member. Cells of a CSV may
+be separated by `;` or tabs, as spreadsheets write them, then also with decimal commas. A column (or key) `member` holds
+ids, if the rows are not those of members 0, 1, ... An empty cell leaves the value out.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pbt_rl.cli.config_file import json_of, text_of
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import changed
+from pbt_rl.options import changed, path_given
 
 OPTION = "--pbt.start-values"
 MEMBER = "member"
@@ -28,7 +30,7 @@ def with_start_values(config: Config) -> Config:
     given = config.pbt.start_values
     if len(given) != 1 or "=" in given[0] or not given[0]:
         return config
-    return changed(config, {"pbt.start_values": read_table(Path(given[0]))})
+    return changed(config, {"pbt.start_values": read_table(path_given(OPTION, given[0]))})
 
 
 def read_table(path: Path) -> tuple[str, ...]:
@@ -45,6 +47,8 @@ def read_table(path: Path) -> tuple[str, ...]:
         if member in texts:
             raise _no_table(path, f"member {member} is in it twice")
         cells = {str(name).strip(): str(cell).strip() for name, cell in row.items() if name != MEMBER}
+        if torn := next((cell for cell in cells.values() if "," in cell), ""):
+            raise _no_table(path, f"its cell {torn!r:.100} has a comma: write numbers as 0.001")
         texts[member] = ",".join(f"{name}={cell}" for name, cell in cells.items() if cell)
     if not texts:
         raise _no_table(path, "it has no rows")
@@ -53,16 +57,33 @@ def read_table(path: Path) -> tuple[str, ...]:
 
 def _rows(path: Path) -> list[Mapping[Any, Any]]:
     if path.suffix == ".json":
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        rows = json_of(text_of(path))
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ValueError("give a list with an object for each member")
         return [{name: "" if cell is None else cell for name, cell in row.items()} for row in rows]
-    if path.suffix != ".csv":
+    if path.suffix not in (".csv", ".tsv"):
         raise ValueError("give FILE.csv, FILE.json or NAME=VALUE,...")
-    rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig")), strict=True))
+    text = text_of(path)
+    mark = next((mark for mark in "\t;" if mark in text.partition("\n")[0]), ",")
+    table = csv.DictReader(io.StringIO(text), strict=True, delimiter=mark)
+    rows, names = list(table), list(table.fieldnames or ())
     if any(None in row or None in row.values() for row in rows):
         raise ValueError("a line has more or fewer cells than the header")
-    return rows
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"column {twice.pop()!r} is in it twice")
+    for name in ("", "Unnamed: 0"):  # the index of a table of pandas
+        column = [row.get(name, "").strip() for row in rows]
+        if any(column) and column != [str(number) for number in range(len(rows))]:
+            raise ValueError(f"its column {names.index(name) + 1} has no name")
+    named: list[Mapping[Any, Any]]
+    named = [{n: cell for n, cell in row.items() if n not in ("", "Unnamed: 0")} for row in rows]
+    if mark == ",":
+        return named
+    return [{n: _DECIMAL.sub(r"\1.\2", cell.strip()) for n, cell in row.items()} for row in named]
+
+
+_DECIMAL = re.compile(r"^([-+]?\d*),(\d+([eE][-+]?\d+)?)$")
+"""A number with a decimal comma, in a table whose cells are separated by another mark."""
 
 
 def _member(path: Path, text: object) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from pbt_rl.controllers.decisions import Controller, Decision, Mutate, PopulationReport, StateKey
 from pbt_rl.controllers.entry import ControllerEntry, Ingredients
@@ -13,6 +12,7 @@ from pbt_rl.controllers.history.lineage import Lineage
 from pbt_rl.controllers.hypers import SHAPING, HyperSpec, Values
 from pbt_rl.controllers.options import ScheduleConfig
 from pbt_rl.errors import ConfigError, require
+from pbt_rl.options import path_given
 from pbt_rl.record.events import Event
 
 Steps = Sequence[tuple[int, Values]]
@@ -140,7 +140,7 @@ def _recorded(run: str) -> list[Event]:
 
     require(run != "", "schedule.run", repr(run), "give the folder of a recorded run")
     try:
-        return list(journal_events(Path(run)))
+        return list(journal_events(path_given("--schedule.run", run)))
     except ConfigError as error:
         raise ConfigError(f"--schedule.run {run} cannot be used: {error}") from error
 

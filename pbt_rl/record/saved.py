@@ -110,6 +110,7 @@ class Source:
     @classmethod
     def of(cls, text: str) -> Source | None:
         """Read such a text; None if it names no folder of a run."""
+        text = os.path.expanduser(os.path.expandvars(text))  # noqa: PTH111 - the folder is a part of it
         if RunFolder(Path(text)).is_run:
             return cls(Path(text))
         match = _SOURCE.fullmatch(text)

@@ -21,6 +21,7 @@ from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.learner.build import build_pack, net_names
+from pbt_rl.options import path_given
 from pbt_rl.population.dispatch import Read
 from pbt_rl.record.checkpoints import (
     NORMALISERS,
@@ -192,7 +193,7 @@ def _origin(text: str, note: Callable[[str], None]) -> Origin:
         checkpoint, member = policy.checkpoint, policy.member
         return Origin(text, str(policy), Saved(checkpoint.file(member), *checkpoint.tensors(member)))
     if text.endswith(SUFFIX):
-        return Origin(text, text, read_saved(Path(text)))
+        return Origin(text, text, read_saved(path_given("--init-from", text)))
     raise ConfigError(
         f"--init-from {text} cannot be used: write a member of a run as RUN[@FRAMES][:MEMBER], with its folder, "
         f"or a file of a member that ends in {SUFFIX}"

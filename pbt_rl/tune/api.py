@@ -25,6 +25,7 @@ from pbt_rl.controllers.objectives import ObjectiveWindow
 from pbt_rl.controllers.records import Whole, converted
 from pbt_rl.controllers.state import save_state
 from pbt_rl.errors import ConfigError
+from pbt_rl.options import path_given
 from pbt_rl.population.turns import SlotAssigner
 from pbt_rl.record.events import Event, Start
 from pbt_rl.tune.progress import Progress, Screen
@@ -101,8 +102,9 @@ def run(
     evaluate_every = whole("evaluate_every", evaluate_every, 1)
     window, workers = whole("window", window, 1), whole("workers", workers, 0)
     slots, seed = whole("slots", slots, 0), whole("seed", seed, 0)
+    folder = None if folder is None else path_given("folder", folder)
     needs(folder is None or journal is None, "journal", str(journal), "leave it out: the folder has one")
-    path = None if journal is None else Path(journal)
+    path = None if journal is None else path_given("journal", journal)
     written = path is not None and path.exists() and path.stat().st_size > 0
     remedy = "it exists, and no run goes on from it: remove it, or give folder= for runs that go on"
     needs(not written, "journal", str(journal), remedy)
@@ -130,9 +132,9 @@ def run(
         needs(table is None, "table", "given", "leave it out: the space is one")
         table = table_of(controller)
         options |= {"period": rules.period, "quantile": rules.quantile, "factors": list(rules.factors)}
-    with alone(None if folder is None else Path(folder)):
+    with alone(folder):
         saved_options = {**options, "seed": seed, "space": _summary(table)}
-        state = None if folder is None else RunState(Path(folder), saved_options)
+        state = None if folder is None else RunState(folder, saved_options)
         saved = None if state is None else state.load()
         if isinstance(controller, Mapping):
             assert table is not None
@@ -152,7 +154,8 @@ def run(
         needs(window >= evaluated, "window", window, f"give {evaluated} or more, as its evaluation has")
         if state is not None:
             _check_saved(controller)
-            path = Path(str(folder)) / JOURNAL
+            assert folder is not None
+            path = folder / JOURNAL
             if saved is None:
                 _clear(path)
         pool = ProcessPool(make, min(workers, count)) if workers > 1 else LocalPool(make)
@@ -200,7 +203,7 @@ def audit(
     """
     from pbt_rl.record.reading import journal_events  # noqa: PLC0415
 
-    events = list(journal_events(Path(folder)))
+    events = list(journal_events(path_given("folder", folder)))
     start = events[0] if events else None
     if not _is_tuned(start):
         raise ConfigError(f"{folder} is not the folder of a run of tune.run")

@@ -1,0 +1,156 @@
+"""What editors, spreadsheets and shells make of values: read as it was meant, or refused in one line."""
+
+import math
+
+import numpy as np
+import pytest
+
+from pbt_rl.api.values import checked
+from pbt_rl.cli.config_file import read_config
+from pbt_rl.cli.parse import duration
+from pbt_rl.cli.tables import read_table
+from pbt_rl.cli.train import parse_train
+from pbt_rl.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1800", 1800),
+        ("90s", 90),
+        ("30m", 1800),
+        ("30 min", 1800),
+        ("1.5h", 5400),
+        ("1h30m", 5400),
+        ("0:30:00", 1800),
+        ("1e3", 1000),
+    ],
+)
+def test_times(text, seconds):
+    assert duration(text, 1) == seconds
+    assert duration(text, 3600) == (float(text) if text[-1].isdigit() and ":" not in text else seconds / 3600)
+
+
+@pytest.mark.parametrize("text", ["30M", "2k", "1g", "soon", "1:xx", "inf", "nan", ""])
+def test_what_is_no_time(text):
+    with pytest.raises(ValueError, match=r"time|finite"):
+        duration(text, 1)
+
+
+def test_times_on_the_command_line_and_in_files(tmp_path):
+    (tmp_path / "c.yaml").write_text("env: toy/identity\ntrain_for_seconds: 30m\n")
+    assert read_config(tmp_path / "c.yaml")["train_for_seconds"] == 1800
+    assert (
+        parse_train(["--env", "toy/identity", "--hours", "30m", "--train-for-frames", "1m"])[0].hours == 0.5
+    )
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_marks_of_the_byte_order_are_no_text(tmp_path, encoding):
+    for name, text in {"a.toml": "seed = 3", "a.json": '{"seed": 3}', "a.yaml": "seed: 3"}.items():
+        (tmp_path / name).write_text(text, encoding=encoding)
+        assert read_config(tmp_path / name) == {"seed": 3}
+    (tmp_path / "a.json").write_text('[{"gamma": 0.9}]', encoding=encoding)
+    assert read_table(tmp_path / "a.json") == ("gamma=0.9",)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", '{"seed": 1, "pbt": {"copy": "both", "copy": "weights"}}'),
+        ("a.yaml", "learner:\n  batch: 512\n  batch: 256\n"),
+        ("a.toml", "seed = 1\nseed = 2"),
+        ("a.yaml", "num_policies: 2\nnum-policies: 3\n"),
+        ("a.json", '{"learner.batch": 512, "learner": {"batch": 256}}'),
+    ],
+)
+def test_a_name_that_is_given_twice_is_refused(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=r"twice|overwrite"):
+        read_config(tmp_path / name)
+
+
+def test_yaml_keeps_texts_and_reads_numbers(tmp_path):
+    text = 'env_option: {level: 1e5, name: "1e5"}\n'
+    (tmp_path / "a.yaml").write_text(text)
+    assert read_config(tmp_path / "a.yaml")["env_option"] == ("level=100000.0", 'name="1e5"')
+
+
+TABLE = ("learning_rate=0.001,gamma=0.99", "learning_rate=0.0005,gamma=0.98")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "learning_rate,gamma\n0.001,0.99\n0.0005,0.98\n",
+        "learning_rate;gamma\r\n0,001;0,99\r\n0,0005;0,98\r\n",
+        "learning_rate\tgamma\n0.001\t0.99\n0.0005\t0.98\n",
+        ",learning_rate,gamma\n0,0.001,0.99\n1,0.0005,0.98\n",
+        "Unnamed: 0,learning_rate,gamma\n0,0.001,0.99\n1,0.0005,0.98\n",
+        "learning_rate;gamma;\n0,001;0,99;\n0,0005;0,98;\n",
+    ],
+)
+def test_tables_of_spreadsheets(tmp_path, text):
+    (tmp_path / "a.csv").write_text(text)
+    assert read_table(tmp_path / "a.csv") == TABLE
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('gamma\n"0,99"\n', "has a comma"),
+        (",gamma\n5,0.9\n", "column 1 has no name"),
+        ("gamma,gamma\n0.9,0.8\n", "'gamma' is in it twice"),
+    ],
+)
+def test_cells_that_are_torn_or_nameless(tmp_path, text, said):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        read_table(tmp_path / "a.csv")
+
+
+def test_numbers_of_numpy_and_whole_floats():
+    given = {
+        "num_policies": np.int64(2),
+        "train_for_frames": 3e3,
+        "save_every_seconds": np.float32(2.5),
+        "pbt": {"enabled": np.bool_(True), "factors": np.array([1.5, 0.5])},
+        "final_episodes": np.array(4),
+        "env_option": {"size": np.int32(3), "places": np.arange(2)},
+    }
+    found = checked(given)
+    assert found == {
+        "num_policies": 2,
+        "train_for_frames": 3000,
+        "save_every_seconds": 2.5,
+        "pbt.enabled": True,
+        "pbt.factors": (1.5, 0.5),
+        "final_episodes": 4,
+        "env_option": ("size=3", "places=[0, 1]"),
+    }
+    assert {type(value) for value in found.values()} <= {int, float, bool, tuple}
+
+
+@pytest.mark.parametrize("value", [2.5, math.nan, math.inf, np.float64(0.5), np.array([1, 2]), True])
+def test_what_is_no_whole_number_of_numpy(value):
+    with pytest.raises(ConfigError, match="whole number"):
+        checked({"num_policies": value})
+
+
+def test_paths_are_of_this_machine(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SCRATCH", "/scratch")
+    for given, path in {
+        "~/runs": tmp_path / "runs",
+        "$SCRATCH/a": "/scratch/a",
+        "${SCRATCH}/b": "/scratch/b",
+    }.items():
+        assert (
+            checked({"out": given})["out"] == parse_train(["--env", "toy/identity", f"--out={given}"])[0].out
+        )
+        assert str(checked({"out": given})["out"]) == str(path)
+    for given in ("s3://bucket/runs", "hdfs:/a", "$NONE/runs", "~nobody_of_this_name/runs"):
+        with pytest.raises(ConfigError, match="this machine"):
+            checked({"out": given})
+        with pytest.raises(ConfigError, match="this machine"):
+            parse_train(["--env", "toy/identity", "--out", given])
