@@ -39,9 +39,10 @@ from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.verdict import verdict
 from pbt_rl.run.views import WaitingComparison, describe_plan
+from pbt_rl.run.warm_start import WarmStart
 
 if TYPE_CHECKING:
-    from pbt_rl.run.resuming import Continued, FirstStates  # which continues the parts that record here
+    from pbt_rl.run.resuming import Continued  # which continues the parts that record here
 
 MOST_REMARKS = 100
 PROGRESS_FIELDS = (
@@ -85,7 +86,7 @@ class Recorder:
         """Members whose file of values is out of date."""
 
     def start(
-        self, continued: Continued | None = None, first: FirstStates | None = None, seconds: float = 0.0
+        self, continued: Continued | None = None, first: WarmStart | None = None, seconds: float = 0.0
     ) -> None:
         """Begin the record, or go on with that of a run that is continued; take over the terminal.
 

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from pbt_rl.actors.messages import Load
 from pbt_rl.config import Config
@@ -40,7 +40,6 @@ from pbt_rl.record.saved import read_config
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.memory import Start
 from pbt_rl.run.plan import Plan
-from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.throughput import Spent, Throughput
 
 Changed = dict[str, tuple[Any, Any]]
@@ -231,26 +230,6 @@ def _ago(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{max(seconds, 0):.0f} s"
-
-
-class FirstStates(Protocol):
-    """What the members of a new run begin with instead of drawn weights."""
-
-    def sources(self, values: Sequence[Values], names: NetNames) -> list[tuple[int, Read]]:
-        """Return (member, what reads the state that it begins with). values: of every member."""
-
-    def described(self) -> list[str]:
-        """Return lines about who begins where."""
-
-    def record(self) -> dict[str, Any]:
-        """Return the fields of the event `init`."""
-
-
-def first_states(resolved: ResolvedRun, note: Callable[[str], None]) -> FirstStates | None:
-    """Return what members begin with (--init-from), if not with drawn weights. Raises ConfigError."""
-    from pbt_rl.run.warm_start import WarmStart  # noqa: PLC0415 - it reads runs with this room
-
-    return WarmStart.find(resolved, note)
 
 
 # -- the state of a run --------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES
 from pbt_rl.options import Option, table
 from pbt_rl.registry import READY_RULES
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.warm_start import WarmStart
 
 
 def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
@@ -23,8 +24,6 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
     unread = ENVIRONMENT_GROUPS - read_groups(resolved.config.env, resolved.spec.seats)
     yield from (f"  {line}" for line in _differing(resolved.config, unread, resolved.table))
     if resolved.config.init_from:
-        from pbt_rl.run.warm_start import WarmStart  # noqa: PLC0415 - it reads other runs
-
         start = WarmStart.find(resolved, print)
         yield from () if start is None else start.described()
 

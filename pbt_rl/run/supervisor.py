@@ -69,7 +69,6 @@ from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun, resumed_controller
 from pbt_rl.run.resuming import (
     Continued,
-    FirstStates,
     controller_state,
     fitting_state,
     restore_run_state,
@@ -77,6 +76,7 @@ from pbt_rl.run.resuming import (
 )
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.run.views import LEAST_PROGRESS_SECONDS, VIEW_SECONDS, progress_gap, run_view, view_gap
+from pbt_rl.run.warm_start import WarmStart
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE_SECONDS = 0.1
@@ -101,7 +101,7 @@ class Supervisor:
         resolved: ResolvedRun,
         claim: ClaimedRun,
         continued: Continued | None = None,
-        first: FirstStates | None = None,
+        first: WarmStart | None = None,
         callbacks: Callbacks | None = None,
         fleet: StartsFleet | None = None,
     ) -> None:

@@ -6,9 +6,8 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from pbt_rl.actors.store import StatePool
 from pbt_rl.actors.waiting import Waiting
 from pbt_rl.config import Config
 from pbt_rl.display.view import check_sinks
@@ -16,30 +15,23 @@ from pbt_rl.errors import RunFailed
 from pbt_rl.record.checkpoint_writer import remove_unfinished
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.run.ending import Callbacks
-from pbt_rl.run.fleet import Fleet, ProcessFleet, StartsFleet
-from pbt_rl.run.memory import Matchups, Start
+from pbt_rl.run.fleet import ProcessFleet, StartsFleet
 from pbt_rl.run.memory_check import check_memory
 from pbt_rl.run.open_files import allow_open_files, descriptors_needed
 from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun, value_table
-from pbt_rl.run.resuming import find_continued, first_states, may_resume
+from pbt_rl.run.resuming import find_continued, may_resume
 from pbt_rl.run.supervisor import Supervisor
+from pbt_rl.run.warm_start import WarmStart
+
+if TYPE_CHECKING:
+    from pbt_rl.nodes.train import OverNodes
 
 
 def check_start(resolved: ResolvedRun) -> None:
     """Raise the limit of open files. Raises ConfigError if something keeps a run from starting on this machine."""
     allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.seats))
     check_memory(resolved)
-
-
-class Cluster(Protocol):
-    """Other machines, on which learners and actors run."""
-
-    def resolve(self, config: Config) -> ResolvedRun:
-        """Plan a run. Raises as `ResolvedRun.resolve`."""
-
-    def fleet(self, resolved: ResolvedRun, start: Start, matchups: Matchups, pool: StatePool) -> Fleet:
-        """Start its processes."""
 
 
 def train(config: Config, callbacks: Callbacks | None = None, spare: Waiting[Any, Any] | None = None) -> int:
@@ -54,7 +46,7 @@ def resolve(config: Config) -> ResolvedRun:
         return _resolved(cluster, config)
 
 
-def _machines(config: Config) -> AbstractContextManager[Cluster | None]:
+def _machines(config: Config) -> AbstractContextManager[OverNodes | None]:
     """Return the cluster that --nodes names; none if the run is for this machine. Raises ConfigError."""
     if not config.nodes:
         return nullcontext()
@@ -63,12 +55,12 @@ def _machines(config: Config) -> AbstractContextManager[Cluster | None]:
     return connected(config)
 
 
-def _resolved(cluster: Cluster | None, config: Config) -> ResolvedRun:
+def _resolved(cluster: OverNodes | None, config: Config) -> ResolvedRun:
     return ResolvedRun.resolve(config, Machine.here()) if cluster is None else cluster.resolve(config)
 
 
 def train_on(
-    cluster: Cluster | None,
+    cluster: OverNodes | None,
     config: Config,
     callbacks: Callbacks | None = None,
     spare: Waiting[Any, Any] | None = None,
@@ -84,7 +76,7 @@ def train_on(
     check_sinks(config)
     resolved.controller().initial(config.members)  # a wrong --pbt.tune shows before a folder is made
     # Read before an old run of this name is set aside: it may be the one to begin from.
-    first = None if may_resume(config) else first_states(resolved, _warn)
+    first = None if may_resume(config) else WarmStart.find(resolved, _warn)
     claim = claim_run_folder(config)
     if callbacks is not None:
         callbacks.folder = claim.folder.path
@@ -97,7 +89,7 @@ def train_on(
             claim.release(failed=False)
             claim = claim_run_folder(replace(claim.config, overwrite=True))
         if continued is None and first is None:
-            first = first_states(resolved, _warn)
+            first = WarmStart.find(resolved, _warn)
         fleet: StartsFleet | None = None if cluster is None else cluster.fleet
         if spare is not None and fleet is None and config.mode != "serial":
             fleet = partial(ProcessFleet, spare=spare)
