@@ -454,6 +454,18 @@ def test_fresh_weights_are_drawn_again(desk):
     assert lost[0]["from"] == {"drawn": [0, 1]}
 
 
+def test_a_checkpoint_does_not_bring_back_what_was_given_up_while_it_was_made(desk):
+    wanted = desk.dispatch.begin_checkpoint({0, 1}, to_disk=False)
+    desk.enact(Restart(0, VALUES, ""), replace(2, 1))
+    while desk.dispatch.save_next(0) or desk.dispatch.save_next(1):
+        pass
+    desk.answer()
+    wanted.clear()
+    desk.dispatch.end_checkpoint(whole=True)
+    desk.lose(0)
+    assert (desk.weights(0), desk.weights(2)) == (FakeDraws.number(0, 1), 1)
+
+
 def test_parked_and_remembered_members_survive_a_lost_learner(crowd):
     crowd.hand_over(0, 1, 1, 2)
     crowd.answer()
@@ -583,6 +595,8 @@ def test_whatever_happens_every_member_has_what_a_simple_book_says_and_nothing_i
     rng = np.random.default_rng(seed)
     desk = Desk(6, 2, slots=2)
     book = {m: desk.weights(m) for m in range(6)}
+    safe = dict(book)
+    """What each goes on from if its learner is lost."""
     past: dict[tuple[int, int], float] = {}
     for _ in range(25):
         resident = [m for m, _ in desk.holds.values()]
@@ -590,7 +604,7 @@ def test_whatever_happens_every_member_has_what_a_simple_book_says_and_nothing_i
             if rng.random() < 0.5:
                 desk.train(member)
                 book[member] = desk.weights(member)
-        before, kept = dict(book), dict(past)
+        before, safe_before, kept = dict(book), dict(safe), dict(past)
         members = desk.population.members
         wanted = {key for key in past if rng.random() < 0.6}
         wanted |= {(m, members[m].generation) for m in range(6) if rng.random() < 0.2}
@@ -601,14 +615,14 @@ def test_whatever_happens_every_member_has_what_a_simple_book_says_and_nothing_i
             donor = int(rng.integers(6))
             if kind == "copy":
                 decisions.append(replace(member, donor))
-                book[member] = before[donor]
+                book[member], safe[member] = before[donor], safe_before[donor]
             elif kind == "remembered" and kept.keys() & wanted:
                 key = min(kept.keys() & wanted)
                 decisions.append(replace(member, key[0], of=key[1]))
-                book[member] = kept[key]
+                book[member] = safe[member] = kept[key]
             elif kind == "restart":
                 decisions.append(Restart(member, VALUES, ""))
-                book[member] = FakeDraws.number(member, members[member].generation + 1)
+                book[member] = safe[member] = FakeDraws.number(member, members[member].generation + 1)
             elif kind == "mutate":
                 decisions.append(Mutate(member, VALUES, ""))
         desk.enact(*decisions, remembered=wanted)
@@ -621,7 +635,13 @@ def test_whatever_happens_every_member_has_what_a_simple_book_says_and_nothing_i
         desk.answer()
         assert {m: desk.weights(m) for m in range(6)} == book
         if rng.random() < 0.3:
-            desk.checkpoint(to_disk=bool(rng.random() < 0.7), whole=bool(rng.random() < 0.8))
+            whole = bool(rng.random() < 0.8)
+            desk.checkpoint(to_disk=bool(rng.random() < 0.7), whole=whole)
+            safe = dict(book) if whole else safe
+        if rng.random() < 0.2:
+            pack = int(rng.integers(2))
+            book |= {m: safe[m] for m, _ in [held for place, held in desk.holds.items() if place[0] == pack]}
+            desk.lose(pack)
     desk.checkpoint()
     desk.enact()
     desk.answer()
