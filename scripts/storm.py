@@ -201,7 +201,8 @@ class Run:
         self._check_record()
 
     def _start(self) -> None:
-        self._before = checks.newest_checkpoint(self._folder) if self._folder.exists() else None
+        newest = checks.newest_checkpoint(self._folder) if self._folder.exists() else None
+        self._before = None if newest is None else checks.clock(newest)
         self._frozen_at = 0.0
         self._learner_hit = self._checked_start = self._asked_to_end = False
         self._had_events = bool(self._events())
@@ -353,8 +354,8 @@ class Run:
         if not resumed:
             raise Failed("it was not resumed")
         self._tally.resumes += 1
-        if resumed[0]["frames"] < self._before.frames:
-            raise Failed(f"it resumed at {resumed[0]['frames']} frames, saved were {self._before.frames}")
+        if resumed[0]["frames"] < self._before:
+            raise Failed(f"it resumed at {resumed[0]['frames']} frames, saved were {self._before}")
 
     def _has_trained(self) -> bool:
         newest = checks.newest_checkpoint(self._folder) if self._folder.exists() else None

@@ -85,6 +85,13 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     return every[-1] if every else None
 
 
+def clock(checkpoint: Checkpoint) -> int:
+    """Return the population's clock in the state of a run; the checkpoint's name says how far its members had come."""
+    members = checkpoint.state()["run"]["population"]["members"]
+    training: list[int] = [m["frames"] for m in members if not m["stopped"]]
+    return min(training) if training else max(int(m["frames"]) for m in members)
+
+
 def state_time(checkpoint: Checkpoint) -> float:
     """Return when the state of the run was taken: its file is the first that is written."""
     return (checkpoint.path / "state.json").stat().st_mtime
