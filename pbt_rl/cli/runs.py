@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
 import time
@@ -9,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from pbt_rl.cli.parse import parse
 from pbt_rl.display.ranking import GAP, UNKNOWN, count, number
@@ -19,9 +23,9 @@ from pbt_rl.report.listing import RunRow, list_runs
 HEADER = ("name", "env", "members", "frames", "best", "age", "state")
 FINAL = "final"
 """After `best`, if some run has them."""
-SHRINKABLE = (0, 1)
+CUT = ("name", "env", "state")
 """Columns that are cut, the longest first, where the terminal is too narrow."""
-LEAST_WIDTH = 8
+MOST_WIDTH = 100_000
 UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
@@ -61,35 +65,19 @@ def run(arguments: list[str]) -> int:
 
 def table(rows: list[RunRow], now: float, width: int | None) -> list[str]:
     """Return the header and one line per run, cut to `width` characters; None: whatever they need."""
+    drawn = Table(box=None, padding=(0, len(GAP), 0, 0), pad_edge=False, header_style="")
     judged = any(row.final is not None for row in rows)
-    cells = [_header(judged=judged), *(_cells(row, now, judged=judged) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    if width is not None:
-        _shrink(widths, max(map(len, ("", HEADER[-1], *(row[-1].partition(":")[0] for row in cells)))), width)
-    numbers = range(2, len(cells[0]) - 1)
-    lines = []
-    for row in cells:
-        padded = [
-            _cut(cell, size).rjust(size) if i in numbers else _cut(cell, size).ljust(size)
-            for i, (cell, size) in enumerate(zip(row[:-1], widths[:-1], strict=True))
-        ]
-        line = GAP.join((*padded, row[-1])).rstrip()
-        lines.append(line if width is None else _cut(line, width))
-    return lines
-
-
-def _shrink(widths: list[int], state: int, width: int) -> None:
-    """Make the columns of names narrower until the others, and `state` characters of the last one, fit."""
-    while sum(widths[:-1]) + state + len(GAP) * (len(widths) - 1) > width:
-        widest = max(SHRINKABLE, key=lambda column: widths[column])
-        if widths[widest] <= LEAST_WIDTH:
-            return
-        widths[widest] -= 1
-
-
-def _header(*, judged: bool) -> tuple[str, ...]:
-    """Return the names of the columns. judged: some run has final games."""
-    return (*HEADER[:5], *((FINAL,) if judged else ()), *HEADER[5:])
+    for name in (*HEADER[:5], *((FINAL,) if judged else ()), *HEADER[5:]):
+        text = name in CUT
+        drawn.add_column(name, justify="left" if text else "right", no_wrap=not text)
+    for row in rows:
+        drawn.add_row(
+            *(Text(cell, no_wrap=True, overflow="ellipsis") for cell in _cells(row, now, judged=judged))
+        )
+    console = Console(file=io.StringIO(), width=width or MOST_WIDTH, color_system=None)
+    with console.capture() as capture:
+        console.print(drawn)
+    return [line.rstrip() for line in capture.get().splitlines()]
 
 
 def _cells(row: RunRow, now: float, *, judged: bool) -> tuple[str, ...]:
@@ -116,10 +104,6 @@ def age(seconds: float) -> str:
 def _printable(text: str) -> str:
     """Return the text without characters that would move the cursor or change colours."""
     return "".join(c if c.isprintable() else "?" for c in text)
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _width() -> int | None:

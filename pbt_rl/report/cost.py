@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pbt_rl.report.figures import MOST_NAMED, drawn_curves, name_ends, top_mean
 from pbt_rl.report.read import History
-from pbt_rl.report.style import CONTROL, FAINT, INK, TOP, Drawn, new_figure, plain
+from pbt_rl.report.style import CONTROL, INK, TOP, Drawn, new_figure
 
 NO_COST = "No processor time is recorded yet."
 KINDS = ("CPU", "GPU")
 Points = list[tuple[float, float]]
 """(cost, score) each."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The way of a member or of a run."""
+
+    points: Points
+    colour: str
+    marker: str = "o"
+    name: int | None = None
+    """Of a member."""
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> Points:
@@ -36,51 +47,34 @@ def costs(history: History, kind: str = "CPU") -> dict[int, Points]:
 
     The run's processor time, by the frames that the member has trained on: all members of a run share its processes.
     """
-    each = _of_frame(history, kind)
-    if each == 0:
-        return {}
-    return {
-        m: known
+    each = spent(history, kind) / max(1, history.all_frames)
+    known = {
+        m: [(p.frames * each, p.drawn) for p in points if p.drawn is not None]
         for m, points in history.curves.items()
-        if (known := [(p.frames * each, p.drawn) for p in points if p.drawn is not None])
     }
-
-
-def _of_frame(history: History, kind: str) -> float:
-    trained = sum(points[-1].frames for points in history.curves.values() if points)
-    return spent(history, kind) / trained if trained else 0.0
+    return {m: points for m, points in known.items() if points and each}
 
 
 def run_costs(history: History, kind: str) -> Points:
     """Return (processor seconds of the whole run until then, objective of the best member then) along a run."""
-    each, known = _of_frame(history, kind), drawn_curves(history)
-    if each == 0 or not known:
+    whole, known = spent(history, kind), drawn_curves(history)
+    if not whole or not known:
         return []
     x, y = top_mean(list(known.values()), 1)
-    whole = sum(points[-1].frames for points in history.curves.values() if points)
     most = max(points[-1].frames for points in history.curves.values() if points)
-    return [(float(frames) / most * whole * each, float(score)) for frames, score in zip(x, y, strict=True)]
+    return [(float(frames) / most * whole, float(score)) for frames, score in zip(x, y, strict=True)]
 
 
 def figure(history: History) -> Drawn:
     """Draw each member's last objective against its cost, and the front over all moments of all members."""
-    kinds = [kind for kind in KINDS if costs(history, kind)]
-    if not kinds:
-        return NO_COST
-    drawn = new_figure(3.0)
-    for axes, kind in zip(_panels(drawn, kinds), kinds, strict=True):
-        found = costs(history, kind)
-        for member, points in found.items():
-            control = member in history.controls
-            axes.plot(*zip(*points, strict=True), color=FAINT, linewidth=0.6, alpha=0.6)
-            colour, marker = (CONTROL, "s") if control else (TOP, "o")
-            axes.scatter(*points[-1], s=22, color=colour, marker=marker, zorder=3)
-        draw_front(axes, [point for points in found.values() for point in points])
-        axes.set_xlabel(f"{kind} seconds of the member")
-        axes.set_ylabel("objective")
-        if len(found) <= MOST_NAMED:
-            name_ends(axes, {m: points[-1] for m, points in found.items()})
-    return drawn
+    lines = {
+        kind: [
+            Line(points, CONTROL, "s", m) if m in history.controls else Line(points, TOP, name=m)
+            for m, points in costs(history, kind).items()
+        ]
+        for kind in KINDS
+    }
+    return _drawn(lines, "member") or NO_COST
 
 
 def of_runs(groups: Sequence[tuple[str, Sequence[History]]]) -> Figure | None:
@@ -88,62 +82,37 @@ def of_runs(groups: Sequence[tuple[str, Sequence[History]]]) -> Figure | None:
 
     groups: (colour, runs) each. None if no run has any cost.
     """
-    paths = [
-        (colour, kind, points)
-        for colour, runs in groups
-        for run in runs
+    lines = {
+        kind: [
+            Line(points, colour)
+            for colour, runs in groups
+            for run in runs
+            if (points := run_costs(run, kind))
+        ]
         for kind in KINDS
-        if (points := run_costs(run, kind))
-    ]
-    kinds = [kind for kind in KINDS if any(path[1] == kind for path in paths)]
+    }
+    return _drawn(lines, "run")
+
+
+def _drawn(lines: Mapping[str, Sequence[Line]], of: str) -> Figure | None:
+    """Draw lines by kind of processor, each with axes of its own, and their Pareto fronts."""
+    kinds = [kind for kind in KINDS if lines[kind]]
     if not kinds:
         return None
-    drawn = new_figure(3.6)
-    for axes, kind in zip(_panels(drawn, kinds), kinds, strict=True):
-        for colour, of, points in paths:
-            if of == kind:
-                axes.plot(*zip(*points, strict=True), color=colour, linewidth=0.9, alpha=0.6)
-                axes.scatter(*points[-1], s=26, color=colour, zorder=3)
-        draw_front(axes, [point for _, of, points in paths if of == kind for point in points])
-        axes.set_xlabel(f"{kind} seconds of the run")
-        axes.set_ylabel("objective of the best member")
-    return drawn
-
-
-def of_scores(groups: Sequence[tuple[str, str, dict[str, Points]]]) -> Figure | None:
-    """Draw the score of each run against its cost, each group's mean, and the front over the means.
-
-    groups: (label, colour, kind of processor -> a point of each run) each. None if no run has any cost.
-    """
-    kinds = [kind for kind in KINDS if any(points.get(kind) for *_, points in groups)]
-    if not kinds:
-        return None
-    drawn = new_figure(3.2)
-    for axes, kind in zip(_panels(drawn, kinds), kinds, strict=True):
-        means = []
-        for label, colour, of in groups:
-            points = of.get(kind)
-            if not points:
-                continue
-            x, y = zip(*points, strict=True)
-            means.append((sum(x) / len(x), sum(y) / len(y)))
-            axes.scatter(x, y, s=16, color=colour, alpha=0.45)
-            axes.scatter(*means[-1], s=60, color=colour, zorder=3, label=plain(label))
-        draw_front(axes, means, "Pareto front of the means")
-        axes.set_xlabel(f"{kind} seconds of the run")
-        axes.set_ylabel("score in fresh games")
-    return drawn
-
-
-def _panels(drawn: Figure, kinds: Sequence[str]) -> list[Axes]:
-    return list(drawn.subplots(1, len(kinds), squeeze=False)[0])
-
-
-def draw_front(axes: Axes, points: Sequence[tuple[float, float]], label: str = "Pareto front") -> None:
-    """Draw the Pareto front as steps, with a legend, on axes that begin at no cost."""
-    front = pareto(points)
-    if front:
+    figure = new_figure(3.2)
+    for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
+        for line in lines[kind]:
+            axes.plot(*zip(*line.points, strict=True), color=line.colour, linewidth=0.7, alpha=0.5)
+            axes.scatter(*line.points[-1], s=24, color=line.colour, marker=line.marker, zorder=3)
+        points = [point for line in lines[kind] for point in line.points]
+        front = pareto(points)
         x, y = zip(*[*front, (max(cost for cost, _ in points), front[-1][1])], strict=True)
-        axes.step(x, y, where="post", color=INK, linewidth=1.6, linestyle="--", label=label)
-    axes.set_xlim(left=0)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=6, borderaxespad=0)
+        axes.step(x, y, where="post", color=INK, linewidth=1.6, linestyle="--", label="Pareto front")
+        axes.set_xlim(left=0)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0)
+        axes.set_xlabel(f"{kind} seconds of the {of}")
+        axes.set_ylabel("objective" if of == "member" else "objective of the best member")
+        named = {line.name: line.points[-1] for line in lines[kind] if line.name is not None}
+        if len(named) <= MOST_NAMED:
+            name_ends(axes, named)
+    return figure

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize, to_hex
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter
 
 from pbt_rl.report.lanes import Layout, ancestors
 from pbt_rl.report.read import History, Point
@@ -27,9 +27,7 @@ from pbt_rl.report.style import (
     frames_axis,
     new_figure,
     panels,
-    plain,
     short,
-    time_axis,
 )
 
 GRID_POINTS = 400
@@ -206,67 +204,6 @@ def schedules(history: History) -> Drawn:
         frames_axis(axes, "")
     figure.supxlabel("frames of training of the weights", fontsize=8.5)
     return figure
-
-
-def spread(history: History) -> Drawn:
-    """Draw the spread of objectives and of values, and the number of founders with descendants."""
-    seen = [
-        (
-            m,
-            [p.drawn for p in m.points if p.member in m.present - history.controls and p.drawn is not None],
-        )
-        for m in history.moments
-    ]
-    seen = [(m, objectives) for m, objectives in seen if objectives]
-    if len(seen) < 2:
-        return "Too few moments of the population are recorded."
-    rows = 3 if history.varied else 2
-    figure = new_figure(1.9 * rows + 0.3)
-    all_axes = list(figure.subplots(rows, 1, sharex=True, squeeze=False).flat)
-    unit = 1.0
-    if history.is_search:
-        unit = time_axis(all_axes[-1], history.seconds)
-    x = np.array([m.seconds / unit if history.is_search else m.frames for m, _ in seen])
-    low, first, middle, third, high = np.array([np.quantile(o, [0, 0.25, 0.5, 0.75, 1]) for _, o in seen]).T
-    axes = all_axes[0]
-    axes.fill_between(x, low, high, color=TOP, alpha=0.12, linewidth=0, label="worst to best")
-    axes.fill_between(x, first, third, color=TOP, alpha=0.25, linewidth=0, label="middle half")
-    axes.plot(x, middle, color=TOP, linewidth=1.8, label="median")
-    axes.set_title("objectives of the members")
-    axes.legend(loc="upper left", bbox_to_anchor=(0.45, 1.2), ncols=3, borderaxespad=0)
-    if history.varied:
-        _draw_diversity(history, all_axes[1], unit)
-    axes = all_axes[-1]
-    began = [0.0] + [m.seconds / unit if history.is_search else m.frames for m in history.moments]
-    counts = [history.population] + [
-        len(m.remaining) if history.is_search else m.founders for m in history.moments
-    ]
-    axes.step(began, counts, where="post", color=INK, linewidth=1.6)
-    axes.set_ylim(0, history.population + 0.5)
-    axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.set_title("members that are not stopped" if history.is_search else "founders that have descendants")
-    if not history.is_search:
-        frames_axis(axes, "frames of each member (the least of any)")
-    return figure
-
-
-def _draw_diversity(history: History, axes: Axes, unit: float) -> None:
-    moments = [m for m in history.moments if m.nodes]
-    x = [m.seconds / unit if history.is_search else m.frames for m in moments]
-    nodes = [[n for n in m.nodes if n.member not in history.controls] for m in moments]
-    for name in history.varied:
-        scale = ValueAxis.of(name, [n.values[name] for n in history.lineage.nodes])
-        spreads = [_deviation([scale.drawn(n.values[name]) for n in some], log=scale.log) for some in nodes]
-        axes.plot(
-            x, np.array(spreads) / (max(spreads) or 1), drawstyle="steps-pre", lw=1.1, label=plain(name)
-        )
-    axes.set_ylim(0, 1.05)
-    axes.set_title("deviation of each value over the members, relative to its maximum")
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7)
-
-
-def _deviation(values: Sequence[float], *, log: bool) -> float:
-    return float(np.std(np.log(values) if log else np.array(values)))
 
 
 def hypers(history: History) -> Drawn:

@@ -74,14 +74,6 @@ PICTURES = (
         more=True,
     ),
     Picture(
-        "spread",
-        "Spread of the population",
-        "Top: distribution of the members' objectives. Middle: deviation of each tuned value over the members. Bottom: "
-        "number of first members that still have descendants (in a search: number of members that are not stopped).",
-        figures.spread,
-        more=True,
-    ),
-    Picture(
         "occupancy",
         "Turns in the slots",
         "A slot holds one member on a device. Each bar is the turn of the member with that number; white gaps are "

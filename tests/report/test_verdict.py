@@ -11,7 +11,7 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.controllers.history.noise import Noise
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.report.cost import costs, of_runs, of_scores, pareto, run_costs
+from pbt_rl.report.cost import costs, of_runs, pareto, run_costs
 from pbt_rl.report.figures import drawn_curves
 from pbt_rl.report.page import page, sentence
 from pbt_rl.report.pictures import PICTURES, draw
@@ -202,11 +202,3 @@ def test_a_run_costs_what_all_of_its_members_do(tmp_path):
     assert points[-1][0] == pytest.approx(history.cpu_seconds)
     assert points[-1][1] == max(p[-1].drawn for p in drawn_curves(history).values())
     assert of_runs([("#000000", [controlled(tmp_path / "none")])]) is None
-
-
-def test_the_scores_of_arms_have_a_front_over_their_means():
-    arms = [("a", "#000000", {"CPU": [(1.0, 1.0), (3.0, 3.0)]}), ("b", "#ffffff", {"CPU": [(4.0, 1.0)]})]
-    (axes,) = of_scores(arms).axes
-    front = next(line for line in axes.lines if line.get_label() == "Pareto front of the means")
-    assert front.get_xydata().tolist() == [[2.0, 2.0], [4.0, 2.0]]
-    assert of_scores([("a", "#000000", {})]) is None

@@ -311,13 +311,6 @@ function drawSchedules(s) {
   }));
 }
 
-function drawShares(s) {
-  const shares = Object.entries(s.shares).sort((a, b) => b[1] - a[1]);
-  at("shares").replaceChildren(...(shares.length ? shares.map(([stage, share]) =>
-    node("div", { className: "bar" }, node("span", { textContent: stage }), node("progress", { max: 1, value: share }),
-      node("span", { textContent: `${Math.round(100 * share)} %` }))) : [nothing("Not recorded yet.")]));
-}
-
 function drawDecisions(s) {
   const kinds = { replace: "copies", mutate: "mutates", restart: "restarts", stop: "stopped" };
   const rows = s.decisions.map((d) => row([[clock(d.seconds)], [short(d.frames)], [d.member],
@@ -336,7 +329,7 @@ function drawRemarks(s) {
 let shown = null;
 
 function draw() {
-  for (const part of [drawHead, drawMembers, drawCurves, drawEvaluations, drawForest, drawSchedules, drawShares, drawDecisions, drawRemarks]) part(shown);
+  for (const part of [drawHead, drawMembers, drawCurves, drawEvaluations, drawForest, drawSchedules, drawDecisions, drawRemarks]) part(shown);
 }
 
 function mark(member) {

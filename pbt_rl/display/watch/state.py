@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pbt_rl.controllers.changes import DecisionName
 from pbt_rl.controllers.history.lineage import Node
-from pbt_rl.display.ranking import busy_shares, clock
+from pbt_rl.display.ranking import clock
 from pbt_rl.display.terminal import counted, in_words
 from pbt_rl.record.events import Event, Progress
 from pbt_rl.report.lanes import Layout, ancestors
@@ -57,7 +57,6 @@ def state(history: History, events: Sequence[Event]) -> State:
         "frames_per_second": _rate(history) if told is None else told.frames_per_second,
         "counts": {name: counts[kind] for kind, name in NAMES.items() if counts[kind]},
         "actor_restarts": history.actor_restarts,
-        "shares": busy_shares(progress[-1].busy_threads) if progress else {},
         "varied": history.varied,
         "members": _members(history),
         "final_episodes": history.final.episodes if history.final is not None else 0,

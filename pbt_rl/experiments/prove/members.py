@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from pbt_rl.controllers import Controller, Decision, HyperSpec, PopulationReport, Values, sample_prior
-from pbt_rl.controllers.decisions import StateKey
+from pbt_rl.controllers import Controller, HyperSpec, StaticController, Values, sample_prior
 from pbt_rl.controllers.starts import Started
 from pbt_rl.errors import require
 from pbt_rl.experiments.prove.games import Judged
@@ -25,23 +23,6 @@ from pbt_rl.tune.result import Outcome as Ended
 
 ALONE = "random"
 """The arm that all others are compared with: members that begin with the same values and are left alone."""
-
-
-@dataclass(eq=False)
-class Alone:
-    """A controller that decides nothing."""
-
-    def initial(self, num_members: int) -> list[Values]:
-        """Leave the values to `Started`."""
-        return [{} for _ in range(num_members)]
-
-    def observe(self, _report: PopulationReport) -> list[Decision]:
-        """Change nothing."""
-        return []
-
-    def remembers(self) -> frozenset[StateKey]:
-        """Remember nothing."""
-        return frozenset()
 
 
 def prove_members(
@@ -68,7 +49,7 @@ def prove_members(
     require(len(set(seeds)) >= 2, "seeds", list(seeds), "give two or more: one has no spread")
     require(ALONE not in arms, "arms", ALONE, "that arm is always there: use another name")
     scores: Scores = {}
-    for arm, build in {ALONE: lambda _seed: Alone(), **arms}.items():
+    for arm, build in {ALONE: lambda _seed: StaticController(table), **arms}.items():
         scores[arm] = {}
         for seed in seeds:
             members: list[Member] = [make(seed, index) for index in range(num_members)]

@@ -17,7 +17,6 @@ from pbt_rl.display.terminal import counted
 from pbt_rl.experiments.prove.outcome import Outcome, needed, signed
 from pbt_rl.experiments.prove.statistics import Comparison
 from pbt_rl.report.compare import COLOURS, mean_and_range
-from pbt_rl.report.cost import KINDS, Points, of_scores, spent
 from pbt_rl.report.exports import table_text
 from pbt_rl.report.figures import drawn_curves, top_mean
 from pbt_rl.report.page import document, image, none, section, table, write_files
@@ -31,9 +30,6 @@ def write_outcome(folder: Path, found: Outcome, options: str, notes: Sequence[st
     """Write page, picture and tables into the folder of the experiment; return the files. Raises ConfigError."""
     with mpl.rc_context(STYLE):
         images = {"curves": png(curves(folder, found)), "differences": png(differences(found))}
-        cost = costs(folder, found)
-        if cost is not None:
-            images["cost"] = png(cost)
     contents = {
         "proof.html": page(found, images, folder.name, options, notes).encode(),
         "proof.json": (json.dumps(as_json(found), indent=2) + "\n").encode(),
@@ -94,20 +90,6 @@ def curves(folder: Path, found: Outcome) -> Figure:
     return figure
 
 
-def costs(folder: Path, found: Outcome) -> Figure | None:
-    """Draw each run's score in fresh games against its processor time, and the front over the arms' means."""
-    arms = []
-    for number, (arm, runs) in enumerate(found.scores.items()):
-        points: dict[str, Points] = {}
-        for seed, one in runs.items():
-            history = read_run(folder / f"{arm}.seed{seed}")
-            for kind in KINDS:
-                if spent(history, kind):
-                    points.setdefault(kind, []).append((spent(history, kind), one.score))
-        arms.append((arm, COLOURS[number % len(COLOURS)], points))
-    return of_scores(arms)
-
-
 def differences(found: Outcome) -> Figure:
     """Draw the difference of every seed to the baseline, their mean and its interval."""
     arms = list(found.comparisons)
@@ -164,12 +146,6 @@ def page(found: Outcome, images: dict[str, bytes], name: str, options: str, note
         ),
         section("Scores", "", table([_scores(found, arm) for arm in found.scores])),
     ]
-    if "cost" in images:
-        caption = (
-            "A small dot per run: its score against the processor time of training. Large: the mean of an arm. No arm "
-            "on the front is beaten by one that costs as much or less."
-        )
-        parts.append(section("Score and cost", caption, image(images["cost"], "Score and cost")))
     return document(f"{name}: did it help?", "\n".join(parts))
 
 

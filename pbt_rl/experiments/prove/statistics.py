@@ -7,9 +7,9 @@ docs/reference/proving.md. The verdict is by Student's t.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean, stdev
 from typing import Literal
 
 import numpy as np
@@ -111,36 +111,10 @@ def seeds_needed(difference: float, deviation: float) -> int | None:
 
 
 def t_quantile(share: float, degrees: int) -> float:
-    """Return the quantile of Student's t, by bisection. share: above 0.5 and below 1."""
-    low, high = 0.0, 1.0
-    while t_cdf(high, degrees) < share:
-        low, high = high, 2 * high
-    return _root(lambda t: t_cdf(t, degrees) - share, low, high)
+    """Return the quantile of Student's t."""
+    from scipy.stats import t  # noqa: PLC0415 - takes a second to load
 
-
-def t_cdf(t: float, degrees: int) -> float:
-    """Return the share of Student's t below `t` >= 0 (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4).
-
-    Above 200 degrees, where the sums are long, by 26.7.8, a normal: the quantile differs by less than 3e-4 of it.
-    """
-    if degrees > 200:
-        return NormalDist().cdf(t * (1 - 1 / (4 * degrees)) / math.sqrt(1 + t * t / (2 * degrees)))
-    angle = math.atan(t / math.sqrt(degrees))
-    cosine, term, total = math.cos(angle), 1.0, 0.0
-    odd = degrees % 2
-    for k in range(1 if odd else 0, degrees - 1, 2):
-        total += term
-        term *= (k + 1) / (k + 2) * cosine**2
-    sine = math.sin(angle)
-    within = 2 / math.pi * (angle + sine * cosine * total) if odd else sine * total
-    return 0.5 + within / 2
-
-
-def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if function(middle) < 0 else (low, middle)
-    return (low + high) / 2
+    return float(t.ppf(share, degrees))
 
 
 def iqm(values: Sequence[float]) -> float:

@@ -89,7 +89,6 @@ def test_the_state_has_all_that_the_page_shows(tmp_path, events):
     json.dumps(shown)
     assert (shown["env"], shown["controller"], shown["ended"]) == ("toy/simulated", "pbt", None)
     assert len(shown["members"]) == len(shown["curves"]) == 4
-    assert shown["shares"] == pytest.approx({"learning": 0.75, "inference": 0.25})
     assert shown["counts"]["replacements"] == sum(d["decision"] == "replace" for d in shown["decisions"]) > 0
     assert all(d["reason"] for d in shown["decisions"])
     assert {s["name"] for s in shown["schedules"]} == set(shown["varied"])
