@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct, convert, to_builtins
 
 from pbt_rl.cli.parse import whole
-from pbt_rl.cli.sweep import shares_of
+from pbt_rl.cli.sweep import parted, shares_of
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import NAME, OF_NAMES
 from pbt_rl.errors import ConfigError, require
@@ -114,18 +114,7 @@ def run(arguments: list[str]) -> int:
 
 def read_words(arguments: Sequence[str]) -> Words:
     """Return what is typed. Raises ConfigError."""
-    own: dict[str, list[str]] = {name: [] for name in OWN}
-    common: list[str] = []
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        name, equals, text = word.partition("=")
-        if name not in OWN:
-            common.append(word)
-            continue
-        if not equals and not rest:
-            raise ConfigError(f"{name} needs a value; {PROG} --help")
-        own[name].append(text if equals else rest.pop(0))
+    own, common = parted(arguments, OWN)
     show = "--show" in common
     common = [word for word in common if word != "--show"]
     check_words(common, f"with {PROG}")

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from pbt_rl.cli.config_file import file_of_options
-from pbt_rl.cli.parse import spelt, value_of, values_of, whole
+from pbt_rl.cli.parse import spelt, value_of, whole
 from pbt_rl.cli.runs import table
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import NAME, OF_NAMES, Config
@@ -84,27 +84,36 @@ def run(arguments: list[str]) -> int:
     return EXIT_FAILED if failed else 0
 
 
-def _parted(arguments: list[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the values of the sweep's own options, and the words for every `pbt-rl train`. Raises ConfigError."""
-    own: dict[str, list[str]] = {name: values_of(arguments, name) for name in OWN}
-    own["--seeds"] = []
+def parted(
+    arguments: Sequence[str], names: Sequence[str], several: str = ""
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the values of a command's own options, and the words for every `pbt-rl train`. Raises ConfigError.
+
+    several: the option that takes more than one value.
+    """
+    own: dict[str, list[str]] = {name: [] for name in names}
     common: list[str] = []
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
         name, equals, text = word.partition("=")
-        if name == "--seeds":
-            own[name] += [text] if equals else []
-            while not equals and rest and not rest[0].startswith("--"):
-                own[name].append(rest.pop(0))
-            if not own[name]:
-                raise ConfigError("--seeds needs values, such as --seeds 0 1 2 or --seeds 0-4")
-        elif name in OWN:
-            if not equals and not rest:
-                raise ConfigError(f"{name} needs a value; {PROG} --help")
-            _ = None if equals else rest.pop(0)
-        else:
+        if name not in own:
             common.append(word)
+            continue
+        values = [text] if equals else rest[:1]
+        del rest[: len(values) * (not equals)]
+        if name == several:
+            values = [value for value in values if not value.startswith("--")]
+            while not equals and values and rest and not rest[0].startswith("--"):
+                values.append(rest.pop(0))
+        if not values:
+            raise ConfigError(f"{name} needs a value")
+        own[name] += values
+    return own, common
+
+
+def _parted(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+    own, common = parted(arguments, OWN, "--seeds")
     typed = {spelt(word.partition("=")[0]).removeprefix("no-") for word in common if word.startswith("--")}
     for name in GIVEN_BY_THE_SWEEP:
         if name in typed:

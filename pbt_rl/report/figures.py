@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize, to_hex
-from matplotlib.ticker import FuncFormatter
 
 from pbt_rl.report.lanes import Layout, ancestors
 from pbt_rl.report.read import History, Point
@@ -27,7 +26,6 @@ from pbt_rl.report.style import (
     frames_axis,
     new_figure,
     panels,
-    short,
 )
 
 GRID_POINTS = 400
@@ -203,53 +201,6 @@ def schedules(history: History) -> Drawn:
         axes.set_title(scale.label)
         frames_axis(axes, "")
     figure.supxlabel("frames of training of the weights", fontsize=8.5)
-    return figure
-
-
-def hypers(history: History) -> Drawn:
-    """Draw the last known objective of every member against each of its values then."""
-    known = [node for node in history.last.values() if history.objective(node) is not None]
-    if not history.varied or not history.ranking or len(known) < 2:
-        return "There is nothing to compare: fewer than two members with an objective, or all with the same values."
-    objectives = history.lineage.objectives
-    frames = [history.curves[node.member][-1].frames for node in known]
-    uneven = max(frames) > 1.2 * min(frames)
-    figure, all_axes = panels(len(history.varied))
-    best = history.last[history.ranking[0]]
-    ringed = history.objective(best)
-    earlier = [n for n in history.lineage.nodes if n not in known and history.objective(n) is not None]
-    for name, axes in zip(history.varied, all_axes, strict=True):
-        scale = ValueAxis.of(
-            name, [n.values[name] for n in [*known, *earlier]], history.options.choices.get(name, ())
-        )
-        axes.scatter(
-            [scale.drawn(n.values[name]) for n in earlier],
-            [objectives[n.key] for n in earlier],
-            s=12,
-            color="#c3cad6",
-        )
-        dots = axes.scatter(
-            [scale.drawn(n.values[name]) for n in known],
-            [objectives[n.key] for n in known],
-            c=frames if uneven else TOP,
-            cmap="viridis_r" if uneven else None,
-            s=26,
-            edgecolors="white",
-            linewidths=0.4,
-        )
-        if ringed is not None:
-            x = scale.drawn(best.values[name])
-            axes.scatter([x], [ringed], s=80, facecolors="none", edgecolors=BEST, linewidths=1.4)
-        scale.dress(axes, "x")
-        axes.set_title(scale.label)
-    if uneven:
-        bar = figure.colorbar(dots, ax=all_axes, aspect=40, pad=0.01)
-        bar.set_label("frames of the member")
-        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: short(v)))
-    figure.supylabel("last known objective", fontsize=8.5)
-    if len(known) < len(history.last):
-        note = f"{len(known)} of {len(history.last)} members: the others finished no episode since their last change"
-        figure.supxlabel(note, fontsize=8)
     return figure
 
 

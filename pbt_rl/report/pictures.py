@@ -82,13 +82,6 @@ PICTURES = (
         more=True,
     ),
     Picture(
-        "hypers",
-        "Objective against each value",
-        "Each dot is a member in its last known state; the best has a red ring. Light: members before their changes.",
-        figures.hypers,
-        more=True,
-    ),
-    Picture(
         "importance",
         "Importance of each value",
         "Impurity importances of the random forest, of many with random settings, that predicts held-out "

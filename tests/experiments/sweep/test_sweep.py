@@ -95,7 +95,7 @@ def test_words_of_the_sweep_and_of_its_runs():
         (lambda: _grid(["a=1", "a=2"]), "give all its values at once"),
         (lambda: _grid(["env-option=a='x"]), "--grid env-option=a='x cannot be used: No closing quotation"),
         (lambda: _grid(["seed=1"]), "--seeds for seeds"),
-        (lambda: _parted(["--seeds"]), "--seeds needs values"),
+        (lambda: _parted(["--seeds"]), "--seeds needs a value"),
         (lambda: _parted(["--jobs"]), "--jobs needs a value"),
         (lambda: _parted(["--overwrite"]), "--overwrite cannot be used with pbt-rl sweep"),
         (lambda: _parted(["--no_Resume"]), "--resume cannot be used with pbt-rl sweep"),
