@@ -72,7 +72,8 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
         f"--pbt.exploit {pbt.exploit}, --pbt.explore {pbt.explore}"
     )
     needs = f"a comparison needs an episode of each of a member's {environments_each(resolved)} environments"
-    return [rules, needs + (f": up to {known:,} frames" if known else "")]
+    limit = f": up to {known:,} frames" if known else ""
+    return [rules] if resolved.spec.seats > 1 else [rules, needs + limit]
 
 
 def comparison_notes(resolved: ResolvedRun) -> list[str]:
