@@ -22,6 +22,7 @@ from pbt_rl.display.ranking import (
     differing,
     drawn_objective,
     known_objective,
+    shown_values,
     standing,
 )
 from pbt_rl.display.view import (
@@ -77,8 +78,9 @@ def member_scalars(member: MemberView, shown: Collection[str] | None = None) -> 
 
 
 def curves_of_values(view: RunView) -> frozenset[str]:
-    """Return the names of values that have a curve: those that are tuned, or differ between members. No constants."""
-    return view.tuned | differing(view.members)
+    """Return the names of values that have a curve: tuned ones, and those that differ or have changed. No constants."""
+    changed = {name for m in view.members for name in shown_values(m.initial, m.values)}
+    return view.tuned | differing(view.members) | changed
 
 
 def population_scalars(view: RunView) -> Scalars:

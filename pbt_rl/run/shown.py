@@ -135,6 +135,12 @@ def tuned_table(resolved: ResolvedRun) -> dict[str, HyperSpec]:
     return chosen(resolved.table, resolved.config.pbt.tune, resolved.config.pbt.prior)
 
 
+def tuned_names(resolved: ResolvedRun) -> frozenset[str]:
+    """Return the names of the values that a population tunes; none for a single member, whose values stay."""
+    several = resolved.config.num_policies > 1
+    return frozenset(name for name, spec in tuned_table(resolved).items() if spec.tuned and several)
+
+
 def describe_values(resolved: ResolvedRun, first: Values) -> list[str]:
     """Return a table of the values that the controller tunes, and a line of those that it does not.
 

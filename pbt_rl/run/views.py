@@ -21,7 +21,7 @@ from pbt_rl.run.memory_check import memory_notes
 from pbt_rl.run.network import network_sees
 from pbt_rl.run.plan import PackPlan
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.shown import comparison_notes, describe_comparisons, tuned_table
+from pbt_rl.run.shown import comparison_notes, describe_comparisons, tuned_names
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.run.unread import unread
 
@@ -88,7 +88,7 @@ def run_view(
         seconds_left=seconds_to_end(config, population, rate, throughput.training_seconds),
         training_seconds=throughput.training_seconds,
         stalled_seconds=throughput.stalled_seconds,
-        tuned=frozenset(name for name, spec in tuned_table(resolved).items() if spec.tuned),
+        tuned=tuned_names(resolved),
         waits_for="" if throughput.trains else _waits_for(resolved, begun=begun),
         seconds_left_at_most=config.searches,
         comparison_in_seconds=seconds_to_comparison(

@@ -13,7 +13,7 @@ from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.record.folder import RunFolder
-from tests.helpers.views import STATS, member, view
+from tests.helpers.views import INITIAL, STATS, member, view
 
 SMALL = Config("toy/x", num_policies=4, pbt=PbtConfig(period_frames=1000, start_frames=0, min_episodes=1))
 TABLE = hyper_table(SMALL.hypers)
@@ -95,9 +95,10 @@ def test_what_is_unknown_is_not_written(tmp_path, objective):
 
 
 def test_constants_have_no_curve(tmp_path):
-    write(tmp_path, view(member(0), member(1, gamma=0.9), tuned=frozenset({"learning_rate"})))
+    moved = replace(member(0), initial=INITIAL | {"unroll": 16.0})
+    write(tmp_path, view(moved, member(1, gamma=0.9), tuned=frozenset({"learning_rate"})))
     values = {tag for tag in written(tmp_path, "policy_00") if tag.startswith(("hypers/", "shaping/"))}
-    assert values == {"hypers/learning_rate", "hypers/gamma"}
+    assert values == {"hypers/learning_rate", "hypers/gamma", "hypers/unroll"}
 
 
 def test_the_config_is_in_the_population(tmp_path):
