@@ -302,7 +302,7 @@ def play_final_games(
     """
     episodes = config.final_episodes or EPISODES
     names = ", ".join(map(str, members))
-    note(f"final games: {episodes} episodes of each of the members {names}, for about {seconds:.0f} s")
+    note(f"final games: {episodes} episodes of each of the members {names} (limit {seconds:.0f} s)")
     began, ready = time.monotonic(), False
     children: dict[int, FinalChild] = {}
     scores: dict[int, list[float]] = {member: [] for member in members}
