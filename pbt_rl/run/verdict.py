@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pbt_rl.controllers.history.lineage import Lineage
 from pbt_rl.controllers.history.noise import Noise
-from pbt_rl.display.ranking import best_member, number, replacements, score
+from pbt_rl.display.ranking import best, best_member, number, replacements
 from pbt_rl.display.terminal import counted
 from pbt_rl.display.view import RunView
 from pbt_rl.record.events import Round
@@ -44,15 +44,12 @@ def verdict(resolved: ResolvedRun, view: RunView, folder: Path) -> tuple[str, st
 
 
 def _best(view: RunView) -> str:
+    """Return the best member and its score in final games; without them, in training."""
     named = best_member(view.members)
-    if named is None:
-        return "best: no member has a score yet"
-    (member,) = (m for m in view.members if m.member == named)
-    if member.final is None:
-        return f"best: member {named}, {score(member)} in training"
-    return (
-        f"best: member {named}, {number(member.final.mean)} in {counted(member.final.episodes, 'fresh game')}"
-    )
+    final = next((m.final for m in view.members if m.member == named), None)
+    if final is None:
+        return best(view)
+    return f"best: member {named}, {number(final.mean)} in {counted(final.episodes, 'fresh game')}"
 
 
 def _uncompared(resolved: ResolvedRun, view: RunView) -> str:

@@ -22,7 +22,7 @@ BLOCKS = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE, re.DOTALL))
 
 @pytest.mark.slow
 def test_train_and_play(tmp_path):
-    text = python(BLOCKS["train_cartpole"].replace("60_000", "3_000"), tmp_path)
+    text = python(BLOCKS["train_cartpole"].replace("60_000", "8_000"), tmp_path)
     assert text.splitlines()[-1].startswith("frames ")
     assert python(BLOCKS["play"], tmp_path) == ""
 

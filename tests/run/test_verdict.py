@@ -20,7 +20,7 @@ def said(out, capsys, **options):
         **options,
     )
     lines = capsys.readouterr().out.splitlines()
-    at = next(number for number, line in enumerate(lines) if line.startswith("best: "))
+    at = next(number for number, line in enumerate(lines) if line.startswith("best"))
     return lines[at:]
 
 
