@@ -30,13 +30,14 @@ class ReportCommand:
 
 
 def run(arguments: list[str]) -> int:
-    """Write the report and print its files."""
+    """Write the report and print where it is."""
     command = parse(ReportCommand, "pbt-rl report", arguments)
     missing = [package for module, package in PACKAGES.items() if find_spec(module) is None]
     if missing:
         raise ConfigError(f'pbt-rl report needs {" and ".join(missing)}: pip install "pbt-rl[report]"')
-    for path in _write(command):
-        print(path)
+    page, *others = _write(command)
+    print(page)
+    print(f"its figures and tables lie beside it, in {len(others)} files")
     return 0
 
 

@@ -121,26 +121,6 @@ function labelEnds(svg, ends) {
 
 const controlsOf = (s) => new Set(s.members.filter((m) => m.status === "control").map((m) => m.member));
 
-// The range of the controls where all of them are known, from the worst to the best at each number of frames.
-function controlBand(curves, x, y) {
-  const lines = curves.map((points) => points.filter((p) => finite(p[1])));
-  if (lines.length < 2) return [];
-  const from = Math.max(...lines.map((l) => l[0][0])), to = Math.min(...lines.map((l) => l[l.length - 1][0]));
-  const edges = [];
-  for (let i = 0; i <= 100 && from < to; i++) {
-    const frames = from + (i / 100) * (to - from);
-    edges.push([frames, ...range(lines.map((line) => valueAt(line, frames)))]);
-  }
-  const edge = [...edges.map(([f, , high]) => [f, high]), ...edges.map(([f, low]) => [f, low]).reverse()];
-  return edge.length ? [shape("path", { class: "controls", d: `${path(edge, x, y)}Z` })] : [];
-}
-
-function valueAt(line, frames) {
-  const after = Math.max(1, line.findIndex((p) => p[0] >= frames));
-  const [[x0, y0], [x1, y1]] = line.length > 1 ? [line[after - 1], line[after]] : [line[0], line[0]];
-  return x1 > x0 ? y0 + ((frames - x0) / (x1 - x0)) * (y1 - y0) : y0;
-}
-
 function memberLine(member, d, best, control) {
   const strong = member === marked || (marked === null && best);
   const line = shape("path", { class: "member", d, stroke: colour(member), "stroke-width": strong ? 2.6 : 1.1,
@@ -239,7 +219,6 @@ function drawCurves(s) {
   const { svg, x, y } = chart(widthOf("curves"), 300, all.map((p) => p[0]), all.map((p) => p[1]), false);
   const controls = controlsOf(s);
   known.sort(([a], [b]) => (a === marked || a === s.best) - (b === marked || b === s.best));
-  svg.append(...controlBand(known.filter(([member]) => controls.has(member)).map(([, points]) => points), x, y));
   for (const [member, points] of known)
     svg.append(memberLine(member, path(points, x, y), member === s.best, controls.has(member)));
   labelEnds(svg, known.map(([member, points]) => {

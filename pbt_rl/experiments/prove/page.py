@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from pbt_rl.display.terminal import counted
 from pbt_rl.experiments.prove.outcome import Outcome, needed, signed
 from pbt_rl.experiments.prove.statistics import Comparison
 from pbt_rl.report.compare import COLOURS, mean_and_range
@@ -150,15 +148,14 @@ def page(found: Outcome, images: dict[str, bytes], name: str, options: str, note
 
 
 def headline(found: Outcome) -> str:
-    """Return the verdict in one sentence: of `pbt`, if it is among the arms, and of the others by their number."""
+    """Return the verdict in one sentence: of `pbt`, if it is among the arms, and what became of the others."""
     if not found.comparisons:
         return "No arm has two seeds yet: nothing can be told."
     arm = "pbt" if "pbt" in found.comparisons else next(iter(found.comparisons))
     one = found.comparisons[arm]
     said = {"helped": "Helped", "hurt": "Hurt", "not told apart": "Not told apart"}[one.verdict]
     interval = f"95 % interval {signed(one.by_t.low)} to {signed(one.by_t.high)}, {one.seeds} seeds"
-    others = Counter(other.verdict for name, other in found.comparisons.items() if name != arm)
-    rest = "".join(f"; {counted(n, 'other arm')}: {verdict}" for verdict, n in others.items())
+    rest = "".join(f"; {name}: {other.verdict}" for name, other in found.comparisons.items() if name != arm)
     return f"{said}: {arm} scored {signed(one.mean)} against {found.baseline} ({interval}){rest}."
 
 

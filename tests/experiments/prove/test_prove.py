@@ -21,6 +21,7 @@ from pbt_rl.experiments.prove.arms import Arm, Task, read_arms
 from pbt_rl.experiments.prove.games import FILE, Judged, frames_of, read_judged
 from pbt_rl.experiments.prove.members import prove_members
 from pbt_rl.experiments.prove.outcome import outcome
+from pbt_rl.experiments.prove.page import headline
 from pbt_rl.record.events import Round
 from pbt_rl.run.train import train
 from tests.helpers.runs import start
@@ -246,6 +247,9 @@ def test_a_line_per_arm():
         "pbt": {seed: judged(10.0 + seed + 0.1 * (seed % 2)) for seed in range(4)},
         "half": {seed: judged(float(3 - seed), 50) for seed in range(4)},
     }
+    said = headline(outcome(scores, "random"))
+    assert said.startswith("Helped: pbt scored +10.05 against random")
+    assert said.endswith("4 seeds); half: not told apart.")
     head, pbt, half = outcome(scores, "random").lines()
     assert head == "random  1.5 in fresh games, mean of 4 seeds"
     assert pbt.startswith(
