@@ -1,4 +1,4 @@
-"""Figures of the whole population. Each function returns a figure, or the reason why there is nothing to draw."""
+"""Figures of a run. Each function returns a figure, or the reason why there is nothing to draw."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize, to_hex
+from matplotlib.ticker import MaxNLocator
 
 from pbt_rl.report.lanes import Layout, ancestors
 from pbt_rl.report.read import History, Point
@@ -29,6 +30,7 @@ from pbt_rl.report.style import (
 )
 
 GRID_POINTS = 400
+NO_PHASES = "This run is not a search: its members are not trained phase by phase."
 NO_EVALUATIONS = "No games were played beside training (--evaluate-every-frames)."
 NAME_WIDTH, NAME_HEIGHT = 0.012, 0.045
 """Of a member's number beside its curve, as shares of a figure's axes."""
@@ -264,3 +266,60 @@ def _label_members(axes: Axes, history: History, layout: Layout) -> None:
             fontweight="bold" if best else "normal",
             color=BEST if best else CONTROL if member in history.controls else INK,
         )
+
+
+def phases(history: History) -> Drawn:
+    """Draw the scores at the end of each phase, and the number of members that began it."""
+    if not history.is_search:
+        return NO_PHASES
+    figure = new_figure(4.6)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1.6, 1])
+    numbers = list(range(1 + max(p.number for p in history.phases)))
+    _draw_scores(upper, history, numbers)
+    _draw_counts(lower, history, numbers)
+    return figure
+
+
+def _draw_scores(axes: Axes, history: History, numbers: Sequence[int]) -> None:
+    rng = np.random.default_rng(0)
+    for outcome, colour, marker, label in (
+        ("evicted", "#b91c1c", "x", "evicted"),
+        ("on", TOP, "o", "continued"),
+        ("completed", "#15803d", "D", "completed"),
+    ):
+        scored = [p for p in history.phases if p.outcome == outcome and p.score is not None]
+        jitter = rng.uniform(-0.16, 0.16, len(scored))
+        axes.scatter(
+            [p.number + j for p, j in zip(scored, jitter, strict=True)],
+            np.array([p.score for p in scored], dtype=float),
+            s=18 if marker == "o" else 22,
+            marker=marker,
+            c=colour,
+            alpha=0.8,
+            linewidths=1.0 if marker == "x" else 0,
+            label=f"{label} ({len(scored)})",
+        )
+    for number in numbers:
+        scores = [p.score for p in history.phases if p.number == number and p.score is not None]
+        if scores:
+            axes.plot([number - 0.3, number + 0.3], [float(np.median(scores))] * 2, color=INK, linewidth=1.4)
+    axes.plot([], [], color=INK, linewidth=1.4, label="median")
+    axes.set_ylabel("score at the phase's end")
+    axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2)
+
+
+def _draw_counts(axes: Axes, history: History, numbers: Sequence[int]) -> None:
+    began = [sum(p.number == n for p in history.phases) for n in numbers]
+    bars = axes.bar(numbers, began, width=0.6, color=FAINT)
+    axes.bar_label(bars, fontsize=7.5, label_type="center")
+    if history.options.controller in ("hypertrick", "successive-halving"):
+        rate = history.options.search.eviction_rate  # Heinrich and Frosio 2019, equation 1
+        expected = [len(history.last) * (1 - rate) ** n for n in numbers]
+        axes.plot(numbers, expected, color=TOP, marker=".", linewidth=1, label="expected: W0 (1 - r)^p")
+        axes.legend(loc="upper right")
+    axes.margins(y=0.15)
+    axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.set_ylabel("members that began it")
+    axes.set_xlabel("phase")
+    axes.xaxis.set_major_locator(MaxNLocator(20, integer=True))
+    axes.grid(visible=False, axis="x")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import matplotlib as mpl
 from matplotlib.text import Text
 
-from pbt_rl.report import cost, figures, importance, searches
+from pbt_rl.report import cost, figures, importance
 from pbt_rl.report.read import FRAMES, History
 from pbt_rl.report.style import STYLE, Drawn, png
 
@@ -62,7 +62,7 @@ PICTURES = (
         "Scores per phase",
         "Top: scores of the members at the end of each phase, by what followed. Bottom: number of members that "
         "began the phase.",
-        searches.phases,
+        figures.phases,
     ),
     Picture(
         "cost",
@@ -71,14 +71,6 @@ PICTURES = (
         "there were any), a share of the run's by its frames (violet squares: controls). The front: what was reached "
         "by then, by any member at any moment.",
         cost.figure,
-        more=True,
-    ),
-    Picture(
-        "occupancy",
-        "Turns in the slots",
-        "A slot holds one member on a device. Each bar is the turn of the member with that number; white gaps are "
-        "times in which no member held the slot. Colours: the phase in a search, else the member.",
-        searches.occupancy,
         more=True,
     ),
     Picture(
@@ -94,9 +86,7 @@ PICTURES = (
 )
 
 
-NOT_MEANT = frozenset(
-    {cost.NO_COST, figures.NO_EVALUATIONS, searches.NO_PHASES, searches.OWN_SLOTS, searches.NO_SLOTS}
-)
+NOT_MEANT = frozenset({cost.NO_COST, figures.NO_EVALUATIONS, figures.NO_PHASES})
 """Reasons why there is no picture that say only of which kind the run is."""
 
 

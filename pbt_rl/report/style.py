@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize, to_rgb
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
@@ -98,16 +98,6 @@ def frames_axis(axes: Axes, label: str = "frames of the member") -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short(x)))
 
 
-def time_axis(axes: Axes, seconds: float) -> float:
-    """Label the x axis as time since the start of a run that took `seconds`; return its unit, in seconds."""
-    unit, name = (
-        (3600.0, "hours") if seconds > 7200 else (60.0, "minutes") if seconds > 180 else (1.0, "seconds")
-    )
-    axes.set_xlabel(f"{name} since the start")
-    axes.set_xlim(0, max(seconds / unit, 1e-9))
-    return unit
-
-
 @dataclass(frozen=True)
 class ValueAxis:
     """The axis of one hyper or shaping value: discounts and decays as 1 - value, wide ranges on a log scale."""
@@ -170,9 +160,3 @@ def colour_scale(values: Sequence[float]) -> tuple[Normalize, ScalarMappable]:
     low, high = float(np.quantile(finite, 0.02)), max(finite)
     norm = Normalize(low, high if high > low else low + 1e-9 + abs(low) * 1e-9, clip=True)
     return norm, ScalarMappable(norm, "viridis")
-
-
-def ink_on(colour: str) -> str:
-    """Return dark or white, whichever can be read on this colour."""
-    red, green, blue = to_rgb(colour)
-    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"

@@ -190,10 +190,9 @@ def test_every_picture_of_a_population_and_of_a_search_is_drawn(population, sear
     of_population, of_search = drawn(read_history("x", population)), drawn(read_history("x", search))
     names = {"objective", "forest", "schedules"}
     assert {name for name, image in of_population.items() if isinstance(image, bytes)} == names
-    assert "own slot" in of_population["occupancy"]
     assert "not a search" in of_population["phases"]
     assert {name for name, image in of_search.items() if isinstance(image, bytes)} == {
-        "objective", "forest", "occupancy", "phases"
+        "objective", "forest", "phases"
     }  # fmt: skip
     assert all(image.startswith(PNG) for image in of_search.values() if isinstance(image, bytes))
 
