@@ -98,6 +98,7 @@ _CONTINUOUS: dict[str, object] = {
     "model.encoder": "mlp",
     "model.hidden": 64,
     "model.layers": 2,
+    "model.critic": "separate",  # with one trunk Hopper and Walker2d learn slowly (docs/lab/games.md)
     "learner.rollout": 64,
     "learner.batch": 2048,
     "learner.minibatches": 8,
@@ -125,7 +126,7 @@ rare: where a batch holds none, normalised advantages are noise of full size, an
 reward (docs/lab/environments.md)."""
 
 PLANES: dict[str, object] = {
-    "model.critic": "separate",
+    "model.critic": "separate",  # with one trunk Hopper and Walker2d learn slowly (docs/lab/games.md)
     "model.activation": "relu",
     "learner.rollout": 128,
     "hypers.unroll": 128,

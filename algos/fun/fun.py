@@ -221,6 +221,7 @@ def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
         **short_rollouts(env_recipe),
         "model.encoder": "mlp" if env_recipe.get("model.encoder") == "mlp" else "a3c",
         "model.hidden": 256,
+        "model.critic": "shared",
         "model.core": "none",
         "model.core_size": 256,
         "learner.rollout": 100,

@@ -167,6 +167,7 @@ def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
         # An environment whose recipe reads numbers has no image, which `unreal_network` says.
         "model.encoder": "mlp" if env_recipe.get("model.encoder") == "mlp" else "a3c",
         "model.hidden": 256,
+        "model.critic": "shared",
         "model.core": "lstm",
         "model.core_size": 256,
         "model.last_action_reward": True,
