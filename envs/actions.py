@@ -18,6 +18,7 @@ from .base import ActionSpec, EnvSetupError
 
 LARGEST_BOUND = 1e9
 """Larger bounds stand for none."""
+MOST_CHOICES = 2**16
 MOST_WHOLE = 256
 """Most numbers that one component of a Box of whole numbers may take: each is a choice."""
 
@@ -47,8 +48,14 @@ def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
         raise EnvSetupError(f"{env_id}: the action space {space} is empty: give it at least one part")
     boxes = [part for part in parts.values() if isinstance(part, spaces.Box)]
     bounds = [_bounds(box) for box in boxes]
+    sizes = tuple(n for part in parts.values() for n in _choices(part))
+    if sum(sizes) > MOST_CHOICES:
+        raise EnvSetupError(
+            f"{env_id}: the action space {space} has {sum(sizes):,} choices, each an output of the network, "
+            f"{MOST_CHOICES:,} at most: give actions as a MultiDiscrete of smaller parts, or as a Box of floats"
+        )
     return ActionSpec(
-        nvec=tuple(n for part in parts.values() for n in _choices(part)),
+        nvec=sizes,
         low=tuple(number for low, _ in bounds for number in low.tolist()),
         high=tuple(number for _, high in bounds for number in high.tolist()),
     )

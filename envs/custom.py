@@ -13,7 +13,8 @@ import importlib
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from itertools import chain
+from dataclasses import replace
+from itertools import chain, count
 from typing import Any, cast
 
 import gymnasium
@@ -26,7 +27,7 @@ from .family import Backend, EnvOptions, Kind, keywords_backend, load_backend
 from .gym import GymUnit, describe, recipe
 from .old_gym import remedy
 from .registry import plugins
-from .time_limits import making, time_limit
+from .time_limits import closing, making, time_limit
 from .vectors import KIND as VECTOR
 
 CustomEnv = gymnasium.Env[Any, Any]
@@ -35,12 +36,17 @@ KINDS = (SEVERAL_AGENTS, VECTOR)
 """What a factory may return besides an environment of Gymnasium."""
 
 
-def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
-    """Call the user's factory once: for one environment, or for one that has all R rows (`Kind.all_rows`)."""
+def make(env_id: str, rows: int, keywords: Mapping[str, Any], index: int = 0) -> CustomEnv:
+    """Call the user's factory once: for one environment, or for one that has all R rows (`Kind.all_rows`).
+
+    index: of its first row among all rows that play at the same time, the same one when it is made again.
+    """
     factory = find_factory(env_id)
     arguments = dict(keywords)
     if takes(factory, "num_envs"):
         arguments.setdefault("num_envs", rows)
+    if takes(factory, "env_index"):
+        arguments.setdefault("env_index", index)
     check_keywords(env_id, factory, arguments)
     env = factory(**arguments)
     kind = kind_of(env)
@@ -64,21 +70,19 @@ def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
             env = make(env_id, 1, keywords)
     if other is not None:
         return other.probe(env_id, EnvOptions(keywords=keywords))
-    try:
+    with closing(env):
         kind = kind_of(env)
         return describe(env_id, env) if kind is None else kind.describe(env_id, env)
-    finally:
-        env.close()
 
 
-def make_unit(env_id: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]) -> Unit:
+def make_unit(env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
     """Make R environments, or as many of another kind as R rows fill."""
     other = resident_backend(env_id)
     if other is not None:
-        return other.make_unit(env_id, rows, seed, EnvOptions(keywords=keywords), shaping)
+        return other.make_unit(env_id, rows, seed, EnvOptions(keywords=options.keywords), shaping)
     with all_at_once(pulse_of(shaping), rows):
-        env = make(env_id, rows, keywords)
-    return unit_of(env, env_id, rows, seed, shaping, keywords)
+        env = make(env_id, rows, options.keywords, options.first_row)
+    return unit_of(env, env_id, rows, seed, shaping, options)
 
 
 def resident_backend(env_id: str) -> Backend | None:
@@ -96,14 +100,15 @@ def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOp
 
 
 def unit_of(
-    env: CustomEnv, env_id: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]
+    env: CustomEnv, env_id: str, rows: int, seed: int, shaping: ShapingSource, options: EnvOptions
 ) -> Unit:
     """Return the unit of a factory's first environment; further ones are made as they are needed."""
     kind = kind_of(env)
     if kind is not None:
-        given = chain([env], iter(lambda: make(env_id, 1, keywords), None))
+        places = count(options.first_row + 1)
+        given = chain([env], (make(env_id, 1, options.keywords, place) for place in places))
         return kind.make_unit(env_id, lambda: next(given), rows, seed, shaping)
-    return GymUnit(env_id, one_by_one(env_id, env, keywords), rows, seed, shaping)
+    return GymUnit(env_id, one_by_one(env_id, env, options), rows, seed, shaping)
 
 
 def kind_of(env: object) -> Kind | None:
@@ -114,12 +119,13 @@ def kind_of(env: object) -> Kind | None:
 
 
 def one_by_one(
-    env_id: str, first: gymnasium.Env[Any, Any], keywords: Mapping[str, Any]
+    env_id: str, first: gymnasium.Env[Any, Any], options: EnvOptions
 ) -> Callable[[], gymnasium.Env[Any, Any]]:
     """Return a function that gives the existing environment first, then new ones."""
+    places = count(options.first_row + 1)
 
     def again() -> gymnasium.Env[Any, Any]:
-        env = make(env_id, 1, keywords)
+        env = make(env_id, 1, options.keywords, next(places))
         if not isinstance(env, gymnasium.Env):
             raise EnvSetupError(f"{env_id} returned {type(env).__name__} after {type(first).__name__}")
         return env
@@ -212,12 +218,17 @@ def _not_usable(env_id: str, env: object) -> str:
     return f"{env_id} returned {given}, not an environment: return {usable}"
 
 
-BACKEND = keywords_backend(
-    "",
-    tuple,
-    probe,
-    make_unit,
-    lambda spec: recipe(spec) | ({"mode": "sync"} if spec.resident else {}),
-    make=lambda name, options: None if resident_backend(name) else make(name, 1, options.keywords),
-    make_resident=make_resident,
+BACKEND = replace(
+    keywords_backend(
+        "",
+        tuple,
+        probe,
+        lambda name, rows, seed, shaping, words: make_unit(
+            name, rows, seed, EnvOptions(keywords=words), shaping
+        ),
+        lambda spec: recipe(spec) | ({"mode": "sync"} if spec.resident else {}),
+        make=lambda name, options: None if resident_backend(name) else make(name, 1, options.keywords),
+        make_resident=make_resident,
+    ),
+    make_unit=make_unit,
 )

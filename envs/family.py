@@ -33,7 +33,8 @@ class EnvOptions:
     critic_only: tuple[str, ...] = ()
     """Observations that only the critic sees, besides those that the environment declares (shaping.py)."""
     first_row: int = 0
-    """Number of a unit's first row among those of all units of the run: rows share out devices by it."""
+    """Number of a unit's first row among those of all units of the run: rows share out devices by it, and factories
+    are told it as `env_index`."""
 
     def of(self, kind: type[T]) -> T:
         """Return the options of a family."""
@@ -43,6 +44,10 @@ class EnvOptions:
         """Return the same with other options of a family."""
         others = (options for options in self.families if type(options) is not type(own))
         return replace(self, families=(*others, own))
+
+
+OUTSIDE = 10_000
+"""`first_row` of games that are played beside the training."""
 
 
 class RawEnv(Protocol):

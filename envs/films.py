@@ -175,7 +175,7 @@ def _film_own(
         keywords.setdefault("render_mode", "rgb_array")
     with all_at_once(pulse_of(shaping), rows):
         env = make(env_id, rows, keywords)
-    unit = unit_of(env, env_id, rows, seed, shaping, options.keywords)
+    unit = unit_of(env, env_id, rows, seed, shaping, options)
     kind = kind_of(env)
     return unit, RenderCamera(env, row=0 if kind is not None and kind.all_rows else None, remedy=OWN_REMEDY)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -53,8 +54,8 @@ from .spaces import (
     parts_of,
     read_leaf,
 )
-from .time_limits import making, time_limit
-from .values import briefly, flag_of, metadata_of, number_of
+from .time_limits import closing, making, time_limit
+from .values import attribute, briefly, flag_of, metadata_of, number_of
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
@@ -67,6 +68,8 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
             {"hypers.entropy_coef": _CONTINUOUS["hypers.entropy_coef"]} if spec.action.low else {}
         )
     found = dict(_CONTINUOUS if spec.action.low else _DISCRETE)
+    if any(array.large for array in spec.obs.values()):
+        found["learner.normalize_observations"] = True  # from numbers near 1000 nothing was learned without
     if grids:
         found |= _GRIDS
     if any(map(looks_like_a_picture, spec.obs.values())):
@@ -200,10 +203,8 @@ def probe_with(env_id: str, make: MakeEnv) -> EnvSpec:
     """Make one environment, describe it and close it."""
     with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
         env = make()
-    try:
+    with closing(env):
         return describe(env_id, env)
-    finally:
-        env.close()
 
 
 class GymUnit:
@@ -443,8 +444,22 @@ def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> Ma
     return make
 
 
+def _registry(old: Any) -> Any:
+    """Return what is registered with a release of gym."""
+    registry = attribute(attribute(old, "envs"), "registry") or {}
+    return attribute(registry, "env_specs") or registry
+
+
 def _cannot_make(gym_id: str, error: Exception) -> str:
     reason, hint = str(error).rstrip(".?"), ""
+    old: Any = sys.modules.get("gym")
+    name = gym_id.rpartition(":")[2]
+    if (old is not None and name in _registry(old)) or "named 'gym'" in reason:
+        return (
+            f"gym/{gym_id} cannot be made: it is registered with gym, the package of before Gymnasium. Write a factory "
+            f'that returns pbt_rl.envs.old_gym.OldGym(gym.make("{name}")), and give it as --env module:factory'
+            + ("" if old else "; gym itself is not installed (pip install gym)")
+        )
     if gym_id not in gymnasium.registry:
         close = difflib.get_close_matches(gym_id, names())
         hint = f" Did you mean {', '.join(f'gym/{name}' for name in close)}?" if close else ""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .base import ACTION_MASK, EnvSetupError, EnvSpec, RewardShapingInterface, TrainingInfoInterface
-from .values import attribute, has_methods, wrapped
+from .values import attribute, briefly, has_methods, number_of, wrapped
 
 
 def flatten(nested: Mapping[str, Any]) -> dict[str, float]:
@@ -96,13 +96,15 @@ def frames_per_step(env_id: str, env: Any) -> int:
 
 
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, np.ndarray) and value.size == 1:
-        value = value.item()
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real) or not math.isfinite(value):
+    try:
+        number = math.nan if isinstance(value, bool | np.bool_) else number_of(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
         raise EnvSetupError(
-            f"reward shaping {name!r} is {value!r}: give a finite number (a controller multiplies it)"
+            f"reward shaping {name!r} is {briefly(value)}: give a finite number (a controller multiplies it)"
         )
-    return float(value)
+    return number
 
 
 CRITIC_ONLY = "critic_only"

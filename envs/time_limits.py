@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Protocol, TypeVar
 
 from .base import EnvSetupError
 
@@ -17,6 +19,9 @@ PROBE_SECONDS = 120.0
 """Limit for making one environment and reading its spaces."""
 LONG_SECONDS = 1800.0
 """The same for a simulator on a device, which may compile or load for minutes."""
+CLOSE_SECONDS = 3.0
+"""Limit for closing environments, as in a run."""
+INSIST_SECONDS = 0.2
 GRACE_SECONDS = 5.0
 """By how much the limit outside a copy (first_trial.py) is later than that in it, whose message is the better one."""
 told_of_long: list[Callable[[], object]] = []
@@ -71,6 +76,7 @@ class _Ring:
     def __call__(self, _number: int, _frame: FrameType | None) -> None:
         pause = self.patience.next_look()
         if not pause:
+            signal.setitimer(signal.ITIMER_REAL, INSIST_SECONDS)  # what is called next may hang, too
             raise _Hangs
         signal.setitimer(signal.ITIMER_REAL, pause)
 
@@ -102,6 +108,39 @@ def time_limit(seconds: float, message: str) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         signal.setitimer(signal.ITIMER_REAL, *others)
+
+
+class Closes(Protocol):
+    """What is closed."""
+
+    def close(self) -> None:
+        """Release it."""
+
+
+T = TypeVar("T", bound=Closes)
+
+
+def close_in_time(env: Closes) -> str:
+    """Close an environment; return what is wrong if that takes too long: it is left then. What it raises passes."""
+    text = f"close() did not return within {CLOSE_SECONDS:g} s: it waits for something that does not come"
+    try:
+        with time_limit(CLOSE_SECONDS, text):
+            env.close()
+    except EnvSetupError as error:
+        if str(error) != text:
+            raise
+        return text
+    return ""
+
+
+@contextmanager
+def closing(env: T) -> Iterator[T]:
+    """Close an environment at the end, see `close_in_time`; say on stderr what is wrong."""
+    try:
+        yield env
+    finally:
+        if text := close_in_time(env):
+            print(f"warning: {text}", file=sys.stderr)
 
 
 def making(env_id: str, *, long: bool = False) -> str:

@@ -9,6 +9,7 @@ fresh.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.controllers.hypers import Values
+from pbt_rl.errors import ConfigError
 
 POISON_BYTE = 0xA5
 """Fresh integer and boolean memory; fresh floats are NaN."""
@@ -27,8 +29,21 @@ POISON_BYTE = 0xA5
 def anonymous_memory(size: int, name: str) -> int:
     """Return the descriptor of `size` bytes of zeroed anonymous shared memory."""
     fd = os.memfd_create(f"pbt_rl-{name}", os.MFD_CLOEXEC)
-    os.ftruncate(fd, size)
+    _resize(fd, size)
     return fd
+
+
+def _resize(fd: int, size: int) -> None:
+    """Give a memory its size. Raises ConfigError under a limit of file sizes, which counts it as a file."""
+    try:
+        os.ftruncate(fd, size)
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        raise ConfigError(
+            f"this run needs {size:,} bytes of shared memory in one piece, more than the limit of file sizes "
+            "allows (ulimit -f): raise it"
+        ) from None
 
 
 def poison(array: NDArray[Any]) -> None:
@@ -113,7 +128,7 @@ class StatePool:
         """Have room for so many entries at least. Memory is taken when they are written."""
         if entries > self._entries:
             self._entries = 2 ** entries.bit_length() - 1  # whole segments
-            os.ftruncate(self.fd, self._entries * self.entry_bytes)
+            _resize(self.fd, self._entries * self.entry_bytes)
 
     def views(self, entry: int) -> dict[str, NDArray[Any]]:
         """Return the arrays of an entry: writable views, each beginning at a cache line."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pbt_rl.envs.actions import action_decoder
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_raw, probe
 from pbt_rl.envs.spaces import Leaf, leaves_of, read_rows
+from pbt_rl.envs.time_limits import closing
 from pbt_rl.envs.values import array_of
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.options import path_given
@@ -64,6 +66,7 @@ class Policy(play.Policy):
         interface: Interface | None = None,
     ) -> None:
         super().__init__(pack, spec, model, seed, greedy=greedy)
+        self._loaded: dict[str, Any] | None = None
         whole = unit_interface(spec) if interface is None else interface
         self._interface = replace(whole, arrays=tuple(a for a in whole.arrays if a.name not in spec.critic))
 
@@ -81,6 +84,9 @@ class Policy(play.Policy):
         """
         arrays, rows = self._read(obs)
         count = 1 if rows is None else rows
+        if count == 0:
+            none = np.zeros((0, self.spec.action.components), self.spec.action.dtype)
+            return self._interface.actions(none), self._blank(0)
         begins = np.full(count, state is None)
         if first is not None:
             begins |= np.asarray(first, np.bool_).reshape(count)
@@ -88,6 +94,12 @@ class Policy(play.Policy):
         if rows is None:
             return self._interface.actions(action_RA[0]), state
         return self._interface.actions(action_RA), state
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to other processes, which load it from its run; the draws of actions begin anew there."""
+        if self._loaded is None:
+            raise TypeError("only a policy of load_policy can be pickled")
+        return partial(load_policy, **self._loaded), ()
 
     def _read(self, obs: Any) -> tuple[dict[str, NDArray[Any]], int | None]:
         """Return the arrays by name, and the number of rows (None for one environment)."""
@@ -161,7 +173,16 @@ def load_policy(
         interface = gymnasium_interface(spec, options) or unit_interface(spec)
     play.warn_of_mistakes(spec)
     pack = load_pack(config, spec, saved, seed)
-    return Policy(pack, spec, config.model, seed, greedy=greedy, interface=interface)
+    policy = Policy(pack, spec, config.model, seed, greedy=greedy, interface=interface)
+    policy._loaded = {  # noqa: SLF001 - its own module
+        "run": folder.absolute(),
+        "member": str(saved.member),
+        "at": at,
+        "greedy": greedy,
+        "seed": seed,
+        "trust": trust,
+    }
+    return policy
 
 
 def gymnasium_interface(spec: EnvSpec, options: EnvOptions) -> Interface | None:
@@ -174,7 +195,7 @@ def gymnasium_interface(spec: EnvSpec, options: EnvOptions) -> Interface | None:
     env = make_raw(spec.env_id, options)
     if env is None:
         return None
-    try:
+    with closing(env):
         if isinstance(env, VectorEnv):
             spaces = env.single_observation_space, env.single_action_space
         elif isinstance(env, gymnasium.Env):
@@ -192,8 +213,6 @@ def gymnasium_interface(spec: EnvSpec, options: EnvOptions) -> Interface | None:
             ),
             action_decoder(spaces[1]),
         )
-    finally:
-        env.close()
 
 
 def unit_interface(spec: EnvSpec) -> Interface:

@@ -10,7 +10,10 @@ import os
 import re
 import sys
 import textwrap
+import threading
+import time
 from importlib import import_module
+from typing import NoReturn
 
 from pbt_rl import __version__ as version
 from pbt_rl.actors.paths import working_directory_last
@@ -75,6 +78,7 @@ COMMANDS = (
 )
 """Those of other packages are entry points in the group `pbt_rl.commands`, each a `Command`."""
 EXIT_USER_ERROR, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
+EXIT_SECONDS = 5.0
 
 
 def main() -> None:
@@ -106,7 +110,7 @@ def main() -> None:
         _fail(str(error), EXIT_FAILED)
     except KeyboardInterrupt:
         _fail("interrupted", EXIT_INTERRUPTED)
-    sys.exit(code)
+    _end(code)
 
 
 def commands() -> dict[str, Command]:
@@ -153,6 +157,22 @@ def _command(arguments: list[str]) -> tuple[Command, list[str]]:
 
 def _fail(message: str, code: int) -> None:
     print(f"pbt-rl: {message}", file=sys.stderr)
+    _end(code)
+
+
+def _end(code: int) -> NoReturn:
+    """Exit, after EXIT_SECONDS also if threads or processes of an environment that ran here do not end."""
+
+    def insist() -> None:
+        time.sleep(EXIT_SECONDS)
+        names = [one.name for one in threading.enumerate() if not one.daemon and one.is_alive()]
+        print(
+            f"pbt-rl: what an environment started does not end, and is left: {', '.join(names)}",
+            file=sys.stderr,
+        )
+        os._exit(code)
+
+    threading.Thread(target=insist, daemon=True).start()
     sys.exit(code)
 
 

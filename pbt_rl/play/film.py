@@ -7,7 +7,7 @@ import math
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +19,7 @@ from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec, StepArrays, Unit, default_shaping_source
 from pbt_rl.envs.films import Camera, Picture, film, has_pictures
 from pbt_rl.envs.registry import EnvOptions
+from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.play.member import Filmed
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -33,6 +33,7 @@ from pbt_rl.controllers.objectives import mean, spread
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec, StepArrays, Unit, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe, shown_name
+from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner.build import (
     build_distribution,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import gymnasium
 import numpy as np
 import pytest
@@ -183,3 +185,14 @@ def test_a_member_that_was_not_saved_is_one_clear_error(tmp_path):
         load_policy(run, at=2000)
     with pytest.raises(ConfigError, match="is not the folder of a run"):
         load_policy(tmp_path / "nowhere")
+
+
+def test_a_policy_travels_and_an_empty_batch_has_no_actions(tmp_path):
+    run = saved_run(tmp_path / "run", Config(env="gym/CartPole-v1", num_policies=1, model=MLP))
+    policy = load_policy(run, greedy=True)
+    again = pickle.loads(pickle.dumps(policy))
+    obs = np.zeros((3, *policy.spec.obs["obs"].shape), np.float32)
+    assert np.array_equal(policy(obs)[0], again(obs)[0])
+    actions, state = policy(obs[:0])
+    assert len(actions) == 0
+    policy(obs[:0], state)

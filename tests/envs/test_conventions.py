@@ -1,5 +1,8 @@
 """What other trainers read and this one does not: it is said, and not passed over."""
 
+import sys
+from types import SimpleNamespace
+
 import gymnasium
 import numpy as np
 import pytest
@@ -8,7 +11,8 @@ from gymnasium import spaces
 from gymnasium.wrappers import NormalizeObservation
 
 from pbt_rl.envs.base import EnvSetupError, private_step_arrays
-from pbt_rl.envs.gym import GymUnit, describe
+from pbt_rl.envs.gym import GymUnit, describe, maker, recipe
+from pbt_rl.envs.shaping import flatten
 
 ALLOWED = np.array([1, 1, 0, 0], np.int8)
 NUMBERS = spaces.Box(-1, 1, (2,), np.float32)
@@ -117,3 +121,31 @@ def test_a_list_of_tensors_is_refused_by_the_name_of_its_observation():
 @pytest.mark.parametrize("truth", [True, np.True_, np.array([1])])
 def test_a_truth_or_an_array_of_one_is_a_choice(truth):
     assert told(observation_space=spaces.Discrete(2), obs=truth)[1].tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "normalised"), [(-np.inf, np.inf, True), (0, 640, True), (-5, 5, False), (0, 1, False)]
+)
+def test_numbers_of_unknown_scale_are_normalised_by_the_recipe(low, high, normalised):
+    env = type("Own", (Env,), {"observation_space": spaces.Box(low, high, (2,), np.float32)})()
+    assert recipe(describe("m:f", env)).get("learner.normalize_observations", False) == normalised
+
+
+@pytest.mark.parametrize("value", [pytest.param(10**400, id="huge"), np.inf, "1", True])
+def test_a_shaping_value_is_a_finite_number(value):
+    with pytest.raises(EnvSetupError, match="finite number"):
+        flatten({"cost": value})
+    assert flatten({"cost": torch.tensor(2.0)}) == {"cost": 2.0}
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(2**31), spaces.MultiDiscrete([70_000, 2])])
+def test_an_action_has_not_more_choices_than_a_network_has_outputs(space):
+    with pytest.raises(EnvSetupError, match="choices"):
+        describe("m:f", type("Own", (Env,), {"action_space": space})())
+
+
+def test_an_id_of_the_old_gym_is_answered(monkeypatch):
+    old = SimpleNamespace(envs=SimpleNamespace(registry=SimpleNamespace(env_specs={"Old-v0": 1})))
+    monkeypatch.setitem(sys.modules, "gym", old)
+    with pytest.raises(EnvSetupError, match="OldGym"):
+        maker("Old-v0")()

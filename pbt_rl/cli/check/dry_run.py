@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import gymnasium
@@ -34,7 +35,7 @@ from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.remarks import boxes
 from pbt_rl.envs.spaces import is_grid, is_image
-from pbt_rl.envs.time_limits import time_limit
+from pbt_rl.envs.time_limits import close_in_time, time_limit
 
 DECIMALS = 3
 ENVIRONMENTS = 2
@@ -184,21 +185,22 @@ class DryRun:
         raw = registry.make_raw(self.env_id, self.options)
         if not isinstance(raw, gymnasium.Env):
             if raw is not None:
-                raw.close()
+                close_in_time(raw)
             return registry.make_unit(self.env_id, self.rows, seed, self.options, shaping), None
-        raw.close()
+        given = chain([raw], iter(lambda: registry.make_raw(self.env_id, self.options), None))
 
         def make() -> gymnasium.Env[Any, Any]:
-            env = registry.make_raw(self.env_id, self.options)
+            env = next(given)
             assert isinstance(env, gymnasium.Env)
             return _Witness(env, ledger)
 
         return GymUnit(self.env_id, make, self.rows, seed, shaping), ledger
 
-    def reset_only(self, seed: int) -> None:
-        """Make and reset it; its exceptions pass through."""
-        unit, _ = self.unit(seed, _Source(self.spec.shaping), Ledger())
-        with closing(unit):
+    def reset_only(self, seed: int, limit: AbstractContextManager[None]) -> None:
+        """Make and reset it within a limit of time; its exceptions pass through."""
+        with ExitStack() as end, limit:
+            unit, _ = self.unit(seed, _Source(self.spec.shaping), Ledger())
+            end.callback(close_in_time, unit)  # after the limit has ended
             unit.reset(private_step_arrays(self.spec, self.rows))
 
     def play(self, steps: int, seed: int, shaping: Mapping[str, float] | None = None) -> Played:
@@ -208,7 +210,8 @@ class DryRun:
         unit, ledger = self.unit(seed, source, Ledger())
         played, out = Played(ledger, remarks=source.remarks), private_step_arrays(self.spec, self.rows)
         rng = np.random.default_rng(0)
-        with closing(unit):
+        with ExitStack() as end:
+            end.callback(lambda: source.remarks.extend(filter(None, [close_in_time(unit)])))
             try:
                 with self._step_limit():
                     unit.reset(out)

@@ -15,7 +15,7 @@ from pbt_rl.envs import registry
 from pbt_rl.envs.base import ACTION_MASK, EnvSpec
 from pbt_rl.envs.remarks import INFORMS
 from pbt_rl.envs.shaping import find_interface, flatten, unflatten
-from pbt_rl.envs.time_limits import time_limit
+from pbt_rl.envs.time_limits import close_in_time, time_limit
 
 SHORT_STEPS = 500
 """Steps of each row, at most, in the runs that are compared with the main one."""
@@ -60,8 +60,8 @@ def check(
     hangs = f"{env_id} hangs: making and resetting it took more than {limit}"
     with time_limit(timeout_seconds, hangs):
         spec = registry.probe(env_id, options)
-        dry_run = DryRun(env_id, options, spec, timeout_seconds)
-        dry_run.reset_only(seed)
+    dry_run = DryRun(env_id, options, spec, timeout_seconds)
+    dry_run.reset_only(seed, time_limit(timeout_seconds, hangs))
     report.facts += _describe(spec)
     if network is not None:
         try:
@@ -313,4 +313,4 @@ def _shaping_round_trip(dry_run: DryRun) -> str:
     else:
         return ""
     finally:
-        env.close()
+        close_in_time(env)

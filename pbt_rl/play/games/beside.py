@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from pbt_rl.config import Config
 from pbt_rl.controllers.objectives import mean, spread
 from pbt_rl.envs.base import EnvSpec
+from pbt_rl.envs.family import OUTSIDE
 from pbt_rl.play.film import first_clip
 from pbt_rl.play.member import (
     Policy,
@@ -71,6 +72,7 @@ def evaluated(setup: EvaluationSetup) -> Evaluated:
     began = time.monotonic()
     config, seed = setup.config, evaluation_seed(setup.config)
     spec, options = evaluation_spec(config)
+    options = replace(options, first_row=OUTSIDE)
     pack = load_pack(config, spec, SavedPolicy(Path(), setup.checkpoint, setup.member), seed)
     policy = Policy(pack, spec, config.model, seed, greedy=False)
     episodes = evaluation_episodes(config, spec)

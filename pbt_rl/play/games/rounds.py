@@ -7,8 +7,7 @@ and does not prefer short episodes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -16,7 +15,9 @@ import numpy as np
 
 from pbt_rl.config import Config
 from pbt_rl.envs.base import Unit, default_shaping_source, private_step_arrays
+from pbt_rl.envs.family import OUTSIDE
 from pbt_rl.envs.registry import make_unit
+from pbt_rl.envs.time_limits import closing
 from pbt_rl.play.member import MAX_ROWS, Player, Policy, evaluation_spec, load_pack
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.record.saved import SavedPolicy
@@ -66,6 +67,7 @@ def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
     spec, options = evaluation_spec(config)
     pack = load_pack(config, spec, SavedPolicy(Path(), setup.checkpoint, setup.member), seed)
     rows = setup.episodes if spec.resident else rows_of(setup.episodes)  # a row of tensors costs little
+    options = replace(options, first_row=OUTSIDE)
     unit = make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))
     with closing(unit):
         yield FinalRound(())

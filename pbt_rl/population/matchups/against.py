@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Protocol
@@ -32,6 +31,7 @@ from pbt_rl.envs.base import (
 )
 from pbt_rl.envs.custom import find_factory
 from pbt_rl.envs.registry import make_unit, probe
+from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner.build import one_thread
 from pbt_rl.play.member import Player, Policy, load_pack, say, shares

@@ -1,0 +1,75 @@
+"""An environment that does not close, and threads that do not end, hold up nobody for long."""
+
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from pbt_rl.envs import custom, time_limits
+from pbt_rl.envs.base import EnvSetupError, private_step_arrays
+from pbt_rl.envs.family import EnvOptions
+from pbt_rl.envs.gym import probe_with
+
+
+class Waits(gymnasium.Env):
+    observation_space, action_space = Box(-1, 1, (1,), np.float32), Discrete(2)
+
+    def __init__(self, env_index=0):
+        self.index = env_index
+
+    def reset(self, *, seed=None, options=None):
+        return np.full(1, self.index / 100, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, True, False, {}
+
+    def close(self):
+        time.sleep(100)
+
+
+def test_several_that_do_not_close_are_left_in_time(monkeypatch, capsys):
+    monkeypatch.setattr(time_limits, "CLOSE_SECONDS", 0.2)
+    before = time.monotonic()
+    assert probe_with("m:f", Waits).env_id == "m:f"
+    assert "did not return" in capsys.readouterr().err
+    unit = custom.make_unit(f"{__name__}:Waits", 3, 0, EnvOptions(), lambda _: (0, {}))
+    assert "did not return" in time_limits.close_in_time(unit)
+    assert time.monotonic() - before < 30
+
+
+def test_what_close_raises_passes(monkeypatch):
+    def fail():
+        raise EnvSetupError("lost")
+
+    env = Waits()
+    env.close = fail
+    with pytest.raises(EnvSetupError, match="lost"), time_limits.closing(env):
+        pass
+
+
+def test_a_factory_is_told_the_index_of_each_environment():
+    unit = custom.make_unit(f"{__name__}:Waits", 3, 0, replace(EnvOptions(), first_row=8), lambda _: (0, {}))
+    out = private_step_arrays(unit.spec, 3)
+    unit.reset(out)
+    assert (out.obs["obs"] * 100).round().ravel().tolist() == [8, 9, 10]
+
+
+def test_the_command_ends_though_a_thread_goes_on():
+    code = """
+        import threading, time
+        from pbt_rl import cli
+        cli.EXIT_SECONDS = 0.2
+        threading.Thread(target=time.sleep, args=(100,), name="simulator").start()
+        cli._end(3)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 3
+    assert "is left: simulator" in done.stderr or "simulator" in done.stderr
