@@ -106,7 +106,8 @@ def _is_picture(space: Any, bounds: tuple[float, float], side: int, axes: int) -
     if space.dtype == np.uint8:
         return True
     if side >= SMALL:
-        return low >= 0 or axes > 2
+        shades = low >= 0 and (high <= 255 or space.dtype.kind in "iu")  # else it is a table of numbers
+        return shades or axes > 2
     return bool(space.dtype.kind in "iu" and side >= SMALLEST_GRID and low >= 0 and 1 < high <= 255)
 
 

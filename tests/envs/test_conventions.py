@@ -149,3 +149,11 @@ def test_an_id_of_the_old_gym_is_answered(monkeypatch):
     monkeypatch.setitem(sys.modules, "gym", old)
     with pytest.raises(EnvSetupError, match="OldGym"):
         maker("Old-v0")()
+
+
+@pytest.mark.parametrize(("high", "image"), [(1, True), (255, True), (1e6, False)])
+def test_a_table_of_large_floats_is_no_picture(high, image):
+    table = spaces.Box(0, high, (40, 40), np.float32)
+    spec = describe("m:f", type("Own", (Env,), {"observation_space": table})())
+    assert (spec.obs["obs"].dtype == "uint8") == image
+    assert spec.obs["obs"].large == (not image)
