@@ -61,7 +61,8 @@ class ModelConfig:
 
     encoder: str = option("auto", choices=lambda: ENCODERS, custom="module:factory", common=True)
     """`auto` (Nature CNN for images, MLP for vectors), `nature`, `impala`, `a3c` (a small CNN), `mlp`, or your own
-    `module:factory`, which is called with the observation's spec and returns an nn.Module (docs/reference/network.md)."""
+    `module:factory`, which is called with the observation's spec and returns an nn.Module
+    (docs/reference/network.md)."""
     hidden: int = option(512, at_least=1, common=True)
     """Width of the encoder's output."""
     layers: int = option(2, at_least=1)

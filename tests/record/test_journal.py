@@ -39,7 +39,7 @@ def build(pbt, table, seed):
 
 
 def record_run(path, *, pbt=PBT, seed=4, num_members=6, rounds=30):
-    """A run as the supervisor records it, on random scores with NaN and infinities among them."""
+    """A run as the supervisor records it: random scores, NaN and infinities among them, and broken members."""
     rng = Random(11)
     controller = build(pbt, TABLE, seed)
     with closing(Journal(path)) as journal:
@@ -48,7 +48,7 @@ def record_run(path, *, pbt=PBT, seed=4, num_members=6, rounds=30):
         journal.initial(values)
         for frames in range(0, 100 * rounds, 25):
             members = tuple(
-                MemberReport(i, frames, objectives(rng), rng.randrange(4), 0, values[i])
+                MemberReport(i, frames, objectives(rng), rng.randrange(4), 0, values[i], broken=rng.random() < 0.1)
                 for i in range(num_members)
             )
             report = PopulationReport(frames, members)

@@ -1,7 +1,7 @@
 """Controllers that a user wrote: checked when a run starts, and errors that name them later.
 
-The contract is in docs/reference/rules.md. A controller is a dataclass whose first two fields receive the table of values
-and a seed.
+The contract is in docs/reference/rules.md. A controller is a dataclass whose first two fields receive the table of
+values and a seed.
 """
 
 from __future__ import annotations

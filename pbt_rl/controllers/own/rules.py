@@ -1,7 +1,7 @@
 """Rules that a user wrote: an exploit rule, an explore rule, and a function that changes values last.
 
-The contract is in docs/reference/rules.md. An exploit rule is a dataclass with `select`, or a function (members, rng) ->
-{member: donor}. An explore rule is a dataclass whose first field receives the specs of the tuned values. All are
+The contract is in docs/reference/rules.md. An exploit rule is a dataclass with `select`, or a function (members, rng)
+-> {member: donor}. An explore rule is a dataclass whose first field receives the specs of the tuned values. All are
 checked when a run starts, and named by errors later.
 """
 
