@@ -165,9 +165,9 @@ def _end(code: int) -> NoReturn:
 
     def insist() -> None:
         time.sleep(EXIT_SECONDS)
-        names = [one.name for one in threading.enumerate() if not one.daemon and one.is_alive()]
+        names = {one.name for one in threading.enumerate() if not one.daemon} - {"MainThread"}
         print(
-            f"pbt-rl: what an environment started does not end, and is left: {', '.join(names)}",
+            f"pbt-rl: what an environment started does not end, and is left: {', '.join(sorted(names)[:5])}",
             file=sys.stderr,
         )
         os._exit(code)
