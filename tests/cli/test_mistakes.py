@@ -287,6 +287,7 @@ def typed(folder, monkeypatch, capsys):
     """Type a command in the folder: exit code, output, errors, and what was left."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr("pbt_rl.cli.watch.WAIT_SECONDS", 0.0)
 
     def files():
         found = (
