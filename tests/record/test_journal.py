@@ -48,7 +48,9 @@ def record_run(path, *, pbt=PBT, seed=4, num_members=6, rounds=30):
         journal.initial(values)
         for frames in range(0, 100 * rounds, 25):
             members = tuple(
-                MemberReport(i, frames, objectives(rng), rng.randrange(4), 0, values[i], broken=rng.random() < 0.1)
+                MemberReport(
+                    i, frames, objectives(rng), rng.randrange(4), 0, values[i], broken=rng.random() < 0.1
+                )
                 for i in range(num_members)
             )
             report = PopulationReport(frames, members)
