@@ -28,10 +28,7 @@ def test_registered_algorithms_are_loaded_by_name():
     ("name", "message"),
     [
         ("dqn", "algorithm 'dqn' is unknown: use one of appo, a3c, "),
-        (
-            "no_such_module:X",
-            "algorithm 'no_such_module:X' cannot be loaded: ModuleNotFoundError",
-        ),
+        ("no_such_module:X", "algorithm 'no_such_module:X' cannot be loaded: ModuleNotFoundError"),
         ("tests.helpers.third_algorithm:DQN", "has no attribute 'DQN'"),
         (":X", "cannot be loaded"),
         ("tests.helpers.third_algorithm:NOT_ONE", "is a object: give a pbt_rl.algos.algorithm.Algorithm"),

@@ -30,10 +30,7 @@ def samples(seed: int = 0, n: int = N) -> dict[str, torch.Tensor]:
     return data | {"valid": torch.rand(n, generator=g) < 0.7}
 
 
-CASES = {
-    "ppo": (ppo_loss, PPO_COEFS),
-    "a3c": (a3c_loss, A3C_COEFS),
-}
+CASES = {"ppo": (ppo_loss, PPO_COEFS), "a3c": (a3c_loss, A3C_COEFS)}
 
 
 def test_ppo_equals_a_loop_over_samples():
@@ -168,10 +165,7 @@ def test_vmap_with_coefficients_of_each_policy(name):
 
 
 def test_a_huge_ratio_gives_finite_gradients():
-    data = samples(n=4) | {
-        "valid": torch.ones(4, dtype=torch.bool),
-        "old_log_prob": torch.full((4,), -500.0),
-    }
+    data = samples(n=4) | {"valid": torch.ones(4, dtype=torch.bool), "old_log_prob": torch.full((4,), -500.0)}
     loss, _, grads = gradients("ppo", data)
     assert torch.isfinite(loss)
     assert all(torch.isfinite(g).all() for g in grads.values())

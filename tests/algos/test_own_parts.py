@@ -333,8 +333,7 @@ class Tempered(nn.Module):
 
 @pytest.mark.parametrize("packing", ["loop", "vmap"])
 @pytest.mark.parametrize(
-    ("encoder", "layout"),
-    [("Plain", packs.VECTOR), ("Tempered", packs.VECTOR), ("Volumes", packs.FRAMES)],
+    ("encoder", "layout"), [("Plain", packs.VECTOR), ("Tempered", packs.VECTOR), ("Volumes", packs.FRAMES)]
 )
 def test_a_network_learns_whatever_axes_its_weights_have_and_without_any_in_its_encoder(
     encoder, layout, packing

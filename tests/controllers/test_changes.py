@@ -11,10 +11,7 @@ GENERATIONS = {0: 4, 1: 7}
 MEANING = {
     "continue": (Continue(0, ""), Change(0, "continue", 4)),
     "limit": (Continue(0, "", until_frames=30), Change(0, "continue", 4, until_frames=30)),
-    "copy both": (
-        Replace(0, 1, "both", VALUES, ""),
-        Change(0, "replace", 5, "copy", (1, 7), values=VALUES),
-    ),
+    "copy both": (Replace(0, 1, "both", VALUES, ""), Change(0, "replace", 5, "copy", (1, 7), values=VALUES)),
     "copy weights": (
         Replace(0, 1, "weights", VALUES, ""),
         Change(0, "replace", 5, "copy", (1, 7), values=VALUES),

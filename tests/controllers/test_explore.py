@@ -7,13 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pbt_rl.config import Hypers
-from pbt_rl.controllers.explore import (
-    ZERO_STEP,
-    Perturb,
-    PerturbFactors,
-    changed_copy,
-    perturb,
-)
+from pbt_rl.controllers.explore import ZERO_STEP, Perturb, PerturbFactors, changed_copy, perturb
 from pbt_rl.controllers.hypers import HyperSpec, choice_spec, hyper_table, shaping_table
 from pbt_rl.controllers.own.rules import CustomExplore
 from pbt_rl.controllers.published.explore import ExplorePipeline, MultiplyOrDivide, Resample, ResampleAll

@@ -5,13 +5,7 @@ from random import Random
 import pytest
 
 from pbt_rl.config import Hypers
-from pbt_rl.controllers.hypers import (
-    HyperSpec,
-    choice_spec,
-    hyper_table,
-    sample_prior,
-    shaping_table,
-)
+from pbt_rl.controllers.hypers import HyperSpec, choice_spec, hyper_table, sample_prior, shaping_table
 from pbt_rl.controllers.tuning import chosen
 from pbt_rl.errors import ConfigError
 
@@ -49,12 +43,7 @@ def test_a_factor_on_all_rewards_is_tuned_only_by_name():
 
 
 def scales():
-    bounds = {
-        "linear": (-3.0, 5.0),
-        "log": (1e-6, 1e-2),
-        "one_minus": (0.9, 0.9999),
-        "integer": (2.0, 64.0),
-    }
+    bounds = {"linear": (-3.0, 5.0), "log": (1e-6, 1e-2), "one_minus": (0.9, 0.9999), "integer": (2.0, 64.0)}
     specs = [HyperSpec(scale, low, low, high, scale, tuned=True) for scale, (low, high) in bounds.items()]
     return {s.name: s for s in (*specs, choice_spec("choice", ("a", "b", "c"), "b"))}
 

@@ -75,17 +75,7 @@ def run(tmp_path_factory):
         "--pbt.ready timed --pbt.period-seconds 0.1 --pbt.min-episodes 1 --pbt.exploit truncation --final-episodes 0 "
         "--figures no"
     )
-    command = [
-        sys.executable,
-        "-m",
-        "pbt_rl",
-        "train",
-        *options.split(),
-        "--out",
-        folder,
-        "--name",
-        "own",
-    ]
+    command = [sys.executable, "-m", "pbt_rl", "train", *options.split(), "--out", folder, "--name", "own"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return folder / "own"
 

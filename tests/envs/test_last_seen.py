@@ -30,12 +30,7 @@ def played(env, steps=60, rows=3):
 
 
 @pytest.mark.parametrize(
-    "env",
-    [
-        pytest.param("toy/masked?size=3"),
-        "toy/treasure?length=5",
-        pytest.param("toy/counting"),
-    ],
+    "env", [pytest.param("toy/masked?size=3"), "toy/treasure?length=5", pytest.param("toy/counting")]
 )
 def test_it_is_the_last_choice_and_the_clipped_reward(env):
     spec, (action, reward, first, last) = played(env)

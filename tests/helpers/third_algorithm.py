@@ -4,13 +4,7 @@ from dataclasses import dataclass, replace
 
 from pbt_rl.algos.appo import APPO
 from pbt_rl.algos.hypers import hyper
-from pbt_rl.algos.losses import (
-    COMMON_STATISTICS,
-    explained_variance,
-    masked,
-    mean,
-    normalize_advantage,
-)
+from pbt_rl.algos.losses import COMMON_STATISTICS, explained_variance, masked, mean, normalize_advantage
 
 MOST_WEIGHT = 20.0
 

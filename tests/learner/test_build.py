@@ -17,13 +17,7 @@ from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.envs.spaces import obs_leaves
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner import build
-from pbt_rl.learner.build import (
-    build_distribution,
-    build_net,
-    check_network,
-    compute_dtype,
-    normalized_obs,
-)
+from pbt_rl.learner.build import build_distribution, build_net, check_network, compute_dtype, normalized_obs
 
 OBS = {"obs": ArraySpec((4,), "float32")}
 DISCRETE = EnvSpec("toy/x", OBS, ActionSpec(nvec=(3, 2)))

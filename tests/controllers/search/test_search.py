@@ -221,10 +221,7 @@ def test_a_search_that_goes_on_with_another_budget_keeps_its_phases(controller):
 def test_static_allocation_takes_the_places_of_the_run():
     made = build_controller(
         config(
-            controller="successive-halving",
-            num_policies=6,
-            slots=2,
-            search=SearchConfig(allocation="static"),
+            controller="successive-halving", num_policies=6, slots=2, search=SearchConfig(allocation="static")
         ),
         TABLE,
         0,

@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 
 from pbt_rl.controllers.decisions import Continue, Decision, PopulationReport, Stop, decision_to_dict
 from pbt_rl.controllers.records import converted
-from pbt_rl.controllers.search.hypertrick import (
-    SuccessiveHalving,
-    expected_members,
-)
+from pbt_rl.controllers.search.hypertrick import SuccessiveHalving, expected_members
 from pbt_rl.tune.simulation import simulate
 from tests.helpers.populations import member, report
 from tests.helpers.searches import (

@@ -146,14 +146,7 @@ def test_a_probe_finds_bad_levels_and_settings():
         probe(SHORT, DmlabOptions(), {"width": 320})
 
 
-@pytest.mark.parametrize(
-    ("name", "named"),
-    [
-        ("rooms_keys_doors_puzzle", 1),
-        (SHORT, 0),
-        ("dmlab30", 3),
-    ],
-)
+@pytest.mark.parametrize(("name", "named"), [("rooms_keys_doors_puzzle", 1), (SHORT, 0), ("dmlab30", 3)])
 def test_levels_that_ignore_the_length_of_episodes_are_named_if_one_is_given(name, named):
     found = " ".join(probe(name, DmlabOptions(), {"episodeLengthSeconds": 5}).notes)
     assert len(re.findall(r"rooms_\w+|lt_\w+", found)) == named
