@@ -1,4 +1,3 @@
-import copy
 import re
 
 import pytest
@@ -99,18 +98,6 @@ def test_shapes_and_dtypes(case, dtype):
     (value.square().sum() + params.square().sum()).backward()
     idle = [name for name, p in net.named_parameters() if p.grad is None and name.startswith("body")]
     assert not idle
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_bf16_body_is_close_to_float32(case):
-    shapes, options = CASES[case]
-    net = make(shapes, **options)
-    args = observations(shapes), torch.zeros(B, net.state_size), first_flags()
-    half = copy.deepcopy(net)
-    half.body.to(torch.bfloat16)
-    (_, value, state), (_, half_value, half_state) = net(*args), half(*args)
-    torch.testing.assert_close(half_value, value, rtol=0.05, atol=0.05)
-    torch.testing.assert_close(half_state, state, rtol=0.05, atol=0.02)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -285,15 +272,6 @@ def test_impala_size_and_residuals():
     torch.testing.assert_close(encoder.stages(x), entries, rtol=1e-4, atol=1e-5)
 
 
-def test_pixels_of_an_mlp_are_scaled_and_vectors_are_not():
-    net = make({"obs": ((1, 2, 2), "uint8")}, encoder="mlp")
-    vector = make({"obs": ((4,), "float32")})
-    vector.load_state_dict(net.state_dict())
-    x = torch.randint(0, 256, (T, B, 1, 2, 2), dtype=torch.uint8)
-    expected = vector({"obs": x.flatten(2) / 255}, torch.zeros(B, 0), first_flags())
-    torch.testing.assert_close(net({"obs": x}, torch.zeros(B, 0), first_flags()), expected)
-
-
 def test_the_last_action_and_reward_reach_the_core_as_they_are():
     net = make(SEES_LAST, core="lstm")
     plain = make({name: SEES_LAST[name] for name in ("obs", "instr")}, core="lstm")
@@ -329,14 +307,6 @@ def test_initial_weights():
     again, other = make(VECTOR, hidden=64, continuous=3), make(VECTOR, hidden=64, continuous=3, seed=1)
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), again.parameters(), strict=True))
     assert not torch.equal(net.heads.value.weight, other.heads.value.weight)
-
-
-def test_a_gaussians_deviation_is_a_parameter_of_its_own():
-    net = make(VECTOR, continuous=3)
-    with torch.no_grad():
-        net.heads.log_std.copy_(torch.tensor([0.1, 0.2, 0.3]))
-    params, _, _ = net(observations(VECTOR), torch.zeros(B, 0), first_flags())
-    assert torch.equal(params[..., 3:], net.heads.log_std.expand(T, B, 3))
 
 
 @pytest.mark.parametrize(("log_std", "deviation"), [(100.0, 1e4), (-100.0, 1e-4)])

@@ -6,10 +6,8 @@ import pytest
 from gymnasium import spaces
 
 from pbt_rl.envs import atari
-from pbt_rl.envs.base import ArraySpec, EnvSetupError, default_shaping_source, private_step_arrays
-from pbt_rl.envs.family import EnvOptions
+from pbt_rl.envs.base import ArraySpec, EnvSetupError, private_step_arrays
 from pbt_rl.envs.gym import GymUnit, describe, make_unit, recipe
-from pbt_rl.envs.registry import probe
 from pbt_rl.envs.spaces import obs_leaves, read_leaf
 from pbt_rl.envs.toy import Shaped
 
@@ -304,12 +302,6 @@ def test_other_observation_spaces_are_refused(space, named):
         obs_leaves(space, "x")
 
 
-def test_an_image_is_delivered_channels_first():
-    image = np.random.default_rng(0).integers(0, 255, (8, 9, 3), np.uint8)
-    array = read(spaces.Box(0, 255, (8, 9, 3), np.uint8), image)["obs"][1]
-    assert (array[2, 5, 7], array[0, 1, 2]) == (image[5, 7, 2], image[1, 2, 0])
-
-
 def test_bytes_must_be_bytes():
     with pytest.raises(EnvSetupError, match=r"uint8.*float64"):
         read(spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 4)))
@@ -331,23 +323,6 @@ def test_numbers_beyond_float32_are_an_error_and_no_warning():
         step(unit, out)
 
 
-@pytest.mark.parametrize(
-    ("gym_id", "components"), [("CartPole-v1", (2,)), ("Pendulum-v1", ()), ("FrozenLake-v1", (4,))]
-)
-def test_real_environments_run(gym_id, components):
-    spec = probe(f"gym/{gym_id}", EnvOptions())
-    assert spec.action.nvec == components
-    unit = make_unit(gym_id, 3, 0, default_shaping_source(spec), {})
-    out = private_step_arrays(spec, 3)
-    unit.reset(out)
-    done = np.zeros(3, bool)
-    for _ in range(300):
-        unit.step(np.zeros((3, 1), spec.action.dtype), out)
-        assert (out.first == done).all()
-        done = out.episode_done.copy()
-        assert (done == (out.terminated | out.truncated)).all()
-
-
 def test_the_time_limit_of_a_registered_environment_truncates():
     unit = make_unit("Pendulum-v1", 1, 0, lambda _row: (0, {}), {})
     out = private_step_arrays(unit.spec, 1)
@@ -355,23 +330,6 @@ def test_the_time_limit_of_a_registered_environment_truncates():
     for _ in range(200):
         unit.step(np.zeros((1, 1), np.float32), out)
     assert (out.truncated[0], out.terminated[0], out.length[0]) == (True, False, 200)
-
-
-def test_an_environment_is_filmed_whatever_render_mode_it_trains_with():
-    pytest.importorskip("pygame")
-    from pbt_rl.envs.films import film
-
-    unit, camera = film(
-        "gym/CartPole-v1",
-        2,
-        0,
-        EnvOptions(keywords={"render_mode": "rgb_array_list"}),
-        default_shaping_source(probe("gym/CartPole-v1", EnvOptions())),
-    )
-    out = private_step_arrays(unit.spec, 2)
-    unit.reset(out)
-    assert camera.shoot(out, None).shape == (400, 600, 3)
-    unit.close()
 
 
 def test_a_factory_that_returns_one_environment_for_all_rows_is_refused():

@@ -1,7 +1,6 @@
 """Native vectors of all three kinds: what they deliver, and what is refused."""
 
 from contextlib import closing
-from typing import ClassVar
 
 import gymnasium
 import numpy as np
@@ -283,43 +282,6 @@ def test_an_objective_counts_where_its_mask_is_set():
         unit.step(np.zeros((2, 1), np.int32), out)
     assert out.episode_done.all()
     assert out.objective.tolist() == [0.25, 15]
-
-
-class Masked(gymnasium.Env):
-    """Three steps of four frames; says which actions are allowed, but at its end, where nobody acts."""
-
-    metadata: ClassVar = {"action_mask": True}
-    frames_per_step = 4
-    observation_space, action_space = Box(0, 9, (1,), np.float32), Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return np.zeros(1, np.float32), {"action_mask": np.array([1, 0], np.uint8)}
-
-    def step(self, action):
-        self.t += 1
-        info = {"action_mask": np.array([1, 0], np.uint8)} if self.t < 3 else {}
-        return np.full(1, self.t, np.float32), 1.0, False, self.t == 3, info
-
-
-@pytest.mark.parametrize("mode", AutoresetMode)
-@pytest.mark.parametrize("rows", [1, 2])
-def test_a_vector_whose_rows_all_end_need_not_give_a_mask(mode, rows):
-    unit, _, out = vector_unit(Masked, rows, mode)
-    ended = 0
-    for _ in range(12):
-        unit.step(np.zeros((rows, 1), np.int32), out)
-        ended += out.episode_done.sum()
-        assert out.episode_done.any() or (out.obs["action_mask"] == [1, 0]).all()
-        assert (out.obs["obs"][out.truncated] == 3).all()
-    assert ended >= 3 * rows
-    unit.close()
-
-
-def test_rows_in_processes_of_their_own_say_how_many_frames_a_step_has():
-    with closing(AsyncVectorEnv([Masked] * 2)) as env:
-        assert describe_vector("m:f", env).frame_skip == 4
 
 
 class NoNumber(gymnasium.Env):

@@ -143,20 +143,6 @@ def test_nothing_of_the_episode_before_is_left_not_even_what_is_not_finite():
     assert torch.equal(one[1], other[1])
 
 
-def test_gradients_end_where_an_unroll_begins():
-    net = make_net()
-    s = made_up(9, 5, state_size=net.state_size)
-    x = torch.randn(9, 5, WIDTH, requires_grad=True)
-    body = net.body
-    past = torch.zeros(C, 5, WIDTH)
-    unroll = torch.cat((torch.zeros(C, 5), 1 + s.cut.long().cumsum(0)))
-    episode = torch.zeros(C + 9, 5)
-    out, _ = body.manager(x, past, past, episode[C:] == 0, unroll[C:] == unroll[:-C])
-    out[C + 4 :].sum().backward()
-    assert x.grad[:4].eq(0).all()
-    assert x.grad[4:].ne(0).any(-1).all()
-
-
 def test_the_features_move_no_goal():
     net = make_net()
     s = made_up(9, 5, state_size=net.state_size)
@@ -289,29 +275,6 @@ def test_the_whole_loss_and_its_gradients_are_those_of_the_slow_loop():
         torch.testing.assert_close(
             found, gradients[1][name], rtol=1e-4, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}"
         )
-
-
-def test_what_a_goal_led_to_is_sought_in_its_episode_and_in_the_rollout():
-    s = made_up(11, 5)
-    latent, goal = torch.randn(11, 5, 4), normalize(torch.randn(11, 5, 4), dim=-1).requires_grad_()
-    latent.requires_grad_()
-    ends = (s.terminated[:-1], s.truncated[:-1], s.valid[:-1])
-    cosine, known = reached(latent, goal, *ends, C)
-    to = {  # row: step -> the one that it is compared with
-        0: {0: 2, 1: 2, 3: 6, 4: 7, 5: 8, 6: 9, 7: 10},
-        1: {0: 3, 1: 4, 2: 5, 3: 5, 4: 5, 6: 9, 7: 10},
-        2: {0: 3, 1: 4, 2: 4, 3: 4, 4: 7, 5: 8, 6: 9, 7: 10},
-        3: {0: 3, 1: 4, 2: 4, 3: 4, 5: 8, 6: 9, 7: 10},
-        4: {t: t + C for t in range(8)},
-    }
-    for b in range(5):
-        assert known[:, b].nonzero().flatten().tolist() == list(to[b]), b
-        for t, other in to[b].items():
-            expected = cosine_similarity(latent[other, b] - latent[t, b], goal[t, b], dim=0, eps=1e-6)
-            assert cosine[t, b].item() == pytest.approx(expected.item(), abs=1e-6), (b, t)
-    cosine[known].sum().backward()
-    assert latent.grad is None
-    assert goal.grad is not None
 
 
 def test_invalid_steps_change_nothing():

@@ -276,19 +276,6 @@ def test_an_engine_that_raises_is_one_error_with_its_own_lines(monkeypatch):
     assert "pbt_rl/learner" not in str(caught.value)
 
 
-def test_members_are_not_compared_by_rewards_of_their_own_weights(monkeypatch):
-    class NoObjective(Pendulum):
-        def step(self, action):
-            return replace(super().step(action), objective=None)
-
-    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
-    monkeypatch.setattr(sampling, "make_resident", lambda *_: NoObjective(spec, POLICIES * ROWS, "cpu", 0))
-    with Stand() as stand, pytest.raises(ConfigError, match="gives no objective"):
-        stand.batch()
-    with Stand([*RESIDENT, "--pbt.tune", "learning_rate"]) as stand:
-        stand.batch()
-
-
 def test_actions_without_bounds_reach_the_simulator_as_they_were_drawn(monkeypatch):
     free = ActionSpec(low=(-inf,), high=(inf,))
     taken = []
