@@ -19,10 +19,14 @@ def heart(monkeypatch):
     return supervisor, learner, clock
 
 
-def test_a_start_counts_as_a_sign(heart):
+def test_a_start_counts_and_the_main_thread_must_give_signs_even_if_the_trainer_does(heart):
     supervisor, _, clock = heart
     clock["now"] = 53.0
     assert supervisor.silent_seconds == 3
+    supervisor, learner, clock = heart
+    clock["now"] = 60.0
+    learner.beat_trainer(True)
+    assert supervisor.silent_seconds == 10
 
 
 def test_an_idle_trainer_gives_no_sign_and_a_busy_one_must(heart):
@@ -34,13 +38,6 @@ def test_an_idle_trainer_gives_no_sign_and_a_busy_one_must(heart):
     assert supervisor.silent_seconds == 11, "it learns"
     learner.beat_trainer(False)
     assert supervisor.silent_seconds == 1, "nothing to learn"
-
-
-def test_the_main_thread_must_give_signs_even_if_the_trainer_does(heart):
-    supervisor, learner, clock = heart
-    clock["now"] = 60.0
-    learner.beat_trainer(True)
-    assert supervisor.silent_seconds == 10
 
 
 def test_a_trainer_that_begins_while_its_signs_are_read_does_not_hang(heart):

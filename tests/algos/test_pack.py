@@ -105,11 +105,13 @@ def test_fresh_member_has_new_weights_and_nothing_else():
     assert same_bits(state_of(pack, 2), before[2])
 
 
-def test_all_policies_begin_with_weights_of_their_own():
+def test_groups_and_weights_at_the_start():
     pack = make_pack(THREE)
     rows = pack.state["param"]
     assert not torch.equal(rows[0], rows[1])
     assert not torch.equal(rows[1], rows[2])
+    assert [g.slots for g in make_pack(THREE).groups()] == [(0,), (1,), (2,)]
+    assert [g.slots for g in make_pack(THREE, packing="vmap").groups()] == [(0, 1, 2)]
 
 
 @pytest.mark.parametrize("packing", ["loop", "vmap"])
@@ -324,11 +326,6 @@ def test_weights_that_two_modules_share_stay_shared_in_each_policy():
     assert not torch.allclose(
         loop[0][0], loop[0][1], atol=1e-3
     )  # policies differ, so that a mixture would show
-
-
-def test_groups_are_single_policies_or_all():
-    assert [g.slots for g in make_pack(THREE).groups()] == [(0,), (1,), (2,)]
-    assert [g.slots for g in make_pack(THREE, packing="vmap").groups()] == [(0, 1, 2)]
 
 
 @pytest.mark.parametrize("packing", ["loop", "vmap"])

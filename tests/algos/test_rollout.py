@@ -167,14 +167,11 @@ def test_fresh_buffers_are_poisoned():
     assert (rollout.weights_epoch == -1).all()
 
 
-def test_a_rollout_that_was_never_written_cannot_be_learned_from():
+def test_a_rollout_that_was_never_written_cannot_be_learned_from_unseen():
     pack = make_pack([H])
     unwritten = Rollout({"obs": VECTOR}, T, ENVS, 1, (1, torch.int32), 0, CPU)
     with pytest.raises(RuntimeError, match="out of bounds"):
         learn(pack, batch_of([unwritten], 1), settings())
-
-
-def test_a_rollout_of_continuous_actions_that_was_never_written_shows():
     pack = make_pack([H], distribution=GAUSSIAN)
     unwritten = Rollout({"obs": VECTOR}, T, ENVS, 1, (2, torch.float32), 0, CPU)
     stats = learn(pack, batch_of([unwritten], 1), settings(distribution=GAUSSIAN))

@@ -38,14 +38,11 @@ def test_what_is_learned_from_is_the_draw_itself():
     assert torch.equal(scaled.log_prob(params, action), plain.log_prob(params, action))
 
 
-def test_bounds_of_one_and_no_bounds_are_not_scaled():
+def test_what_is_not_scaled():
     assert make_distribution((), 1, low=(-1.0,), high=(1.0,), units=((0.0,), (1.0,))) == DiagonalGaussian(
         1, (-1.0,), (1.0,)
     )
     free = make_distribution((), 1, low=(-inf,), high=(inf,), units=((0.0,), (1.0,)))
     assert free == DiagonalGaussian(1)
-
-
-def test_what_a_tanh_bends_is_not_scaled():
     tanh = make_distribution((), 2, low=LOW, high=HIGH, units=UNITS, tanh=True)
     assert tanh == make_distribution((), 2, low=LOW, high=HIGH, tanh=True)

@@ -56,10 +56,7 @@ def test_a_donor_is_taken_as_it_was_before_the_comparison():
     ]
 
 
-def test_only_a_copy_of_weights_has_a_state_that_they_come_from():
+def test_the_state_that_weights_come_from():
     sources = [changes([decision], GENERATIONS)[0].weights_from for decision, _ in MEANING.values()]
     assert [key for key in sources if key is not None] == [(1, 7), (1, 7), (1, 2), (0, 0)]
-
-
-def test_a_remembered_donor_needs_no_present_generation():
     assert changes([Replace(0, 9, "both", VALUES, "", 3)], {0: 0})[0].source == (9, 3)

@@ -25,15 +25,13 @@ def held_at(rule, clock, *episodes):
     return [s for s in clock if rule.next_round(population(s, *(episodes or (9, 9)))) is not None]
 
 
-def test_comparisons_keep_their_times_though_reports_come_late():
+def test_when_comparisons_are_held():
     clock = [0.7 * i for i in range(60)]  # to 41.3 s
     held = held_at(Timed(4, 10, 1), clock)
     assert len(held) == 8  # due at 10, 14, ... 38: none is lost to the reports
     assert held[0] == pytest.approx(10.5)
-
-
-def test_after_a_late_comparison_a_whole_period_follows():
     assert held_at(Timed(10, 0, 1), [9, 19, 28, 29, 38, 39]) == [19, 29, 39]
+    assert Timed(1, 0, 1).next_round(PopulationReport(10**9, (member(0), member(1)))) is None
 
 
 def test_few_ready_members_are_waited_for_as_long_as_a_period():
@@ -53,10 +51,6 @@ def test_what_was_not_held_leaves_no_state_and_the_state_is_restored():
     other = Timed(10, 20, 5)
     restore_state(other, save_state(rule))
     assert other.seconds_left(population(26, 9, 9)) == pytest.approx(4)  # due at 30
-
-
-def test_without_a_time_nothing_is_due():
-    assert Timed(1, 0, 1).next_round(PopulationReport(10**9, (member(0), member(1)))) is None
 
 
 def test_frames_left_are_those_of_the_speed_until_now():

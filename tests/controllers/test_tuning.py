@@ -44,10 +44,18 @@ def test_a_shaping_that_begins_at_0_is_tuned_only_within_a_range_of_the_users_ow
     assert all(one["shaping.zero"] >= 0 for one in initial({"shaping.zero": spec}, 50))
 
 
-def test_bounds_of_the_users_own_are_the_prior_too():
+def test_bounds_and_priors():
     spec = chosen(TABLE, ("learning-rate=1e-4:5e-4",))["learning_rate"]
     assert (spec.low, spec.high, spec.tuned, spec.default, spec.drawn) == (1e-4, 5e-4, True, 2.5e-4, True)
     assert spec.start == Prior(1e-4, 5e-4, "log")
+    spec = chosen(hyper_table(Hypers(learning_rate=0.02)), ())["learning_rate"]
+    assert (spec.low, spec.high, spec.drawn) == (1e-6, 0.02, False)
+    spec = chosen(TABLE, (), ("learning_rate=1e-3:0.05",))["learning_rate"]
+    assert (spec.low, spec.high, spec.drawn, spec.start) == (1e-6, 0.05, True, Prior(1e-3, 0.05, "log"))
+    spec = chosen(TABLE, ("gamma",), ("gamma=0.99,0.9,0.999",))["gamma"]
+    rng = Random(0)
+    assert {sample_prior(spec, rng) for _ in range(60)} == {0.9, 0.99, 0.999}
+    assert (spec.low, spec.high) == (0.8, 0.9999)
 
 
 def test_members_start_drawn_from_a_range_of_the_users_own_with_every_rule():
@@ -93,13 +101,6 @@ def test_what_is_switched_off_is_not_tuned_unless_it_is_named(hypers, name):
         assert TABLE[name].low <= first[name] <= TABLE[name].high
 
 
-def test_bounds_of_the_table_reach_the_default_and_the_prior():
-    spec = chosen(hyper_table(Hypers(learning_rate=0.02)), ())["learning_rate"]
-    assert (spec.low, spec.high, spec.drawn) == (1e-6, 0.02, False)
-    spec = chosen(TABLE, (), ("learning_rate=1e-3:0.05",))["learning_rate"]
-    assert (spec.low, spec.high, spec.drawn, spec.start) == (1e-6, 0.05, True, Prior(1e-3, 0.05, "log"))
-
-
 @pytest.mark.parametrize(
     ("entry", "scale"),
     [
@@ -127,13 +128,6 @@ def test_scales_of_ranges(entry, scale):
     middle = {"linear": (spec.low + spec.high) / 2, "one_minus": 1 - 10**-1.5, "log": 8}[scale]
     assert 110 < sum(x < middle for x in draws) < 190
     perturb({name: spec}).mutate({name: draws[0]}, rng)
-
-
-def test_choices_as_a_prior():
-    spec = chosen(TABLE, ("gamma",), ("gamma=0.99,0.9,0.999",))["gamma"]
-    rng = Random(0)
-    assert {sample_prior(spec, rng) for _ in range(60)} == {0.9, 0.99, 0.999}
-    assert (spec.low, spec.high) == (0.8, 0.9999)
 
 
 @pytest.mark.parametrize(

@@ -107,10 +107,12 @@ def test_frames_of_a_stack_lie_in_their_order_with_their_colours():
             assert np.array_equal(seen[3 * frame + colour], stack[frame, :, :, colour])
 
 
-def test_a_picture_of_floats_must_be_finite():
+def test_arrays_that_cannot_be_seen():
     (leaf,) = obs_leaves(box(0, 1, (*LARGE, 3), np.float32), "x")
     with pytest.raises(EnvSetupError, match="finite"):
         read_leaf(leaf, np.full((*LARGE, 3), np.nan, np.float32), "x")
+    with pytest.raises(EnvSetupError, match=r"1,000,000 choices.*Box"):
+        obs_leaves(spaces.Discrete(10**6), "x")
 
 
 def test_bytes_and_large_whole_numbers_are_divided_by_their_bound():
@@ -142,11 +144,6 @@ def test_a_text_is_hashed_words_the_same_in_rows():
     assert rows[0][-1] == seen[-5]
     with pytest.raises(EnvSetupError, match="a text"):
         read_leaf(leaf, 3, "x")
-
-
-def test_more_choices_than_a_network_can_see_are_refused():
-    with pytest.raises(EnvSetupError, match=r"1,000,000 choices.*Box"):
-        obs_leaves(spaces.Discrete(10**6), "x")
 
 
 def of(space):

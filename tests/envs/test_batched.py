@@ -84,11 +84,8 @@ def test_ends_final_observations_and_types(name):
     assert steps[3].obs["state.place"].tolist() == [[1.0], [0.0]]
 
 
-def test_a_reset_in_the_next_step_is_refused():
+def test_vectors_that_cannot_be_used():
     with pytest.raises(EnvSetupError, match=r"resets by AutoresetMode\.NEXT_STEP: rows on a device"):
         made("next_step")
-
-
-def test_arrays_that_are_no_tensors_are_refused():
     with pytest.raises(EnvSetupError, match="gives obs as ndarray, not as tensors"):
         made("of_numpy")

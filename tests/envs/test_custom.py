@@ -153,11 +153,13 @@ def test_unusable_environments_are_reported_with_a_remedy(env_id, message):
         probe(env_id, EnvOptions())
 
 
-def test_an_option_that_the_factory_does_not_take_is_named_with_those_it_takes():
+def test_what_a_factory_gives_that_cannot_be_used():
     with pytest.raises(
         EnvSetupError, match="unexpected keyword argument 'sice'; its options are: size=4, name"
     ):
         probe("custom_of_a_test:make_env", options("sice=3"))
+    with pytest.raises(EnvSetupError, match="two environments differ in their spaces"):
+        make_unit("custom_of_a_test:changing", 2, 0, EnvOptions(), lambda _row: (0, {}))
 
 
 def test_exceptions_of_the_factory_or_its_module_are_shown(tmp_path):
@@ -171,11 +173,6 @@ def test_exceptions_of_the_factory_or_its_module_are_shown(tmp_path):
         probe("no_python:make_env", EnvOptions())
     assert 'no_python.py", line 3' in str(caught.value)
     assert "importlib" not in str(caught.value)
-
-
-def test_environments_that_are_made_unalike_are_refused():
-    with pytest.raises(EnvSetupError, match="two environments differ in their spaces"):
-        make_unit("custom_of_a_test:changing", 2, 0, EnvOptions(), lambda _row: (0, {}))
 
 
 def test_a_vector_has_as_many_rows_as_are_needed():

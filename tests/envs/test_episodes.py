@@ -39,14 +39,11 @@ def test_sums_are_of_the_running_episode_only():
     }
 
 
-def test_an_objective_of_its_own_leaves_the_returns_alone():
+def test_objectives_and_rows_may_be_added_alone():
     book = EpisodeBook(2, lambda _row: (0, {}))
     book.add(np.ones(2), np.ones(2), True)
     accounts = written(book, np.array([7.0, 8.0]))
     assert (accounts["objective"], accounts["raw_return"], accounts["length"]) == ([7, 8], [1, 1], [1, 1])
-
-
-def test_some_rows_may_be_added_alone():
     book = EpisodeBook(3, lambda _row: (0, {}))
     book.add(np.array([1.0, 2.0]), np.array([1.0, 2.0]), np.array([True, True]), np.array([2, 0]))
     accounts = written(book)

@@ -235,11 +235,16 @@ def test_images_are_learned_from_as_ataris():
     assert recipe(describe("x", env)) == found | {"hypers.entropy_coef": 1e-4}
 
 
-def test_a_missing_key_is_named_with_the_given_keys():
+def test_what_cannot_be_read_is_refused():
     space = spaces.Dict({"eye": spaces.Dict({"left": VECTOR}), "ear": VECTOR})
     env = Scripted(start={"eye": {"right": np.zeros(2)}, "ear": np.zeros(2)}, observation_space=space)
     with pytest.raises(EnvSetupError, match=r"gym/Scripted-v0.*'eye.left'.*key 'left'.*\['right'\]"):
         unit_of(env)
+    with pytest.raises(EnvSetupError, match=r"uint8.*float64"):
+        read(spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 4)))
+    one = Scripted()
+    with pytest.raises(EnvSetupError, match="the same environment twice"):
+        GymUnit("m:f", lambda: one, 2, 0, lambda _: (0, {}))
 
 
 @pytest.mark.parametrize("objective", [float("-inf"), np.float32("inf"), 1e200, "high", None])
@@ -302,11 +307,6 @@ def test_other_observation_spaces_are_refused(space, named):
         obs_leaves(space, "x")
 
 
-def test_bytes_must_be_bytes():
-    with pytest.raises(EnvSetupError, match=r"uint8.*float64"):
-        read(spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 4)))
-
-
 @pytest.mark.parametrize("state", [-1, 3, 0.5])
 def test_a_discrete_observation_out_of_range_is_refused(state):
     with pytest.raises(EnvSetupError, match=r"0\.\.2"):
@@ -330,9 +330,3 @@ def test_the_time_limit_of_a_registered_environment_truncates():
     for _ in range(200):
         unit.step(np.zeros((1, 1), np.float32), out)
     assert (out.truncated[0], out.terminated[0], out.length[0]) == (True, False, 200)
-
-
-def test_a_factory_that_returns_one_environment_for_all_rows_is_refused():
-    one = Scripted()
-    with pytest.raises(EnvSetupError, match="the same environment twice"):
-        GymUnit("m:f", lambda: one, 2, 0, lambda _: (0, {}))

@@ -88,12 +88,18 @@ def test_ends_and_time_outs_of_any_type(dones, time_outs):
     assert step.terminated.dtype is step.truncated.dtype is torch.bool
 
 
-def test_without_time_outs_every_end_is_terminal():
+def test_what_a_simulator_may_leave_out():
     fake = Fake()
     fake.time_outs = None
     _, step = stepped(fake)
     assert step.terminated.all()
     assert not step.truncated.any()
+    fake = Fake()
+    fake.get_observations = lambda: fake.steps[:, None]
+    env, step = stepped(fake, 1)
+    assert (env.spec.critic, [*env.spec.obs], [*step.obs]) == ((), ["obs"], ["obs"])
+    _, step = stepped(Fake())
+    assert step.stats["height"].tolist() == [4.0] * ROWS
 
 
 def test_spec_of_groups_and_free_actions():
@@ -104,18 +110,6 @@ def test_spec_of_groups_and_free_actions():
     assert step.obs["critic"].tolist() == [[8.0] * 5] * ROWS
     assert all(env.spec.action.unbounded)
     assert step.objective is None
-
-
-def test_without_a_critic_group_the_critic_sees_what_the_actor_sees():
-    fake = Fake()
-    fake.get_observations = lambda: fake.steps[:, None]
-    env, step = stepped(fake, 1)
-    assert (env.spec.critic, [*env.spec.obs], [*step.obs]) == ((), ["obs"], ["obs"])
-
-
-def test_logged_values_are_statistics_of_the_rows_that_ended():
-    _, step = stepped(Fake())
-    assert step.stats["height"].tolist() == [4.0] * ROWS
 
 
 def test_weights_are_those_of_the_slot_also_of_a_term_that_was_off():

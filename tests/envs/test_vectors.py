@@ -215,11 +215,15 @@ def test_what_cannot_reach_rows_in_other_processes_is_refused():
         assert describe_vector("m:f", env).shaping == {}
 
 
-def test_rows_that_differ_in_their_shaping_are_refused():
+def test_vectors_that_do_not_say_enough_are_refused():
     assert describe_vector("m:f", SyncVectorEnv([Shaped, Shaped])).shaping == {"gain": 1.0}
     for other in (Counting, lambda: Shaped(2.0)):
         with pytest.raises(EnvSetupError, match="m:f: two rows differ in their reward shaping"):
             describe_vector("m:f", SyncVectorEnv([Shaped, other]))
+    env = SyncVectorEnv([Counting])
+    del env.metadata["autoreset_mode"]
+    with pytest.raises(EnvSetupError, match=r"autoreset_mode.*NEXT_STEP, SAME_STEP or DISABLED"):
+        describe_vector("m:f", env)
 
 
 class Broken(SyncVectorEnv):
@@ -307,13 +311,6 @@ def test_an_objective_that_is_nan_is_refused(mode):
     with pytest.raises(EnvSetupError, match="must be a finite number"):
         unit.step(np.zeros((1, 1), np.int32), out)
     unit.close()
-
-
-def test_a_vector_must_declare_its_autoreset_mode():
-    env = SyncVectorEnv([Counting])
-    del env.metadata["autoreset_mode"]
-    with pytest.raises(EnvSetupError, match=r"autoreset_mode.*NEXT_STEP, SAME_STEP or DISABLED"):
-        describe_vector("m:f", env)
 
 
 def test_vectors_are_seeded_and_closed_once():

@@ -40,10 +40,14 @@ def test_a_slot_is_held_by_a_member_or_by_none():
     assert (shared.pack.holders[1].member, shared.pack.holders[1].generation_of) == (2, {})
 
 
-def test_exchanged_weights_reset_the_state_before_the_epoch_rises():
+def test_what_is_noted_is_taken_once_and_in_order():
     shared = SharedState.new((4, 7), (4, 7))
     shared.note_exchanged_weights(1)
     assert (list(shared.state_resets), shared.pack.weights_epoch.tolist()) == ([1], [0, 1])
+    shared = SharedState.new((4,), (4,))
+    shared.sampling.note(["episode"], ["game"])
+    assert shared.sampling.take() == (["episode"], ["game"])
+    assert shared.sampling.take() == ([], [])
 
 
 def steps(**values):
@@ -77,10 +81,3 @@ def test_a_member_is_broken_if_every_step_was_left_out(norms, active, broken):
     counts.note_steps(0, steps(grad_norm=norms, active=active))
     assert counts.take_broken(0) is broken
     assert counts.take_broken(0) is None
-
-
-def test_episodes_are_taken_once():
-    shared = SharedState.new((4,), (4,))
-    shared.sampling.note(["episode"], ["game"])
-    assert shared.sampling.take() == (["episode"], ["game"])
-    assert shared.sampling.take() == ([], [])

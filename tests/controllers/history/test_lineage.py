@@ -44,7 +44,7 @@ def test_parents_generations_and_schedules():
     assert lineage.surviving_roots() == {(0, 0), (1, 0)}
 
 
-def test_a_copy_of_a_copy_descends_from_the_donor_as_it_was():
+def test_a_copy_descends_from_the_donor_as_it_was_before_the_round():
     lineage = Lineage.from_events(
         read_events([*START, round_(20, Replace(1, 2, "both", v(12), ""), Mutate(2, v(13), ""))])
     )
@@ -52,9 +52,6 @@ def test_a_copy_of_a_copy_descends_from_the_donor_as_it_was():
     assert [n.key for n in lineage.ancestry(2)] == [(0, 0), (2, 1), (2, 2)]
     assert lineage.present(1).depth == 2
     assert lineage.surviving_roots() == {(0, 0)}
-
-
-def test_decisions_of_one_round_hold_at_once():
     lineage = Lineage.from_events(
         read_events([*START, round_(20, Replace(0, 1, "weights", v(5), ""), Replace(2, 0, "both", v(6), ""))])
     )
@@ -62,15 +59,12 @@ def test_decisions_of_one_round_hold_at_once():
     assert lineage.present(2).parent == (0, 0), "member 0 as it was before the round"
 
 
-def test_copied_hypers_keep_the_own_weights_and_a_restart_begins_a_tree():
+def test_copied_hypers_restarts_and_stops():
     lineage = Lineage.from_events(
         read_events([*START, round_(20, Replace(1, 0, "hypers", v(1), ""), Restart(2, v(9), ""))])
     )
     assert lineage.ancestry(1)[0].key == (1, 0)
     assert (lineage.ancestry(2)[0].key, lineage.present(2).depth) == ((2, 2), 0)
-
-
-def test_stopped_members_leave():
     lineage = Lineage.from_events(read_events([*START, round_(20, Stop(1, ""))]))
     assert lineage.members == [0, 2]
     assert lineage.surviving_roots() == {(0, 0)}
@@ -122,13 +116,10 @@ MEASURED = [
 ]
 
 
-def test_a_nodes_objective_is_the_last_that_was_seen():
+def test_objectives_are_the_last_ones_and_frames_are_counted_along_the_weights():
     objectives = Lineage.from_events(read_events(MEASURED)).objectives
     assert str(objectives.pop((1, 0))) == "nan"
     assert objectives == {(0, 0): 9.0, (1, 1): 4.0}
-
-
-def test_frames_are_counted_along_the_weights_not_along_the_place():
     lineage = Lineage.from_events(read_events(MEASURED))
     copied = lineage.present(1)
     assert (copied.own_frames, copied.trained) == (14, 10), "member 1 was at 14, the donor's weights at 10"

@@ -208,21 +208,18 @@ def test_wrong_values_of_an_explore_rule_are_one_clear_error(answer, message):
         observed(controller, 100)
 
 
-def test_what_an_explore_rule_changes_is_held_to_the_bounds():
+def test_an_explore_rule_is_held_to_the_bounds_and_may_learn():
     ANSWER[0] = {"rate": 1e9}
     controller = build(replace(PBT, explore=f"{HERE}:Answering", explore_option=()), TABLE, 0, 3)
     assert observed(controller, 100)[2].values == {"rate": 100.0}
+    controller = build(replace(PBT, explore=f"{HERE}:Learned", explore_option=()), TABLE, 0, 3)
+    assert observed(controller, 100, (4.0, 1.0, 2.0))[2].values == {"rate": 4.0 + 2.0 + 3}
+    assert controller.explore.rule.seen == 103
 
 
 def test_an_explore_rule_that_cannot_be_called_is_named():
     with pytest.raises(ConfigError, match="Deaf cannot be used: mutate is called with 2 arguments"):
         build(replace(PBT, explore=f"{HERE}:Deaf", explore_option=()), TABLE, 0, 3)
-
-
-def test_an_explore_rule_may_learn_from_pairs_and_comparisons():
-    controller = build(replace(PBT, explore=f"{HERE}:Learned", explore_option=()), TABLE, 0, 3)
-    assert observed(controller, 100, (4.0, 1.0, 2.0))[2].values == {"rate": 4.0 + 2.0 + 3}
-    assert controller.explore.rule.seen == 103
 
 
 def raises_on_call(values, rng):

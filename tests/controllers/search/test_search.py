@@ -75,14 +75,11 @@ def test_a_member_far_beyond_its_phase_still_trains_before_it_is_judged_again():
     assert going_on(controller.observe(at(750, {0: 1.0}))) == {0: 751}
 
 
-def test_the_best_so_far_is_never_evicted_and_the_worst_is():
+def test_who_is_evicted():
     controller, _ = hypertrick(4, eviction_rate=0.81)  # collects one
     controller.observe(at(100, {0: 1.0}))
     assert going_on(controller.observe(at(100, {1: 2.0}))) == {1: 200}
     assert stopped(controller.observe(at(100, {2: 0.0}))) == {2}
-
-
-def test_a_broken_member_is_no_report_of_its_phase():
     controller, _ = hypertrick(2)  # collects one
     wreck = replace(at(100, {0: 1.0}).members[0], broken=True)
     assert stopped(controller.observe(report(0, [wreck]))) == {0}

@@ -206,9 +206,13 @@ def test_agents_that_leave_wait_for_the_others():
     assert [read_stats(out, row) for row in (0, 1)] == [{}, {"moves": 1.0}]
 
 
-def test_an_agent_that_leaves_shows_its_last_observation():
+def test_games_that_cannot_be_used():
     with pytest.raises(EnvSetupError, match="an observation of b is missing"):
         steps_of(Alone(quiet=True), 3)
+    with pytest.raises(EnvSetupError, match=r"the observations of its agents differ, a has Box.*, b has Box"):
+        steps_of(Alone(sizes=(3, 4)), 1)
+    with pytest.raises(EnvSetupError, match=r"connect_four_v3 cannot be made: .*columns"):
+        registry.probe("pettingzoo/connect_four_v3", EnvOptions(keywords={"columns": 9}))
 
 
 def test_turns_go_on_without_those_that_left():
@@ -228,11 +232,6 @@ def test_turns_go_on_without_those_that_left():
     assert [read_stats(out, row) for row in (0, 1)] == [{}, {"moves": 2.0}]
 
 
-def test_agents_that_are_not_alike_are_refused():
-    with pytest.raises(EnvSetupError, match=r"the observations of its agents differ, a has Box.*, b has Box"):
-        steps_of(Alone(sizes=(3, 4)), 1)
-
-
 @pytest.mark.parametrize(
     ("env", "said"),
     [
@@ -244,8 +243,3 @@ def test_agents_that_are_not_alike_are_refused():
 def test_unknown_games(env, said):
     with pytest.raises(EnvSetupError, match=said):
         registry.probe(env, PLAIN)
-
-
-def test_an_option_that_it_does_not_take():
-    with pytest.raises(EnvSetupError, match=r"connect_four_v3 cannot be made: .*columns"):
-        registry.probe("pettingzoo/connect_four_v3", EnvOptions(keywords={"columns": 9}))

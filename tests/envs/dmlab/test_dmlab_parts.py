@@ -41,14 +41,11 @@ def test_thirty_levels_of_thirty_two_scripts():
     assert names() == ("dmlab30", *(level.name for level in LEVELS))
 
 
-def test_scores_lie_between_random_actions_and_a_human():
+def test_scores_and_actions():
     for level in LEVELS:
         assert level.percent(level.random) == 0
         assert level.percent(level.human) == pytest.approx(100)
     assert LEVELS[3].percent(29.0325) == pytest.approx(50)  # rooms_watermaze: 4.065 to 54
-
-
-def test_action_sets():
     assert [len(ACTIONS[name]) for name in ("standard", "extended")] == [9, 15]
     for chosen in ACTIONS.values():
         assert len({tuple(sorted(pressed.items())) for pressed in chosen}) == len(chosen)
