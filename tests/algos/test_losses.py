@@ -6,7 +6,7 @@ import torch
 from pbt_rl.algos.a3c import A3C, a3c_loss
 from pbt_rl.algos.algorithm import LossInputs
 from pbt_rl.algos.appo import APPO, ppo_loss
-from pbt_rl.algos.losses import normalize_advantage
+from pbt_rl.algos.losses import explained_variance, normalize_advantage
 
 N = 24
 PPO_COEFS = {"clip_ratio": 0.2, "clip_value": 0.3, "value_coef": 0.5, "entropy_coef": 0.01, "kl_coef": 0.7}
@@ -189,3 +189,10 @@ def test_normalize_advantage():
     assert (out[~valid] == 0).all()
     single = normalize_advantage(torch.tensor([3.0, 5.0]), torch.tensor([True, False]))
     assert single.tolist() == [0, 0]
+
+
+def test_explained_variance_of_perfect_mean_and_constant():
+    target, valid = torch.tensor([1.0, 2.0, 4.0]), torch.ones(3, dtype=torch.bool)
+    assert explained_variance(target, target, valid).item() == 1
+    assert explained_variance(torch.zeros(3), target, valid).item() == pytest.approx(0, abs=1e-6)
+    assert explained_variance(target, torch.ones(3), valid).item() == 0

@@ -112,6 +112,8 @@ def test_groups_and_weights_at_the_start():
     assert not torch.equal(rows[1], rows[2])
     assert [g.slots for g in make_pack(THREE).groups()] == [(0,), (1,), (2,)]
     assert [g.slots for g in make_pack(THREE, packing="vmap").groups()] == [(0, 1, 2)]
+    shared, own = (make_pack(THREE, packing=packing).weights.grad for packing in ("loop", "vmap"))
+    assert (len(shared), len(own)) == (1, 3), "policies that learn one by one share a gradient"
 
 
 @pytest.mark.parametrize("packing", ["loop", "vmap"])

@@ -1,5 +1,6 @@
 """Environments that end their process when they are made are tried in a copy of it, and named."""
 
+import gc
 import os
 import signal
 import sys
@@ -214,3 +215,20 @@ def test_a_check_ends_with_one_error(folder):
     (error,) = [line for line in run.err.splitlines() if line.startswith("pbt-rl: ")]
     assert "trial_of_a_test:Env" in error
     assert "SIGSEGV" in error
+
+
+def test_the_copy_collects_no_garbage_of_this_process():
+    class Handle:
+        def __del__(self):
+            if os.getpid() != ours:
+                os._exit(7)  # as a destructor that needs a thread of this process
+
+    ours = os.getpid()
+    handle = Handle()
+    handle.itself = handle
+    gc.disable()
+    try:
+        del handle
+        assert tried("x", gc.collect, None) >= 0
+    finally:
+        gc.enable()

@@ -345,6 +345,19 @@ def test_masks_in_infos_of_agents_are_obeyed_if_declared_and_remarked_if_not(dec
         assert "given but not used" in source.told[0]
 
 
+def test_an_observation_named_turn_stays_beside_ours():
+    from pbt_rl.envs.agents.players import TURN, Agents
+
+    class Turns(Game):
+        def observation_space(self, agent):
+            return spaces.Dict(turn=BOX)
+
+    agents = Agents("m:f", Turns(), turns=True)
+    arrays = agents.read({"turn": np.ones(2, np.float32)}, {}, moves=True)
+    assert arrays[TURN].tolist() == [1, 1]
+    assert arrays[f"{TURN}_"].tolist() == [1]
+
+
 class Old:
     """Before Gymnasium: no seed with reset, four values from step."""
 

@@ -149,6 +149,21 @@ def test_a_curriculum_that_writes_weights_is_refused():
         env.step(torch.zeros(ROWS, 2))
 
 
+def test_functions_with_state_keep_their_methods():
+    class Stateful:
+        def __call__(self, env):
+            return torch.ones(ROWS)
+
+        def reset(self, env_ids=None):
+            return "reset"
+
+    fake = Fake(speed=(Stateful(), 2.0))
+    stepped(fake, 1)
+    assert fake.reward_manager._term_cfgs[0].func.reset() == "reset"
+    with pytest.raises(AttributeError):
+        fake.reward_manager._term_cfgs[0].func.debug_vis  # noqa: B018
+
+
 def make_fake(rows, device):
     assert rows == ROWS
     return Fake(speed=(speed, 2.0), effort=(effort, -1.0))

@@ -213,6 +213,9 @@ def test_what_cannot_reach_rows_in_other_processes_is_refused():
         assert len(env.reset(seed=0)[0]) == 2, "it was asked, and not broken"
     with closing(AsyncVectorEnv([Counting])) as env:
         assert describe_vector("m:f", env).shaping == {}
+    fast = type("Fast", (Counting,), {"frames_per_step": 4})
+    with closing(AsyncVectorEnv([fast])) as env:
+        assert describe_vector("m:f", env).frame_skip == 4, "the rows say it, in processes of their own"
 
 
 def test_vectors_that_do_not_say_enough_are_refused():

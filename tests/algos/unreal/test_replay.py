@@ -154,6 +154,14 @@ def test_half_of_the_windows_end_with_a_reward_and_all_are_whole():
     assert set(torch.cat(signs, 1).unique().tolist()) == {-1.0, 0.0, 1.0}
 
 
+@pytest.mark.parametrize(("share", "expected"), [(0.0, 0.0), (1.0, 1.0)])
+def test_without_one_kind_all_windows_are_of_the_other(share, expected):
+    kept, _, last = filled(reward_share=share)
+    _, windows = drawn(kept, last)
+    assert windows.valid.all()
+    assert ((windows.reward[:, -1] != 0).float() == expected).all()
+
+
 def test_nothing_is_drawn_before_there_is_a_piece():
     kept, played = replay(), Played()
     rollout = played.rollout(0)
