@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -430,9 +431,11 @@ def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> Ma
     def make() -> gymnasium.Env[Any, Any]:
         try:
             # Our own checks cost less than the checker's, and they raise where it warns.
-            env: gymnasium.Env[Any, Any] = gymnasium.make(
-                registered(gym_id), disable_env_checker=True, **keywords
-            )
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", ".*is out of date", DeprecationWarning)  # what it raises says it, too
+                env: gymnasium.Env[Any, Any] = gymnasium.make(
+                    registered(gym_id), disable_env_checker=True, **keywords
+                )
         except (gymnasium.error.Error, ImportError) as error:
             raise EnvSetupError(_cannot_make(gym_id, error)) from error
         except TypeError as error:

@@ -27,8 +27,9 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from difflib import get_close_matches
 from functools import cache, reduce
 from pathlib import Path
 from textwrap import dedent
@@ -36,6 +37,7 @@ from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.other_names import VALUES
 
 T = TypeVar("T")
 
@@ -301,7 +303,26 @@ def validate(options: Any) -> None:
     """Check every option against its metadata. Raises ConfigError with the option, its value and what is allowed."""
     for name, metadata, value in walk(options):
         if not allows(metadata, value):
-            raise ConfigError(f"--{name} {_text(value)} cannot be used: give {allowed(metadata, value)}")
+            hint = _meant(name, metadata, value, table(options)) if "choices" in metadata else ""
+            raise ConfigError(f"--{name} {_text(value)} cannot be used: {hint}give {allowed(metadata, value)}")
+
+
+def _meant(name: str, metadata: Mapping[str, Any], value: str, known: Mapping[str, Option]) -> str:
+    """Return what is probably meant by a value that is none of the names to choose from; "" if nothing is."""
+    elsewhere = [
+        other for other, one in known.items() if "choices" in one.metadata and value in one.metadata["choices"]()
+    ]
+    if elsewhere:
+        return f"write --{elsewhere[0]} {value}; here "
+    return meant(name, value, metadata["choices"]())
+
+
+def meant(option: str, value: str, names: Collection[str]) -> str:
+    """Return what is probably meant by a value of an option, to stand before all names; "" if nothing is near."""
+    if answer := VALUES.get((option, value.lower())):
+        return f"{answer}; "
+    close = get_close_matches(value.lower(), names, n=1)
+    return f"did you mean {close[0]}? " if close else ""
 
 
 def allows(metadata: Mapping[str, Any], value: Any) -> bool:

@@ -212,11 +212,18 @@ class Program:
 class Child(Program, Generic[SendT, ReceiveT]):
     """A process that runs `python -m MODULE`, seen from its parent.
 
-    setup: its first message. fds, log: as of a Program. When `STACKS_SIGNAL` comes, it prints its stacks.
+    setup: its first message. fds, log: as of a Program. run: for people, in the list of processes, beside the label;
+    left out, the folder of the log. When `STACKS_SIGNAL` comes, it prints its stacks.
     """
 
     def __init__(
-        self, module: str, label: str, setup: object, fds: Sequence[int], log: Path | None = None
+        self,
+        module: str,
+        label: str,
+        setup: object,
+        fds: Sequence[int],
+        log: Path | None = None,
+        run: str = "",
     ) -> None:
         self.module = module
         self.failure: ChildFailed | None = None
@@ -224,7 +231,8 @@ class Child(Program, Generic[SendT, ReceiveT]):
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as undo:
             undo.enter_context(ours)
-            command = python_module(module, str(theirs.fileno()))
+            shown = run or ("" if log is None else f"{log.parents[1]}: {label}")
+            command = python_module(module, str(theirs.fileno()), *([shown] if shown else []))
             super().__init__(command, label, [theirs.fileno(), *fds], CHILD_ENVIRONMENT, log)
             undo.pop_all()
         connection: Connection[Any, Any] = Connection(ours.detach())

@@ -20,9 +20,12 @@ MOST_FDS = 200
 LEARNER = "pbt_rl.learner.learner"
 
 
-def spare_learner() -> Waiting[Any, Any] | None:
-    """Start a learner that loads torch and waits for its setup; None on one core, where it would gain nothing."""
-    return Waiting(LEARNER) if len(os.sched_getaffinity(0)) > 1 else None
+def spare_learner(run: str) -> Waiting[Any, Any] | None:
+    """Start a learner that loads torch and waits for its setup; None on one core, where it would gain nothing.
+
+    run: what people know it by, in the list of processes.
+    """
+    return Waiting(LEARNER, f"{run}: learner 0") if len(os.sched_getaffinity(0)) > 1 else None
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,8 @@ class Later:
 class Waiting(Child[SendT, ReceiveT]):
     """A child that imports its module and waits for its setup, while its parent finds out what that is."""
 
-    def __init__(self, module: str) -> None:
-        super().__init__(module, module, Later(), ())
+    def __init__(self, module: str, run: str = "") -> None:
+        super().__init__(module, module, Later(), (), run=run)
 
     def set_up(self, label: str, setup: object, fds: Sequence[int], log: Path | None) -> None:
         """Tell it what a `Child` is told at its start. The setup has descriptors in fields `..._fd` and `..._fds`."""

@@ -6,6 +6,7 @@ A module has `run(arguments) -> exit code`. Nothing imports anything from here b
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import re
 import sys
@@ -130,13 +131,11 @@ def usage() -> str:
 
 
 def _of_runs(words: list[str]) -> list[str]:
-    """Return the words of a command that takes a run: NAME is runs/NAME if there is only that."""
+    """Return the words of a command that takes runs: NAME is runs/NAME unless there is something of that name here."""
     found = list(words)
-    for at, word in enumerate(words):
-        if word.startswith("-"):
-            break
+    for at, word in enumerate(itertools.takewhile(lambda word: not word.startswith("-"), words)):
         name = re.split("[@:]", word, maxsplit=1)[0]
-        if name and not os.path.lexists(name) and os.path.isdir(os.path.join("runs", name)):  # noqa: PTH112, PTH118
+        if re.fullmatch(r"\w[\w.-]*", name) and not os.path.lexists(name) and name != "runs":
             found[at] = os.path.join("runs", word)  # noqa: PTH118
     return found
 

@@ -21,9 +21,9 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import tyro
 
-from pbt_rl.cli import other_names
+from pbt_rl import other_names
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import MOST, Option, build, changed, local_path, table
+from pbt_rl.options import MOST, Option, build, changed, local_path, meant, table
 from pbt_rl.run.recipes import PAIRS, merged
 
 
@@ -39,6 +39,8 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
     typed = spelt(name)
     last = typed.rpartition(".")[2]
     option = other_names.OPTIONS.get(last)
+    if last in other_names.ANSWERS:
+        return f"{name} is no option: {other_names.ANSWERS[last]}"
     if option in known:
         twice = last in other_names.TWICE
         remark = (
@@ -302,17 +304,17 @@ def _value(option: Option, text: str) -> Any:
     if get_origin(hint) is tuple:
         hint = get_args(hint)[0]
     if get_origin(hint) is Literal:
-        return _choice(text, get_args(hint))
+        return _choice(option.name, text, get_args(hint))
     if text.lower() == option.metadata.get("off"):
         return option.metadata["at_most"]
     return reader(option.name, hint)(text)
 
 
-def _choice(text: str, names: tuple[str, ...]) -> str:
+def _choice(option: str, text: str, names: tuple[str, ...]) -> str:
     if text in names:
         return text
-    close = difflib.get_close_matches(text, names, n=1)
-    raise ValueError(", ".join(names[:-1]) + f" or {names[-1]}{f' ({close[0]}?)' if close else ''}")
+    hint = meant(option, text, names)
+    raise ValueError(" or ".join(filter(None, (", ".join(names[:-1]), names[-1]))) + (f" ({hint.strip('; ')})" if hint else ""))
 
 
 def value_of(arguments: Sequence[str], name: str) -> str | None:

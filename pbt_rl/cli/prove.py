@@ -15,7 +15,7 @@ from pathlib import Path
 
 from msgspec import Struct, convert, to_builtins
 
-from pbt_rl.cli.parse import whole
+from pbt_rl.cli.parse import HELP, whole
 from pbt_rl.cli.sweep import parted, shares_of
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import NAME, OF_NAMES
@@ -81,10 +81,10 @@ class Words:
 
 def run(arguments: list[str]) -> int:
     """Make the experiment, or go on with it; return 0 if it is whole."""
-    if not arguments or {"-h", "--help"} & set(arguments):
+    if HELP & set(arguments):
         print(USAGE, end="")
-        return 0 if arguments else 2
-    if arguments[0] == JUDGE and len(arguments) == 3:
+        return 0
+    if len(arguments) == 3 and arguments[0] == JUDGE:
         judge(Path(arguments[1]), int(arguments[2]))
         return 0
     words = read_words(arguments)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pbt_rl.actors.waiting import spare_learner
-from pbt_rl.cli.parse import holds_pairs, over, spelt, typed
+from pbt_rl.cli.parse import HELP, holds_pairs, over, spelt, typed
 from pbt_rl.config import NAME, OF_NAMES, Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import as_base, changed, table
@@ -35,13 +35,13 @@ class ResumeCommand(Config):
 
 def run(arguments: list[str]) -> int:
     """Continue the run that the first argument names."""
-    if not arguments or {"-h", "--help"} & set(arguments):
+    if HELP & set(arguments):
         print(USAGE + "\n".join(f"  --{name}" for name in may_change() if name not in OF_TRAIN))
-        return 0 if arguments else 2
-    if arguments[0].startswith("-"):
-        raise ConfigError(f"the folder of a run comes first, not {arguments[0]}: {PROG} [OPTIONS]")
+        return 0
+    if not arguments or arguments[0].startswith("-"):
+        raise ConfigError(f"RUN is missing, which comes first: {PROG} [OPTIONS]; pbt-rl resume --help")
     config = parse_resume(_named(arguments[0]), arguments[1:])
-    spare = None if config.mode == "serial" else spare_learner()
+    spare = None if config.mode == "serial" else spare_learner(str(config.out / str(config.name)))
     try:
         from pbt_rl.run.train import train
 

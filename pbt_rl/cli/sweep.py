@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from pbt_rl.cli.config_file import file_of_options
-from pbt_rl.cli.parse import spelt, value_of, whole
+from pbt_rl.cli.parse import HELP, spelt, value_of, whole
 from pbt_rl.cli.runs import table
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import NAME, OF_NAMES, Config
@@ -45,9 +45,9 @@ MOST_SEEDS = 10_000
 
 def run(arguments: list[str]) -> int:
     """Train all runs of the sweep; return 0 if all have ended as planned."""
-    if not arguments or {"-h", "--help"} & set(arguments):
+    if HELP & set(arguments):
         print(USAGE, end="")
-        return 0 if arguments else 2
+        return 0
     own, common = _parted(arguments)
     folder = _folder(own)
     found = points(_grid(own["--grid"]), _seeds(own["--seeds"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -48,11 +49,17 @@ def run(arguments: list[str]) -> int:
     spares: list[Waiting[Any, Any] | None] = []
     trains = not (serial or WITHOUT_A_RUN & set(arguments))
     try:
-        return _run(arguments, spares, (lambda: spares.append(spare_learner())) if trains else _nothing)
+        return _run(arguments, spares, (lambda: spares.append(spare_learner(_shown(arguments)))) if trains else _nothing)
     finally:
         for spare in spares:
             if spare is not None:
                 spare.discard()
+
+
+def _shown(arguments: list[str]) -> str:
+    """Return what people know the run by before it has a folder."""
+    name, out = value_of(arguments, "--name"), value_of(arguments, "--out") or Config.out
+    return f"a run of process {os.getpid()}" if name is None else f"{out}/{name}"
 
 
 def _nothing() -> None:
@@ -92,6 +99,8 @@ def parse_train(arguments: list[str]) -> tuple[Config, bool]:
 
 
 def _parsed(arguments: list[str], understood: Callable[[], None] = _nothing) -> TrainCommand:
+    if arguments and not arguments[0].startswith("-") and value_of(arguments, "--env") is None:
+        arguments = ["--env", *arguments]  # `train gym/CartPole-v1`
     run = value_of(arguments, "--resume")
     if run is not None and RunFolder(Path(run)).is_run:
         raise ConfigError(

@@ -74,14 +74,14 @@ def _reader(run: Path) -> Reader:
     while True:
         try:
             return Reader(run)
-        except ConfigError:
+        except ConfigError as error:
             journal = RunFolder(run).journal
             begun = os.path.lexists(journal) and journal.stat().st_size > 0
             new = not os.path.lexists(run) and time.monotonic() < deadline
             if begun or not (new or is_held(run)):
                 raise
             if not told:
-                print(f"{run} has no journal yet: waiting for the run to begin; Ctrl-C ends it", flush=True)
+                print(f"{error if new else f'{run} has no journal yet'}; waiting for the run to begin; Ctrl-C ends it", flush=True)
             told = True
         time.sleep(POLL_SECONDS)
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from pbt_rl.controllers.hypers import OFF, SHAPING, HyperSpec, Prior, Range, Scale, scale_within
 from pbt_rl.errors import ConfigError
+from pbt_rl.other_names import OPTIONS
 
 SCALES: Mapping[str, Scale] = {
     "log": "log",
@@ -87,7 +88,13 @@ def _entry(option: str, table: Mapping[str, HyperSpec], entry: str) -> tuple[str
     name, given, text = entry.partition("=")
     name = name if name in table else name.replace("-", "_")
     if name not in table:
-        close = difflib.get_close_matches(name, table, n=3)
+        if _numbers(entry.split(":")):
+            raise ConfigError(
+                f"--{option} {entry} cannot be used: bounds stand behind a name, as NAME=LOW:HIGH, such as "
+                f"learning_rate={_example(table['learning_rate'])}"
+            )
+        other = OPTIONS.get(name.replace("_", "-"), "").rpartition(".")[2].replace("-", "_")
+        close = [other] if other in table else difflib.get_close_matches(name, table, n=3)
         hint = f"did you mean {' or '.join(close)}? " if close else ""
         raise ConfigError(
             f"--{option} {entry} cannot be used: {hint}known names are {', '.join(sorted(table))}"
@@ -111,7 +118,9 @@ def _range(spec: HyperSpec, text: str, *, choices: bool) -> Prior:
         return Prior(min(numbers), max(numbers), spec.scale, tuple(sorted(numbers)))
     low_high, word = text.split(":")[:2], text.split(":")[2:]
     numbers = _numbers(low_high)
-    if len(numbers) != 2 or not numbers[0] < numbers[1] or len(word) > 1:
+    if len(numbers) == 2 and numbers[0] > numbers[1]:
+        raise ValueError(f"write the lower one first: {spec.name}={numbers[1]:g}:{numbers[0]:g}")
+    if len(numbers) != 2 or numbers[0] == numbers[1] or len(word) > 1:
         more = ", or choices as A,B,C" if choices else ""
         raise ValueError(f"give LOW:HIGH or LOW:HIGH:SCALE{more}, {example}")
     low, high = numbers

@@ -56,12 +56,15 @@ class RunFolder:
         """Return the message about a folder that is no run's, as this file is not there. It may hold runs."""
         if self.is_run:
             return f"{self.path} has no {name}: restore the file"
-        inside, beside = _runs_in(self.path), _runs_in(self.path.parent)
-        near = get_close_matches(self.path.name, [run.name for run in beside], n=1)
+        inside, there = _runs_in(self.path), os.path.lexists(self.path)
         hint = f"; it holds runs: name one, such as {inside[0]}" if inside else ""
-        if near and not os.path.lexists(self.path):
-            hint = f"; did you mean {self.path.with_name(near[0])}?"
-        return f"{self.path} is not the folder of a run: it has no {name}{hint}"
+        if not there:
+            beside = {run.name: run for run in (*_runs_in(Config.out), *_runs_in(self.path.parent))}
+            near = get_close_matches(self.path.name.lower(), beside, n=1, cutoff=0.5)
+            near += [run for run in beside if self.path.name.lower() in run.lower()]
+            hint = f"; `pbt-rl runs` lists those in {Config.out}" if beside else ""
+            hint = f"; did you mean {beside[near[0]]}?" if near else hint
+        return f"{self.path} is not the folder of a run: {f'it has no {name}' if there else 'there is none'}{hint}"
 
     @property
     def journal(self) -> Path:

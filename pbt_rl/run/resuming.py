@@ -209,8 +209,9 @@ def changes_of(before: Config, now: Config, folder: RunFolder) -> Changed:
     ]
     if fixed:
         raise ConfigError(
-            f"{folder.path} was trained with other options: {'; '.join(fixed)}. Give the same ones to continue it "
-            f"(pbt-rl resume {folder.path} needs none), another --name, or --overwrite to begin anew"
+            f"{folder.path} was trained with other options: {'; '.join(fixed)}. Leave them out to continue it "
+            f"(pbt-rl resume {folder.path} needs none). For another run: pbt-rl train with another --name, which may "
+            f"begin from this one (--init-from {folder.path}), or with --overwrite"
         )
     return differing
 
@@ -222,7 +223,7 @@ def _differing(before: Config, now: Config) -> Changed:
 
 
 def _text(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return (" ".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)
 
 
 def _ago(seconds: float) -> str:

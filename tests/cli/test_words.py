@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 import tyro
 
-from pbt_rl.cli import other_names
+from pbt_rl import other_names
 from pbt_rl.cli.evaluate import EvalCommand
 from pbt_rl.cli.parse import number, parse, typed, whole
 from pbt_rl.cli.resume import parse_resume

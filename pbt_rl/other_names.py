@@ -1,4 +1,4 @@
-"""What Sample Factory, Stable-Baselines3, CleanRL and Ray call the options, where the name here is not alike."""
+"""What Sample Factory, Stable-Baselines3, CleanRL and Ray call things, where the name here is not alike."""
 
 from __future__ import annotations
 
@@ -49,3 +49,50 @@ OPTIONS: dict[str, str] = {
 """Name elsewhere -> option of `pbt-rl train`."""
 TWICE = {"value-loss-coeff", "vf-loss-coeff", "vf-coef"}
 """Weights of a value loss without the factor 1/2 of ours; `vf-coef` as Stable-Baselines3 has it, not CleanRL."""
+
+ANSWERS = {
+    "metric": "members are compared by the objective that the environment reports; more is better",
+    "seeds": "`pbt-rl sweep --name NAME --seeds 0 1 2` trains the same with several seeds",
+}
+"""Option that has none for it -> what to do instead."""
+_OFF_POLICY = "there are no off-policy algorithms; `pbt_rl.tune.run` tunes those of other libraries"
+_RAYS_MODE = "it is Ray's, and here more is better: let the environment give the negative as its reward"
+VALUES: dict[tuple[str, str], str] = {
+    ("algo", "ppo"): "appo is PPO, with --mode sync as it was published",
+    ("algo", "impala"): "appo with --learner.returns vtrace is near it",
+    ("algo", "a2c"): "a3c with --mode sync is A2C",
+    **{("algo", name): _OFF_POLICY for name in "sac dqn rainbow td3 ddpg qrdqn c51 crossq tqc r2d2 apex".split()},
+    ("model.encoder", "cnn"): "nature is the usual CNN",
+    ("model.encoder", "resnet"): "impala is a residual network",
+    ("mode", "min"): _RAYS_MODE,
+    ("mode", "max"): "it is Ray's, and here more is better: leave it out",
+}
+"""(option, value elsewhere) -> what to do instead."""
+TUNE = {
+    "num_samples": "num_members",
+    "population_size": "num_members",
+    "perturbation_interval": "period",
+    "quantile_fraction": "quantile",
+    "perturbation_factors": "factors",
+    "custom_explore_fn": "explore",
+    "num_workers": "workers",
+    "max_concurrent_trials": "slots",
+    "storage_path": "folder",
+    "local_dir": "folder",
+    "callbacks": "on_progress",
+    "verbose": "progress",
+    "num_iterations": "steps",
+    "training_iteration": "steps",
+    "stop": "steps",
+}
+"""Ray's argument -> that of `pbt_rl.tune.run`."""
+TUNE_ANSWERS = {
+    "metric": "`evaluate` returns the one number by which members are compared",
+    "mode": "more is better: let `evaluate` return the negative of what should be small",
+    **dict.fromkeys(
+        ("config", "param_space", "hyperparam_mutations", "space"),
+        'the space is the second argument, such as {"lr": (1e-5, 1e-1)}',
+    ),
+    "scheduler": "the second argument is a space, which PBT tunes, or a controller",
+}
+"""Argument of Ray that has none for it -> what to do instead."""
