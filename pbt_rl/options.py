@@ -304,13 +304,17 @@ def validate(options: Any) -> None:
     for name, metadata, value in walk(options):
         if not allows(metadata, value):
             hint = _meant(name, metadata, value, table(options)) if "choices" in metadata else ""
-            raise ConfigError(f"--{name} {_text(value)} cannot be used: {hint}give {allowed(metadata, value)}")
+            raise ConfigError(
+                f"--{name} {_text(value)} cannot be used: {hint}give {allowed(metadata, value)}"
+            )
 
 
 def _meant(name: str, metadata: Mapping[str, Any], value: str, known: Mapping[str, Option]) -> str:
     """Return what is probably meant by a value that is none of the names to choose from; "" if nothing is."""
     elsewhere = [
-        other for other, one in known.items() if "choices" in one.metadata and value in one.metadata["choices"]()
+        other
+        for other, one in known.items()
+        if "choices" in one.metadata and value in one.metadata["choices"]()
     ]
     if elsewhere:
         return f"write --{elsewhere[0]} {value}; here "

@@ -61,7 +61,10 @@ VALUES: dict[tuple[str, str], str] = {
     ("algo", "ppo"): "appo is PPO, with --mode sync as it was published",
     ("algo", "impala"): "appo with --learner.returns vtrace is near it",
     ("algo", "a2c"): "a3c with --mode sync is A2C",
-    **{("algo", name): _OFF_POLICY for name in "sac dqn rainbow td3 ddpg qrdqn c51 crossq tqc r2d2 apex".split()},
+    **{
+        ("algo", name): _OFF_POLICY
+        for name in ["sac", "dqn", "rainbow", "td3", "ddpg", "qrdqn", "c51", "crossq", "tqc", "r2d2", "apex"]
+    },
     ("model.encoder", "cnn"): "nature is the usual CNN",
     ("model.encoder", "resnet"): "impala is a residual network",
     ("mode", "min"): _RAYS_MODE,

@@ -1,9 +1,9 @@
 """Files of runs that anybody may have written: nothing that they name is imported, and damage is one clear error."""
 
 import contextlib
-import dataclasses
 import io
 import json
+import os
 import random
 import shutil
 import sys
@@ -17,16 +17,15 @@ from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.options import PbtConfig, ScheduleConfig
 from pbt_rl.controllers.own.settings import with_settings
 from pbt_rl.controllers.published.tournaments import TTest
-from pbt_rl.display.terminal import next_commands
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import EnvOptions, keywords, probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_pack
 from pbt_rl.play.member import evaluate
 from pbt_rl.population.matchups.against import evaluate_against, find_opponent
-from pbt_rl.record.folder import config_from_json, to_json
+from pbt_rl.record.folder import RunFolder, config_from_json, to_json
 from pbt_rl.record.journal import read_journal
-from pbt_rl.record.saved import PLAY, Source, trusting
+from pbt_rl.record.saved import Source
 from pbt_rl.report.audit.recorded import audit
 from pbt_rl.report.exports import files
 from pbt_rl.report.page import page
@@ -147,13 +146,36 @@ def test_nothing_that_a_config_names_is_imported(run, evil, option, value, follo
     assert not evil.exists()
 
 
-def test_the_commands_that_a_run_ends_with_trust_it_if_that_is_needed(recorded):
-    config = config_from_json(json.loads((recorded / "config.json").read_text()))
-    assert trusting(config, PLAY) == ""
-    own = dataclasses.replace(config, pbt=dataclasses.replace(config.pbt, exploit="my:rule"))
-    assert trusting(own, PLAY) == ""
-    assert trusting(own, ["env", "pbt.exploit"]) == " --trust"
-    assert next_commands(recorded, " --trust")[1].startswith(f"pbt-rl eval {recorded} --trust  #")
+def test_a_run_that_was_made_here_is_its_users_own(run, evil, capsys):
+    configure(run, "env", "evil:make")
+    configure(run, "env_option", ["length=5"])
+    RunFolder(run).write_origin(run)
+    evaluate(Source(run), 1, None, 0, greedy=False)
+    assert evil.exists()
+    assert "--env evil:make" in capsys.readouterr().err
+    assert RunFolder(run.rename(run.with_name("moved"))).is_own is False
+    copied = shutil.copytree(run.with_name("moved"), run)
+    assert not RunFolder(copied).is_own
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o757])
+def test_what_others_may_change_is_nobodys_own(run, mode):
+    RunFolder(run).write_origin(run)
+    assert RunFolder(run).is_own
+    run.chmod(mode)
+    assert not RunFolder(run).is_own
+    run.chmod(0o755)
+    (run / "journal.jsonl").rename(run / "other")
+    (run / "journal.jsonl").symlink_to(run / "other")
+    assert not RunFolder(run).is_own
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+@pytest.mark.parametrize("name", ["config.json", "journal.jsonl", ".origin", "checkpoints"])
+def test_a_file_of_somebody_else_makes_a_run_his(run, name):
+    RunFolder(run).write_origin(run)
+    os.chown(run / name, 12345, -1)
+    assert not RunFolder(run).is_own
 
 
 def test_an_opponents_run_is_no_more_trusted(run, evil):

@@ -20,7 +20,7 @@ class AuditCommand:
     """Decide the recorded scores again under other rules, as NAME=VALUE: pbt.exploit=t-test pbt.period-frames=4M.
     Several entries of one option are separated by commas: pbt.factors=2,0.5."""
     trust: bool = False
-    """Import the modules that config.json names. They run as your own code does."""
+    """Of a run that was not made here by you: import the modules that config.json names."""
 
 
 def run(arguments: list[str]) -> int:

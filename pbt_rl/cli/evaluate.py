@@ -24,7 +24,7 @@ class Played:
     at: int | None = None
     """Frames of a checkpoint, RUN/checkpoints/at_FRAMES. None: the newest whole one; the run may still go on."""
     trust: bool = False
-    """Import the modules that config.json names, and use its paths. They run as your own code does."""
+    """Of a run that was not made here by you: import the modules that config.json names, and use its paths."""
 
     @property
     def source(self) -> Source:

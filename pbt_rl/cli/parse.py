@@ -314,7 +314,10 @@ def _choice(option: str, text: str, names: tuple[str, ...]) -> str:
     if text in names:
         return text
     hint = meant(option, text, names)
-    raise ValueError(" or ".join(filter(None, (", ".join(names[:-1]), names[-1]))) + (f" ({hint.strip('; ')})" if hint else ""))
+    raise ValueError(
+        " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        + (f" ({hint.strip('; ')})" if hint else "")
+    )
 
 
 def value_of(arguments: Sequence[str], name: str) -> str | None:

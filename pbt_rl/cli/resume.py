@@ -17,7 +17,7 @@ PROG = "pbt-rl resume RUN"
 USAGE = f"""usage: {PROG} [OPTIONS]
 
 Continue a run from its last whole checkpoint, on this machine, until its budget is spent. Without options it goes on as
-it was; --trust is needed if its config.json names modules of your own.
+it was. Of a run that was not made here by you, --trust follows the modules and paths that config.json names.
 
 These options of `pbt-rl train` may change:
 """
@@ -30,7 +30,7 @@ class ResumeCommand(Config):
     """Continue a run from its last checkpoint."""
 
     trust: bool = False
-    """Import the modules that config.json names, and use its paths. They run as your own code does."""
+    """Of a run that was not made here by you: import the modules that config.json names, and use its paths."""
 
 
 def run(arguments: list[str]) -> int:

@@ -49,7 +49,11 @@ def run(arguments: list[str]) -> int:
     spares: list[Waiting[Any, Any] | None] = []
     trains = not (serial or WITHOUT_A_RUN & set(arguments))
     try:
-        return _run(arguments, spares, (lambda: spares.append(spare_learner(_shown(arguments)))) if trains else _nothing)
+        return _run(
+            arguments,
+            spares,
+            (lambda: spares.append(spare_learner(_shown(arguments)))) if trains else _nothing,
+        )
     finally:
         for spare in spares:
             if spare is not None:

@@ -81,7 +81,10 @@ def _reader(run: Path) -> Reader:
             if begun or not (new or is_held(run)):
                 raise
             if not told:
-                print(f"{error if new else f'{run} has no journal yet'}; waiting for the run to begin; Ctrl-C ends it", flush=True)
+                print(
+                    f"{error if new else f'{run} has no journal yet'}; waiting for the run to begin; Ctrl-C ends it",
+                    flush=True,
+                )
             told = True
         time.sleep(POLL_SECONDS)
 

@@ -17,7 +17,7 @@ comparison changes or stops it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
@@ -84,6 +84,14 @@ def changes(decisions: Sequence[Decision], generations: Mapping[int, int]) -> li
     generations: before the comparison, of every member that a decision names as its member or as a present donor.
     """
     return [_change(decision, generations) for decision in decisions]
+
+
+def given(values: Values, members: Iterable[tuple[int, int, Values]]) -> list[Change]:
+    """Return the changes by which the user gives members some values by hand. members: id, generation, all values."""
+    return [
+        Change(member, "mutate", generation + 1, values={**own, **values})
+        for member, generation, own in members
+    ]
 
 
 def _change(decision: Decision, generations: Mapping[int, int]) -> Change:

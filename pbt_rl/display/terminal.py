@@ -287,20 +287,17 @@ def decision_line(
     return (text + changed_values(before, change.values or before, width - len(text))).rstrip()[:width]
 
 
-def next_commands(
-    folder: Path, playing: str = "", going_on: str = "", *, trained: bool = True, saved: bool = True
-) -> list[str]:
+def next_commands(folder: Path, *, trained: bool, saved: bool) -> list[str]:
     """Return commands for a run that has ended.
 
-    playing, going_on: what `eval` and `resume` need behind its folder. trained: it has frames to report. saved: it has
-    a checkpoint to play and to go on from.
+    trained: it has frames to report. saved: it has a checkpoint to play and to go on from.
     """
     run, lines = shlex.quote(str(folder)), []
     if trained:
         lines.append(f"pbt-rl report {run}  # one page of curves and ancestry")
     if saved:
-        lines.append(f"pbt-rl eval {run}{playing}  # play its best member")
-        lines.append(f"pbt-rl resume {run}{going_on}  # go on")
+        lines.append(f"pbt-rl eval {run}  # play its best member")
+        lines.append(f"pbt-rl resume {run}  # go on")
     return lines
 
 

@@ -272,6 +272,7 @@ def _make(config: Config, folder: RunFolder) -> ClaimedRun | None:
     try:
         lock = FolderLock(made)
         RunFolder(made).write_config(config)
+        RunFolder(made).write_origin(folder.path)
         made.rename(folder.path)
     except OSError as error:
         if lock is not None:

@@ -137,12 +137,14 @@ class CheckpointWritten(_Known, frozen=True, tag="checkpoint"):
 class Resume(_Known, frozen=True, tag="resume"):
     """The run was continued. config: from here on, JSON types. changed: the options that differ -> old and new.
 
-    new_episodes: those that ran when it was saved were lost, and all environments began others.
+    new_episodes: those that ran when it was saved were lost, and all environments began others. values: that every
+    member has from here on, as it was given other reward shaping: each begins a generation with its own weights.
     """
 
     config: dict[str, Any]
     changed: dict[str, Any]
     new_episodes: bool = False
+    values: dict[str, Value] = {}
 
     def __post_init__(self) -> None:
         check_depth(self.config)

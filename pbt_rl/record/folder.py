@@ -8,6 +8,7 @@ runs/NAME/
   policy_00/       TensorBoard events of member 0
   population/      TensorBoard events of the population
   checkpoints/     at_FRAMES/: the whole run then, policy_00.safetensors for each member, see `record.checkpoints`
+  .origin          where the folder was made: only there it is its user's own, see `RunFolder.is_own`
   logs/            what actors, learners and environments print: actor_0.log, learner_0.log
   report/          the output of `pbt-rl report`
   .lock            held while a process writes the run, see `record.lock`
@@ -22,6 +23,7 @@ import json
 import math
 import os
 import re
+import stat
 import time
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
@@ -34,6 +36,8 @@ from pbt_rl.config import Config, Hypers, undeclared_hypers
 from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import Option, as_type, build, table
+
+ORIGIN = ".origin"
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,29 @@ class RunFolder:
     def write_config(self, config: Config) -> None:
         """Write the config. Raises OSError."""
         write_whole(self.config, json.dumps(to_json(config), indent=2) + "\n")
+
+    def write_origin(self, path: Path) -> None:
+        """Write where this folder, which was just made, will lie. Raises OSError."""
+        write_whole(self.path / ORIGIN, json.dumps([os.path.realpath(path), self.path.stat().st_ino]) + "\n")
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this user's process made the folder where it lies, and all that commands follow is this user's.
+
+        One that was copied, moved or unpacked is not, as its place or its inode is another one.
+        """
+        run = RunFolder(Path(os.path.realpath(self.path)))
+        try:
+            made = json.loads((run.path / ORIGIN).read_text(encoding="utf-8"))
+            files = [run.path, run.path / ORIGIN, run.config, run.journal, run.checkpoints]
+            files += run.checkpoints.rglob("*")
+            there = [path.lstat() for path in files if os.path.lexists(path)]
+        except (OSError, ValueError):
+            return False
+        return made == [str(run.path), there[0].st_ino] and not any(
+            one.st_uid != os.geteuid() or one.st_mode & stat.S_IWOTH or stat.S_ISLNK(one.st_mode)
+            for one in there
+        )
 
     def write_summary(self, content: Mapping[str, Any]) -> None:
         """Write the result. NaN and infinities are written as null. Raises OSError."""

@@ -1,6 +1,6 @@
 """Finds members whose weights a run has saved, and says what the files of a run may make this program do.
 
-They make it do nothing but read numbers, unless the user trusts them. A config may name modules (`module:name`), which
+They make it do nothing but read numbers, unless the user has made or trusts them. A config may name modules (`module:name`), which
 are imported and so run, a cluster, and folders and options of engines. Each command checks the options that it would
 follow (`PLAY`, `AUDIT`) before it does. To find a member nothing that a config names is imported.
 """
@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,20 +61,24 @@ AUDIT = ("controller", "pbt.exploit", "pbt.explore", "pbt.custom-explore")
 def check_trust(config: Config, options: Collection[str], run: Path, *, trust: bool) -> None:
     """Raise ConfigError if one of these options of a run's config leads to code or places of others.
 
-    trust: whether the user trusts whoever wrote the run, so that all of it is followed.
+    trust: whether the user trusts whoever wrote the run, so that all of it is followed. A run of the user's own, where
+    it was made, is: what is followed is named.
     """
     named = [] if trust else _foreign(config, options)
-    if named:
-        typed = " ".join(f"--{option} {shlex.quote(value):.200}" for option, value in named)
+    if not named:
+        return
+    typed = " ".join(f"--{option} {shlex.quote(value):.200}" for option, value in named)
+    if not RunFolder(run).is_own:
         raise ConfigError(
             f"{RunFolder(run).config} names {typed}, which would be imported or used. If you trust whoever wrote it, "
             "add --trust (from Python: trust=True)"
         )
+    _say(f"pbt-rl: {run} is your own run: what it names is imported and used: {typed}")
 
 
-def trusting(config: Config, options: Collection[str]) -> str:
-    """Return what a command needs behind a run, so that these options of its config are followed; "" if nothing."""
-    return " --trust" if _foreign(config, options) else ""
+@cache
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _foreign(config: Config, asked: Collection[str]) -> list[tuple[str, str]]:

@@ -14,14 +14,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.actors.messages import Applied, Saved, ToLearner
-from pbt_rl.controllers.changes import Change, changes
+from pbt_rl.controllers.changes import Change, changes, given
 from pbt_rl.controllers.decisions import Controller, Decision
+from pbt_rl.controllers.hypers import Values
 from pbt_rl.display.terminal import in_words
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.matchups.run import opponents
@@ -130,13 +131,25 @@ class Comparisons:
         """Send decisions to this fleet from now on."""
         self._fleet = fleet
 
-    def go_on(self) -> None:
+    def go_on(self, values: Values) -> None:
         """Tell the fleet of a resumed run what was decided before it: how far members may train.
+
+        values: that the user gives every member.
 
         Nothing is compared before its first report: the run was saved after a comparison. A run that was about to end
         has left its slots and matchups as they were, so they change now if they should.
         """
         self.dispatch.send_limits()
+        if values:
+            live = {m.id: m for m in self._population.members if not m.stopped}
+            made = given(values, [(m.id, m.generation, m.values) for m in live.values()])
+            # What was decided of them holds on.
+            self._carry_out(
+                [
+                    replace(c, until_frames=live[c.member].until_frames, evaluates=live[c.member].evaluates)
+                    for c in made
+                ]
+            )
         if self.slots.held_back:
             self.change_slots()
 

@@ -25,7 +25,6 @@ from pbt_rl.display.terminal import (
 )
 from pbt_rl.display.view import Evaluation, RunView, Sink, start_sinks
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import walk
 from pbt_rl.play.games.run import recorded_late
 from pbt_rl.population.population import Population
 from pbt_rl.population.turns import Handover
@@ -33,10 +32,10 @@ from pbt_rl.record.append import Outage, reason
 from pbt_rl.record.checkpoint_writer import Written
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import Journal, cut_journal
-from pbt_rl.record.saved import PLAY, trusting
 from pbt_rl.run.ending import Callbacks
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.shown import tuned_table
 from pbt_rl.run.verdict import verdict
 from pbt_rl.run.views import WaitingComparison, describe_plan
 from pbt_rl.run.warm_start import WarmStart
@@ -136,9 +135,16 @@ class Recorder:
         if continued is not None:
             anew = continued.begins_episodes(self._resolved.plan)
             self.note(f"{continued.found()}{'; environments begin new episodes' if anew else ''}")
-            self.write("resume", config=to_json(config), changed=continued.changed, new_episodes=anew)
+            given, tuned = continued.given(self._resolved.spec.shaping), tuned_table(self._resolved)
+            self.write(
+                "resume", config=to_json(config), changed=continued.changed, new_episodes=anew, values=given
+            )
             for option, (before, now) in continued.changed.items():
-                self.note(f"--{option} is {now} from now on (it was {before})")
+                if option != "shaping":
+                    self.note(f"--{option} is {now} from now on (it was {before})")
+            for name, value in given.items():
+                more = ", from where PBT tunes it on (--pbt.tune names what it tunes)"
+                self.note(f"{name} is {value:g} for every member from now on{more if tuned[name].tuned else ''}")
         for evaluation in late:
             self.evaluated(evaluation, again=True)
 
@@ -347,20 +353,12 @@ class Recorder:
         over = replace(view, seconds_left=None, comparison_in_seconds=None)
         if view.frames or ended != "failed":
             print_leaderboard(over, plain=self._terminal.plain)
-        config = self._resolved.config
-        everything = [name for name, _, _ in walk(config)]
         said, uncompared = "", ""
         if view.frames:
             with suppress(ConfigError):  # a journal that a full disk has cut
                 said, uncompared = verdict(self._resolved, over, self._folder.path)
             self.note(said)
-        for line in next_commands(
-            self._folder.path,
-            trusting(config, PLAY),
-            trusting(config, everything),
-            trained=view.frames > 0,
-            saved=self._saved,
-        ):
+        for line in next_commands(self._folder.path, trained=view.frames > 0, saved=self._saved):
             self.note(line)
         if uncompared:
             self.note(uncompared)

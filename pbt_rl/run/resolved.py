@@ -64,16 +64,30 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
     return control.around(controller, config, entry, tuned)
 
 
-def resumed_controller(config: Config, table: Mapping[str, HyperSpec], seed: int, state: Any) -> Controller:
+def resumed_controller(
+    config: Config, table: Mapping[str, HyperSpec], seed: int, state: Any, values: Values
+) -> Controller:
     """Return the controller of a run that goes on under this config. The audit of the run builds it with this, too.
 
-    state: of the controller until then (`save_state`). Raises ConfigError as `build_controller` does, and ValueError if
+    state: of the controller until then (`save_state`). values: that every member is given; those that are not tuned
+    hold for all that it remembers of members, too. Raises ConfigError as `build_controller` does, and ValueError if
     the state does not fit: the text says why, for example that a rule was exchanged for one of another class.
     """
     controller = build_controller(config, table, seed)
     controller.initial(config.members)  # prepares it for so many members; their values are those of the run
-    restore_state(controller, state, "controller")
+    tuned = chosen(table, config.pbt.tune, config.pbt.prior)
+    fixed = {name: value for name, value in values.items() if not tuned[name].tuned}
+    restore_state(controller, _with(fixed, state) if fixed else state, "controller")
     return controller
+
+
+def _with(values: Values, state: Any) -> Any:
+    """Return a state, JSON types, in which the values of every member are these, where they have some of that name."""
+    if isinstance(state, list):
+        return [_with(values, part) for part in state]
+    if not isinstance(state, Mapping):
+        return state
+    return {name: values[name] if name in values else _with(values, part) for name, part in state.items()}
 
 
 @dataclass(frozen=True)

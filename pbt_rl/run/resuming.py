@@ -25,7 +25,7 @@ from typing import Any
 from pbt_rl.actors.messages import Load
 from pbt_rl.config import Config
 from pbt_rl.controllers.decisions import Controller
-from pbt_rl.controllers.hypers import Values
+from pbt_rl.controllers.hypers import SHAPING, Values, with_shaping
 from pbt_rl.controllers.records import Whole, converted
 from pbt_rl.controllers.state import decoded, encoded, restore_state, save_state
 from pbt_rl.errors import ConfigError
@@ -71,6 +71,13 @@ class Continued:
             raise ConfigError(
                 f"{self.checkpoint.path} cannot be resumed: its state lacks the values of members"
             ) from None
+
+    def given(self, shaping: Mapping[str, float]) -> Values:
+        """Return the values that the user gives every member by other --shaping. shaping: the environment's defaults."""
+        if "shaping" not in self.changed:
+            return {}
+        before, now = (with_shaping(shaping, entries) for entries in self.changed["shaping"])
+        return {SHAPING + name: value for name, value in now.items() if value != before[name]}
 
     @property
     def resumes(self) -> int:

@@ -110,12 +110,13 @@ class Supervisor:
         self._resolved, self._config, self._continued = resolved, resolved.config, continued
         self._claim, folder = claim, claim.folder
         state = None if continued is None else continued.state["run"]
+        self._given = {} if continued is None else continued.given(resolved.spec.shaping)
         controller = resolved.controller()
         self._population = resolved.population(controller.initial(self._config.members))
         if state is not None:
             with fitting_state(folder):
                 controller = resumed_controller(
-                    self._config, resolved.table, self._config.seed, controller_state(state)
+                    self._config, resolved.table, self._config.seed, controller_state(state), self._given
                 )
         self._throughput = Throughput()
         self._recorder = Recorder(resolved, folder, self._population, callbacks)
@@ -339,7 +340,7 @@ class Supervisor:
         if self._continued is None:
             self._comparisons.observe()  # a search sets how far its members train first
         else:
-            self._comparisons.go_on()  # the state was saved after a comparison
+            self._comparisons.go_on(self._given)  # the state was saved after a comparison
         self._checkpoints.start()
 
     # -- views ------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.folder import to_json
-from pbt_rl.record.saved import PLAY, trusting
 
 
 def recorded(folder, **options):
@@ -19,9 +18,8 @@ def recorded(folder, **options):
     return config
 
 
-def test_a_run_goes_on_with_the_words_that_its_end_has_printed(tmp_path):
-    before = recorded(tmp_path, env="gym/my:E-v0", env_option=("path=x", "size=3"))
-    assert trusting(before, PLAY) == " --trust"
+def test_a_run_that_was_made_elsewhere_goes_on_if_it_is_trusted(tmp_path):
+    recorded(tmp_path, env="gym/my:E-v0", env_option=("path=x", "size=3"))
     assert parse_resume(tmp_path, ["--trust"]).env_options.keywords == {"size": 3, "path": "x"}
     with pytest.raises(ConfigError, match=re.escape("add --trust")):
         parse_resume(tmp_path, ["--env", "gym/my:E-v0", "--env-option", "size=4"])

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 
 import pytest
 
@@ -81,19 +82,19 @@ def test_a_run_is_read_without_importing_its_algorithm(run):
 
 def test_a_run_goes_on_and_its_members_are_played(run, monkeypatch):
     monkeypatch.chdir(run.folder.parent)
-    with pytest.raises(ConfigError, match="--trust"):
-        parse_resume(run.folder, [])
-    again = parse_resume(run.folder, ["--trust", "--train-for-frames", "3500"])
+    again = parse_resume(run.folder, ["--train-for-frames", "3500"])
     assert train(again).members[0].frames >= 3500
-    evaluate(Source(run.folder, None, "best"), 2, None, 0, greedy=False, trust=True)
+    evaluate(Source(run.folder, None, "best"), 2, None, 0, greedy=False)
 
 
-def test_an_audit_needs_trust_and_decides_the_same(run):
+def test_an_audit_decides_the_same_and_of_a_copy_needs_trust(run, tmp_path):
     from pbt_rl.cli.audit import run as audit
 
+    assert audit([str(run.folder)]) == 0
+    copied = str(shutil.copytree(run.folder, tmp_path / "copied"))
     with pytest.raises(ConfigError, match="--trust"):
-        audit([str(run.folder)])
-    assert audit([str(run.folder), "--trust"]) == 0
+        audit([copied])
+    assert audit([copied, "--trust"]) == 0
 
 
 def test_they_travel_to_other_processes():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +13,8 @@ from pbt_rl.controllers.state import save_state
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.events import Event, Initial, Resume, Round
 
-Resumed = Callable[[Mapping[str, Any], Any], Controller]
-"""(config that changed options, state of the controller until then) -> the controller from there on."""
+Resumed = Callable[[Resume, Any], Controller]
+"""(event that changed options, state of the controller until then) -> the controller from there on."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ def audit_decisions(
             case Round(decisions=decisions):
                 assert report is not None
                 recorded, decided = list(decisions), _decided(controller, report, index)
-            case Resume(_, _, config, changed) if changed:
+            case Resume(changed=changed) if changed:
                 assert resumed is not None
-                controller = resumed(config, save_state(controller))
+                controller = resumed(event, save_state(controller))
                 continue
             case _:
                 continue

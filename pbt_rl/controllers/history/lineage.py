@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pbt_rl.controllers.changes import Change, changes
+from pbt_rl.controllers.changes import Change, changes, given
 from pbt_rl.controllers.decisions import Decision, PopulationReport, StateKey, donor_of, values_of
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.events import Event, Initial, Progress, Round
+from pbt_rl.record.events import Event, Initial, Progress, Resume, Round
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,11 @@ class Lineage:
                 for m in report.members:
                     self.measure((m.member, m.generation), m.frames, mean(m.objectives))
                 self.apply(frames, changes(decisions, self.generations))
+            case Resume(frames=frames, values=values) if values:
+                nodes = [self.present(m) for m in self.members]
+                if any(values.keys() - node.values.keys() for node in nodes):
+                    raise ConfigError("the journal's resume gives members values of other names")
+                self.apply(frames, given(values, [(n.member, n.generation, n.values) for n in nodes]))
             case Progress(members=members):
                 for p in members:
                     self.measure((p.member, p.generation), p.frames, p.objective)

@@ -17,7 +17,7 @@ from pbt_rl.controllers.history.decide import Mismatch, audit_decisions
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import table
-from pbt_rl.record.events import Event, Initial, Lost, Round, Start
+from pbt_rl.record.events import Event, Initial, Lost, Resume, Round, Start
 from pbt_rl.record.folder import config_from_json
 from pbt_rl.record.reading import journal_events
 from pbt_rl.record.saved import AUDIT, check_trust
@@ -78,14 +78,14 @@ class Recorded:
         return value_table(config, self.start.shaping, self.names)
 
     def resumed(
-        self, written: Mapping[str, Any], state: Any, change: Callable[[Config], Config] = lambda c: c
+        self, event: Resume, state: Any, change: Callable[[Config], Config] = lambda c: c
     ) -> Controller:
         """Return the controller of the run from where it was resumed with other options. change: of its options."""
-        config = config_from_json(written)
+        config = config_from_json(event.config)
         check_trust(config, AUDIT, self.run, trust=self.trust)
         config = change(_declared(config, self.trust, self.run))
         try:
-            return resumed_controller(config, self.table(config), config.seed, state)
+            return resumed_controller(config, self.table(config), config.seed, state, event.values)
         except ValueError as error:
             raise ConfigError(
                 f"{self.run} cannot be decided again from where it was resumed: {error}"

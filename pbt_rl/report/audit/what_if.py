@@ -18,7 +18,7 @@ from pbt_rl.cli.parse import is_repeated, over, spelt, typed
 from pbt_rl.config import Config
 from pbt_rl.controllers.controllers import PbtController, innermost
 from pbt_rl.controllers.decisions import Controller, Decision, MemberReport, PopulationReport, Replace
-from pbt_rl.controllers.history.decide import with_values
+from pbt_rl.controllers.history.decide import Resumed, with_values
 from pbt_rl.controllers.history.lineage import Lineage
 from pbt_rl.controllers.history.noise import LEVEL, Noise
 from pbt_rl.controllers.registry import controller_entry
@@ -67,9 +67,6 @@ class WhatIf:
     """Of the recorded rounds."""
 
 
-Resumed = Callable[[Mapping[str, Any], Any], Controller]
-
-
 def decide_again(
     events: Iterable[Event],
     own: Controller,
@@ -100,8 +97,8 @@ def decide_again(
                 fresh = tuple(MemberReport(m, 0, (), 0, 0) for m in range(len(values)))
                 last = PopulationReport(0, fresh, 0.0)
                 due = _due(own, last), _due(other, last)
-            case Resume(_, _, config, changes) if changes:
-                own, other = resumed[0](config, save_state(own)), resumed[1](config, save_state(other))
+            case Resume(changed=changes) if changes:
+                own, other = resumed[0](event, save_state(own)), resumed[1](event, save_state(other))
                 due = _due(own, last), _due(other, last)
             case Round(frames=frames, decisions=decisions):
                 assert report is not None
@@ -245,7 +242,7 @@ def what_if(run: Path, words: Sequence[str], trust: bool = False) -> int:
         recorded.events,
         built(config),
         built(other),
-        (recorded.resumed, lambda c, state: recorded.resumed(c, state, lambda x: with_rules(x, words, run))),
+        (recorded.resumed, lambda event, state: recorded.resumed(event, state, lambda x: with_rules(x, words, run))),
         times_known=times_known,
     )
     print("\n".join(described(found, run, words)))
