@@ -144,7 +144,9 @@ class Recorder:
                     self.note(f"--{option} is {now} from now on (it was {before})")
             for name, value in given.items():
                 more = ", from where PBT tunes it on (--pbt.tune names what it tunes)"
-                self.note(f"{name} is {value:g} for every member from now on{more if tuned[name].tuned else ''}")
+                self.note(
+                    f"{name} is {value:g} for every member from now on{more if tuned[name].tuned else ''}"
+                )
         for evaluation in late:
             self.evaluated(evaluation, again=True)
 

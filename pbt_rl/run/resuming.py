@@ -73,7 +73,7 @@ class Continued:
             ) from None
 
     def given(self, shaping: Mapping[str, float]) -> Values:
-        """Return the values that the user gives every member by other --shaping. shaping: the environment's defaults."""
+        """Return the values that other --shaping gives every member. shaping: the environment's defaults."""
         if "shaping" not in self.changed:
             return {}
         before, now = (with_shaping(shaping, entries) for entries in self.changed["shaping"])
@@ -275,20 +275,14 @@ def controller_state(state: Any) -> Any:
 
 
 def restore_run_state(
-    state: Any,
-    controller: Controller,
-    population: Population,
-    comparisons: Comparisons,
-    throughput: Throughput,
+    state: Any, population: Population, comparisons: Comparisons, throughput: Throughput
 ) -> bool:
     """Continue from a saved state, in objects that were built with the options of the resumed run.
 
-    controller: it has drawn the members' initial values already, as that of `resumed_controller` has. Returns whether
-    members and slots of every pack are those of the saved run, so that all holders are. Raises ValueError if the state
-    does not fit; the objects are of no use then.
+    The controller is that of `resumed_controller`. Returns whether members and slots of every pack are those of the
+    saved run, so that all holders are. Raises ValueError if the state does not fit; the objects are of no use then.
     """
     saved = _checked(state)
-    restore_state(controller, saved["controller"], "controller")
     restore_state(population, saved["population"], "population")
     restore_state(comparisons.dispatch, saved["dispatch"], "dispatch")
     same_plan = bool(saved["slots_plan"] == comparisons.slots.plan)

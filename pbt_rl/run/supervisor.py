@@ -133,7 +133,7 @@ class Supervisor:
         )
         with fitting_state(folder):
             self._same_plan = state is None or restore_run_state(
-                state, controller, self._population, self._comparisons, self._throughput
+                state, self._population, self._comparisons, self._throughput
             )
         self._checkpoints = Checkpointing(resolved, folder, self._comparisons.dispatch, self._recorder)
         self._restarts = ActorRestarts(self._config, self._recorder)

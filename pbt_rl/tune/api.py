@@ -10,10 +10,12 @@ A run is therefore repeatable with any number of processes: no decision depends 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, Never, TypeGuard
 
 from pbt_rl.api.stopping import Stop
 from pbt_rl.controllers.controllers import PbtController
@@ -26,6 +28,7 @@ from pbt_rl.controllers.records import Whole, converted
 from pbt_rl.controllers.state import save_state
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import path_given
+from pbt_rl.other_names import TUNE, TUNE_ANSWERS
 from pbt_rl.population.turns import SlotAssigner
 from pbt_rl.record.events import Event, Start
 from pbt_rl.tune.progress import Progress, Screen
@@ -47,7 +50,7 @@ MEMBERS = 8
 
 def run(
     members: Callable[[int], Member] | Sequence[Member],
-    controller: Controller | Space,
+    controller: Controller | Space | None = None,
     *,
     steps: int = 100,
     num_members: int | None = None,
@@ -66,6 +69,7 @@ def run(
     quantile: float = FRACTION,
     factors: Sequence[float] = (1.2, 0.8),
     explore: Callable[..., Mapping[str, Any]] | None = None,
+    **others: Never,
 ) -> Result:
     """Train a population until every member that was not stopped has taken `steps` steps.
 
@@ -85,10 +89,11 @@ def run(
       stopped, waits for a decision or is done.
     - workers: 0 or 1: all members in this process; more: in this many processes. The result is the same if members
       draw from random generators of their own.
-    - folder: for the record of the run (`journal.jsonl`, as of `pbt-rl train`) and its state, saved once a minute and
-      at the end: the same call goes on from there, also with more steps. journal: a new file for the record alone.
-    - on_progress: is told of every round of evaluations, and may return `pbt_rl.Stop(reason)`. progress: print a line
-      to stderr every five seconds.
+    - folder: for the record of the run (`journal.jsonl`, as of `pbt-rl train`) and its state, saved after the first
+      round of evaluations, at least once a minute and at the end: the same call goes on from there, also after Ctrl-C
+      or with more steps. journal: a new file for the record alone.
+    - on_progress: is told of every round of evaluations, as a `tune.Progress` (steps, members, best); it may return
+      `pbt_rl.Stop(reason)`. progress: print a line to stderr every five seconds.
     - period, quantile, factors, explore: of the PBT that tunes a space: steps between two comparisons (a tenth of the
       run if left out); the share of the members that copies, from the best equal share; what values are multiplied by;
       and a function that changes the values of copies after that, `explore(values)` or `explore(values, rng)` -> all
@@ -98,6 +103,11 @@ def run(
     A member whose code raises is *broken*: it is reported as such, with NaN for its objective, its steps pass without
     work, and a decision that brings new weights repairs it. Raises RunFailed if all are broken, or if a worker died.
     """
+    for name in others:
+        raise ConfigError(_unknown(name))
+    remedy = "give a space, or a controller of pbt_rl.controllers"
+    needs(isinstance(controller, Mapping) or hasattr(controller, "observe"), "controller", controller, remedy)
+    assert controller is not None
     steps = whole("steps", steps, 1)
     evaluate_every = whole("evaluate_every", evaluate_every, 1)
     window, workers = whole("window", window, 1), whole("workers", workers, 0)
@@ -140,12 +150,6 @@ def run(
             assert table is not None
             begun = steps if saved is None else saved.options["steps"]
             controller = space_controller(table, begun, seed, rules)
-        needs(
-            hasattr(controller, "observe"),
-            "controller",
-            controller,
-            "give a space, or a controller of pbt_rl.controllers",
-        )
         top: int = getattr(controller, "highest_rung_frames", 0)
         highest = f"where the highest rung of {type(controller).__name__} ends"
         needs(steps >= top, "steps", steps, f"give {top} or more, {highest}")
@@ -188,6 +192,18 @@ def run(
             pool.close()
             if record is not None:
                 record.close()
+
+
+def _unknown(name: str) -> str:
+    """Return the message about an argument of `run` that it does not have."""
+    from inspect import signature  # noqa: PLC0415
+
+    if answer := TUNE_ANSWERS.get(name):
+        return f"{name} is no option of tune.run: {answer}"
+    known = [one for one in signature(run).parameters if one != "others"]
+    close = [TUNE[name]] if name in TUNE else get_close_matches(name, known, n=1)
+    hint = f"write {close[0]}" if close else f"there are {', '.join(known)}"
+    return f"{name} is no option of tune.run: {hint}"
 
 
 def audit(
@@ -261,6 +277,12 @@ def _clear(journal: Path) -> None:
     first = next(journal_events(journal.parent), None)
     if first is not None and not _is_tuned(first):
         raise ConfigError(f"{journal.parent} cannot be used: it holds another run; give another folder")
+    if first is not None:
+        print(
+            f"tune.run: {journal.parent}: the run before was never saved: it begins anew",
+            file=sys.stderr,
+            flush=True,
+        )
     cut_journal(journal, 0)
 
 

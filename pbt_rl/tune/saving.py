@@ -21,7 +21,8 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.record.claim import FolderLock, Held
 
 JOURNAL, STATE = "journal.jsonl", "state.pickle"
-SAVE_SECONDS = 60.0
+SAVE_SECONDS, SAVE_SHARE = 60.0, 0.05
+"""A run is saved at least this often, and oftener as long as that takes no more than this share of the time."""
 
 
 @dataclass(frozen=True)
@@ -53,26 +54,32 @@ def alone(folder: Path | None) -> Iterator[None]:
 
 
 class RunState:
-    """Writes the state of a run at most every SAVE_SECONDS, and when it ends."""
+    """Writes the state of a run after its first round, then as often as SAVE_SHARE allows, and when it ends."""
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
-        self._path, self._options = folder / STATE, options
-        self._next = time.monotonic() + SAVE_SECONDS
+        self.folder, self._path, self._options = folder, folder / STATE, options
+        self.saved_at: int | None = None
+        """Steps of the population when it was saved last."""
+        self._next = 0.0
 
     @property
     def due(self) -> bool:
         """Whether it is time to save."""
         return time.monotonic() >= self._next
 
-    def save(self, position: int, parts: dict[str, Any]) -> None:
-        """Write everything; a kill at any moment leaves the state before or this one. Raises OSError."""
+    def save(self, position: int, parts: dict[str, Any], steps: int, began: float) -> None:
+        """Write everything; a kill at any moment leaves the state before or this one. Raises OSError.
+
+        steps: of the population. began: time.monotonic() when its members were asked for their states.
+        """
         draft = self._path.with_name(f".{STATE}.{os.getpid()}")
         with draft.open("wb") as file:
             pickle.dump(SavedRun(self._options, position, parts), file, pickle.HIGHEST_PROTOCOL)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self._path)
-        self._next = time.monotonic() + SAVE_SECONDS
+        now, self.saved_at = time.monotonic(), steps
+        self._next = now + min(SAVE_SECONDS, (now - began) / SAVE_SHARE)
 
     def load(self) -> SavedRun | None:
         """Return what was saved; None if nothing was. Raises ConfigError for other options or a damaged file.
@@ -99,4 +106,5 @@ class RunState:
             **self._options,
             "steps": saved.options["steps"],
         }  # as it was begun, however often it goes on
+        self.saved_at = min((m.frames for m in saved.parts["members"] if not m.stopped), default=0)
         return saved

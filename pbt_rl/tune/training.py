@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import pickle
 import sys
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from pbt_rl.controllers.changes import Change, changes
@@ -14,13 +16,13 @@ from pbt_rl.controllers.history.lineage import Lineage
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.controllers.member import MemberRecord
 from pbt_rl.controllers.state import restore_state, save_state
-from pbt_rl.errors import RunFailed
+from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.population.turns import Candidate, SlotAssigner
 from pbt_rl.tune.nested import decode
 from pbt_rl.tune.progress import MemberProgress, Progress
 from pbt_rl.tune.result import Evaluation, Outcome, Result
 from pbt_rl.tune.saving import RunState
-from pbt_rl.tune.workers import Failure, Load, Make, Pool, Save, Task, Train
+from pbt_rl.tune.workers import Failure, Hypers, Load, Make, Pool, Save, Task, Train
 
 if TYPE_CHECKING:
     from pbt_rl.record.journal import Journal
@@ -65,6 +67,8 @@ class Training:
         watch: is told of every round of evaluations; it returns why the run shall end, or None. state: where to save.
         """
         self._watch, self._state = watch, state
+        self._whole = False
+        """Nothing of a round is under way."""
         self._changes = 0
         self._pool, self._controller, self._members, self._slots = pool, controller, members, slots
         self._journal, self._table = journal, table
@@ -87,6 +91,7 @@ class Training:
 
     def go_on(self, parts: Mapping[str, Any], config: Mapping[str, Any]) -> Result:
         """Train to the end from where `_save` saved these parts. config: as it is recorded now."""
+        self._whole = True
         self._write("resume", config=dict(config), changed={})  # the time until now is no work
         restore_state(self._controller, parts["controller"])
         for name in SAVED:
@@ -99,22 +104,39 @@ class Training:
 
     def _go_on(self) -> Result:
         ended = None
-        while ended is None and (due := self._due()):
-            self._train(due)
-            if not self._history:  # else the controller begins broken members anew, time and again
+        try:
+            while ended is None and (due := self._due()):
+                self._whole = False
+                self._train(due)
+                if not self._history:  # else the controller begins broken members anew, time and again
+                    self._check_broken()
+                self._observe()
                 self._check_broken()
-            self._observe()
-            ended = self._watch(self._progress())
-            if self._state is not None and self._state.due:
-                self._save_run(self._state)
-            self._check_broken()
-            if sum(m.frames for m in self._members) >= self._next_progress:
-                self._write_progress()
-        changed = [m for m in self._members if not (m.objectives.rounds or m.stopped or m.broken)]
-        self._train(dict.fromkeys(changed, 0))
+                self._whole = True
+                ended = self._watch(self._progress())
+                if self._state is not None and self._state.due:
+                    self._save_run(self._state)
+                if sum(m.frames for m in self._members) >= self._next_progress:
+                    self._write_progress()
+            self._whole = False
+            self._train({m: 0 for m in self._members if not (m.objectives.rounds or m.stopped or m.broken)})
+        except BaseException as error:
+            if self._state is not None and not isinstance(error, ConfigError):
+                self._leave(self._state, error)
+            raise
         if self._state is not None:
             self._save_run(self._state)
         return self._end(ended)
+
+    def _leave(self, state: RunState, error: BaseException) -> None:
+        """Save what is whole, and say from where the same call goes on."""
+        if self._whole:
+            self._save_run(state)
+        saved = "nothing was saved, as no round of evaluations had ended: the same call begins anew"
+        if state.saved_at is not None:
+            saved = f"saved at step {state.saved_at:,} of {self._steps:,}: the same call goes on from there"
+        why = "interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+        print(f"tune.run: {why}; {state.folder}: {saved}", file=sys.stderr, flush=True)
 
     def _check_broken(self) -> None:
         if all(m.broken for m in self._members):
@@ -153,7 +175,7 @@ class Training:
 
     def _train(self, due: Mapping[MemberRecord, int]) -> None:
         """Train and evaluate. The steps of a broken member pass without work, and its objective is NaN."""
-        tasks = [Train(m.id, self._hypers(m), steps) for m, steps in due.items() if not m.broken]
+        tasks = [Train(m.id, Hypers(self._hypers(m)), steps) for m, steps in due.items() if not m.broken]
         results = dict(zip((t.member for t in tasks), self._carry_out(tasks), strict=True))
         for member, steps in due.items():
             member.frames += steps
@@ -171,10 +193,19 @@ class Training:
         results = self._pool.carry_out(tasks)
         for task, result in zip(tasks, results, strict=True):
             if isinstance(result, Failure):
+                if result.lacks:
+                    raise ConfigError(self._lacks(result.lacks))
                 self._cause = result.traceback
                 self._members[task.member].note_broken()
                 self._write("member_broken", member=task.member, cause=result.traceback)
         return results
+
+    def _lacks(self, name: str) -> str:
+        """Return the message about a value that members read and do not have."""
+        known = list(self._hypers(self._members[0]))
+        close = get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        return f"`step` reads hypers[{name!r}], which is not in the space: {hint}it has {', '.join(map(repr, known))}"
 
     # -- decisions ------------------------------------------------------------------------------------------
 
@@ -271,6 +302,7 @@ class Training:
         return Progress(self._clock, self._steps, self._changes, members)
 
     def _save_run(self, state: RunState) -> None:
+        began = time.monotonic()
         whole = [m.id for m in self._members if not m.broken]
         saved = zip(whole, self._carry_out([Save(member) for member in whole]), strict=True)
         parts = {name: getattr(self, f"_{name}") for name in SAVED}
@@ -280,7 +312,7 @@ class Training:
         if self._journal is not None:
             self._journal.sync()
             position = self._journal.position()
-        state.save(position, parts)
+        state.save(position, parts, self._clock, began)
 
     def _end(self, ended: str | None) -> Result:
         self._measure()

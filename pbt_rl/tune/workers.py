@@ -107,6 +107,19 @@ class Failure:
     """The result of a task in which the member's own code raised."""
 
     traceback: str
+    lacks: str = ""
+    """The value that it has read and that the space does not have."""
+
+
+class NotInSpace(KeyError):  # noqa: N818 - reads as what happened
+    """A member reads a value that the space does not have."""
+
+
+class Hypers(dict[str, Any]):
+    """What `step` receives: a dictionary that knows what it was asked for in vain."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise NotInSpace(name)
 
 
 class Worker:
@@ -120,6 +133,8 @@ class Worker:
         """Return the result of a task, a Failure if the member's code raises."""
         try:
             return self._carry_out(task)
+        except NotInSpace as error:
+            return Failure(traceback.format_exc(), str(error.args[0]))
         except Exception:  # noqa: BLE001 - the member is broken, the others are not
             return Failure(traceback.format_exc())
 

@@ -30,6 +30,7 @@ from pbt_rl.config import Config, Hypers
 from pbt_rl.controllers.decisions import decision_to_dict
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.options import PbtConfig
+from pbt_rl.controllers.state import restore_state
 from pbt_rl.population.matchups.run import opponents
 from pbt_rl.population.population import Population
 from pbt_rl.population.store import Store
@@ -38,7 +39,7 @@ from pbt_rl.record.journal import as_json_types
 from pbt_rl.run.comparisons import Comparisons, make_slots
 from pbt_rl.run.plan import Machine, make_plan
 from pbt_rl.run.resolved import build_controller
-from pbt_rl.run.resuming import restore_run_state, run_state
+from pbt_rl.run.resuming import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
 from tests.helpers.states import FakeDraws, FakePool
 
@@ -253,11 +254,11 @@ class Run:
             self.comparisons.observe()
             self._answer()
         else:
-            self.comparisons.go_on()
+            self.comparisons.go_on({})
 
     def _restore(self, state):
-        parts = (self.controller, self.population, self.comparisons, self.throughput)
-        same_plan = restore_run_state(state, *parts)
+        restore_state(self.controller, controller_state(state), "controller")
+        same_plan = restore_run_state(state, self.population, self.comparisons, self.throughput)
         for pack, learner in enumerate(self.fleet.learners):
             learner.frames = {m: self.population.members[m].frames for m in self._members(pack)}
         return same_plan

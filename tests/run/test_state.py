@@ -10,7 +10,7 @@ import pytest
 from pbt_rl.config import MatchupConfig
 from pbt_rl.controllers.options import ScheduleConfig
 from pbt_rl.controllers.search.options import SearchConfig
-from pbt_rl.controllers.state import save_state
+from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError
 from pbt_rl.registry import CONTROLLERS
 from pbt_rl.run.resuming import controller_state, restore_run_state
@@ -313,10 +313,12 @@ def test_a_mangled_state_is_one_clear_error(case):
     state, rng, refused = run.state(), Random(0), []
     text, paths = json.dumps(state), sorted(places(state), key=len)[1:]
     other = Run(case[0], **case[1])
-    parts = (other.controller, other.population, other.comparisons, other.throughput)
+    parts = (other.population, other.comparisons, other.throughput)
     for _ in range(100):
         try:
-            restore_run_state(mangled(text, paths, rng), *parts)
+            broken = mangled(text, paths, rng)
+            restore_state(other.controller, controller_state(broken), "controller")
+            restore_run_state(broken, *parts)
         except ValueError as error:
             refused.append(str(error))
     assert len(refused) > 50

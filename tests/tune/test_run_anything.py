@@ -243,6 +243,74 @@ def test_a_run_that_was_killed_before_its_first_save_begins_anew(tmp_path):
     assert audit(tmp_path / "x", SPACE) == []
 
 
+class Interrupted(Walker):
+    """Ctrl-C comes in the midst of a step."""
+
+    at = 7
+
+    def step(self, hypers):
+        super().step(hypers)
+        if len(self.taken) == self.at:
+            raise KeyboardInterrupt
+
+
+class InterruptedAtOnce(Interrupted):
+    at = 1
+
+
+def test_a_run_that_is_interrupted_goes_on_from_its_last_round(tmp_path, capsys):
+    options = {"num_members": 2, "steps": 12, "folder": tmp_path / "x"}
+    with pytest.raises(KeyboardInterrupt):
+        run(Interrupted, SPACE, **options)
+    assert re.search(
+        r"tune.run: interrupted; .*x: saved at step [1-6] of 12: the same call goes on",
+        capsys.readouterr().err,
+    )
+    result = run(Walker, SPACE, **options)
+    assert result.objectives == run(Walker, SPACE, num_members=2, steps=12).objectives
+    assert audit(tmp_path / "x", SPACE) == []
+
+
+def test_an_error_of_a_callback_loses_nothing(tmp_path, capsys):
+    def fails(now):
+        if now.steps == 5:
+            raise OSError("no space for a plot")
+
+    with pytest.raises(OSError, match="for a plot"):
+        run(Walker, SPACE, num_members=2, steps=12, folder=tmp_path / "x", on_progress=fails)
+    assert "saved at step 5 of 12" in capsys.readouterr().err
+
+
+def test_what_was_never_saved_begins_anew_and_says_so(tmp_path, capsys):
+    with pytest.raises(KeyboardInterrupt):
+        run(InterruptedAtOnce, SPACE, num_members=2, steps=12, folder=tmp_path / "x")
+    assert "nothing was saved" in capsys.readouterr().err
+    run(Walker, SPACE, num_members=2, steps=12, folder=tmp_path / "x")
+    assert "never saved: it begins anew" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("num_samples", "write num_members"),
+        ("mode", "return the negative"),
+        ("metric", "evaluate"),
+        ("wrkers", "workers"),
+    ],
+)
+def test_arguments_of_others_are_answered(name, said):
+    with pytest.raises(ConfigError, match=f"{name} is no option of tune.run: .*{said}"):
+        run(Walker, SPACE, **{name: 1})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_space_that_lacks_what_members_read_is_one_clear_error(workers):
+    with pytest.raises(
+        ConfigError, match=r"reads hypers\['rate'\], .* did you mean 'rates'\? it has 'rates'"
+    ):
+        run(Walker, {"rates": (0.1, 1.0)}, steps=3, num_members=2, workers=workers)
+
+
 def test_the_folder_of_another_run_is_left_alone(tmp_path):
     record = '{"event": "start", "time": 1.0, "frames": 0, "config": {"env": "toy/identity"}}\n'
     (tmp_path / "journal.jsonl").write_text(record)

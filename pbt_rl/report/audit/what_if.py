@@ -6,11 +6,11 @@ have other weights and scores, so what is decided on the recorded ones is an est
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Protocol, get_origin, runtime_checkable
+from typing import Protocol, get_origin, runtime_checkable
 
 from msgspec import structs
 
@@ -242,7 +242,10 @@ def what_if(run: Path, words: Sequence[str], trust: bool = False) -> int:
         recorded.events,
         built(config),
         built(other),
-        (recorded.resumed, lambda event, state: recorded.resumed(event, state, lambda x: with_rules(x, words, run))),
+        (
+            recorded.resumed,
+            lambda event, state: recorded.resumed(event, state, lambda x: with_rules(x, words, run)),
+        ),
         times_known=times_known,
     )
     print("\n".join(described(found, run, words)))
