@@ -326,7 +326,7 @@ MISTAKES = {
     ),
     "no such algorithm": (
         ["--algo", "dqn"],
-        "--algo dqn cannot be used: give appo, a3c",
+        "--algo dqn cannot be used: there are no off-policy algorithms",
     ),
     "an algorithm that is nowhere": (
         ["--algo", "nowhere:DQN"],
@@ -523,7 +523,7 @@ def test_a_learner_begins_to_load_once_the_command_is_understood(monkeypatch, pb
         def discard(self):
             ended.append(self)
 
-    def spare_learner():
+    def spare_learner(_run):
         begun.append(Spare())
         return begun[-1]
 

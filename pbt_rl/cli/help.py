@@ -6,14 +6,15 @@ allowed values and its default.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, fields, make_dataclass
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, field, fields, make_dataclass
+from types import UnionType
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import tyro
 
 from pbt_rl.algos import registry as algorithms
-from pbt_rl.cli.parse import value_of
+from pbt_rl.cli.parse import POSITIONAL, is_repeated, value_of
 from pbt_rl.config import hypers_of, load_algorithm
 from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES
 from pbt_rl.options import Option, allowed, table
@@ -77,54 +78,64 @@ def print_help(command: Any, prog: str, arguments: list[str]) -> None:
         and option.field not in unread
     ]
     try:
-        tyro.cli(_drawn(command, shown), prog=prog, args=["--help"])
+        draw(type(command), shown, lambda option: option.of(command), prog)
     except SystemExit:
         if not everything:
             print(MORE, end="")
 
 
-def _drawn(command: Any, options: Sequence[Option]) -> type:
-    """Make a dataclass of these options."""
+def draw(command: type, options: Iterable[Option], value: Callable[[Option], Any], prog: str) -> None:
+    """Print the help of these options of a command. value: the default to show. Raises SystemExit, as tyro does."""
     columns: dict[str, tuple[str, Any, Any]] = {}
+    groups: dict[str, list[Option]] = {}
     for option in options:
         head, *inner = option.path
-        if not inner:
-            columns[head] = _column(option, option.of(command))
-        elif head not in columns:
-            kind = type(getattr(command, head))
-            of_group = [_column(o, o.of(command)) for o in options if o.path[0] == head]
-            group = make_dataclass(kind.__name__, of_group, kw_only=True)
-            group.__doc__ = kind.__doc__
-            columns[head] = (head, group, field(default_factory=group))
-    drawn = make_dataclass(type(command).__name__, columns.values(), kw_only=True)
-    drawn.__doc__ = type(command).__doc__
-    return drawn
+        if inner:
+            groups.setdefault(head, []).append(option)
+        columns[head] = ("", None, None) if inner else _column(option, value(option))
+    for head, of_group in groups.items():
+        kind = of_group[0].owner
+        group = make_dataclass(kind.__name__, [_column(o, value(o)) for o in of_group], kw_only=True)
+        group.__doc__ = kind.__doc__
+        columns[head] = (head, group, field(default_factory=group))
+    drawn = make_dataclass(command.__name__, columns.values(), kw_only=True)
+    drawn.__doc__ = command.__doc__
+    tyro.cli(drawn, prog=prog, args=["--help"])
 
 
 def _column(option: Option, value: Any) -> tuple[str, Any, Any]:
-    required = value == "" and option.default != ""
+    required = value is MISSING or (value == "" and option.default != "")
     drawn = tyro.conf.arg(
-        help=option.help, help_behavior_hint=_hint(option.metadata, value), metavar=_metavar(option.metadata)
+        help=option.help, help_behavior_hint=_hint(option.metadata, value), metavar=_metavar(option)
     )
+    required = required or (value == () and POSITIONAL in option.marks)
     return option.path[-1], Annotated[option.hint, drawn], field() if required else field(default=value)
 
 
 def _hint(metadata: Mapping[str, Any], value: object) -> Callable[[str], str] | None:
     """Allowed values beside the default; None leaves the hint to tyro, which shows names to choose from by itself."""
     text = "" if "choices" in metadata else allowed(metadata, value)
+    if "zero" in metadata:
+        text = f"0: {metadata['zero']}"
     if "bounds" in metadata:
         low, high = metadata["bounds"]
         scale = str(metadata["scale"]).replace("_", "-")
         text += f"; {'' if metadata['tuned'] else 'if '}tuned: prior and bounds {low:g} to {high:g}, {scale}"
-    return (lambda default: f"({text}; default: {default})") if text else None
+    if value is None and not text:  # its help says what that means
+        return lambda _: "(default: None)"
+    number = f"{value:g}" if isinstance(value, float) else ""
+    return (lambda default: f"({text}; default: {number or default})") if text else None
 
 
-def _metavar(metadata: Mapping[str, Any]) -> str | None:
-    if "choices" not in metadata:
+def _metavar(option: Option) -> str | None:
+    """Return what stands for the value; None leaves that to tyro."""
+    if "choices" in option.metadata:
+        names = ",".join(option.metadata["choices"]())
+        return f"{{{names}}}" + (f"|{option.metadata['custom']}" if "custom" in option.metadata else "")
+    one, several = option.bare, get_origin(option.bare) is tuple
+    if isinstance(one, UnionType) or several:
+        one = get_args(one)[0]
+    if get_origin(one) is Literal or one is bool:
         return None
-    return (
-        "{"
-        + ",".join(metadata["choices"]())
-        + "}"
-        + (f"|{metadata['custom']}" if "custom" in metadata else "")
-    )
+    name = option.name.upper().removesuffix("S") if POSITIONAL in option.marks else one.__name__.upper()
+    return f"{name} [{name} ...]" if several and not is_repeated(option) else name

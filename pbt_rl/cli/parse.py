@@ -141,7 +141,9 @@ def parse(kind: type[T], prog: str, arguments: list[str], default: T | None = No
     raises SystemExit.
     """
     if HELP & set(arguments):
-        tyro.cli(kind, prog=prog, args=["--help"])
+        from pbt_rl.cli.help import draw
+
+        draw(kind, table(kind).values(), lambda option: option.default, prog)
     options = table(kind if default is None else default)
     values = typed(options, arguments, prog)
     if default is None:

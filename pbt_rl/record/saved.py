@@ -1,8 +1,8 @@
 """Finds members whose weights a run has saved, and says what the files of a run may make this program do.
 
-They make it do nothing but read numbers, unless the user has made or trusts them. A config may name modules (`module:name`), which
-are imported and so run, a cluster, and folders and options of engines. Each command checks the options that it would
-follow (`PLAY`, `AUDIT`) before it does. To find a member nothing that a config names is imported.
+They make it do nothing but read numbers, unless the user has made them or trusts them. A config may name modules
+(`module:name`), which are imported and so run, a cluster, and folders and options of engines. Each command checks the
+options that it would follow (`PLAY`, `AUDIT`) before it does. To find a member nothing that a config names is imported.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ ANSWERS = {
     "--num-policies four": "--num-policies four cannot be used: give a whole number, such as",
     "--hypers.gamma high": "--hypers.gamma high cannot be used: give a number",
     "--pbt.factors 1 x": "--pbt.factors x cannot be used: give a number",
-    "--mode asinc": "--mode asinc cannot be used: give async, sync or serial (async?)",
+    "--mode asinc": "--mode asinc cannot be used: give async, sync or serial (did you mean async?)",
     "--figures=maybe": "--figures maybe cannot be used: give true or false",
     "--seed": "--seed needs a value",
     "--seed 1 2": "'2' belongs to no option",
