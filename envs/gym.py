@@ -432,7 +432,9 @@ def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> Ma
         try:
             # Our own checks cost less than the checker's, and they raise where it warns.
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", ".*is out of date", DeprecationWarning)  # what it raises says it, too
+                warnings.filterwarnings(
+                    "ignore", ".*is out of date", DeprecationWarning
+                )  # what it raises says it, too
                 env: gymnasium.Env[Any, Any] = gymnasium.make(
                     registered(gym_id), disable_env_checker=True, **keywords
                 )

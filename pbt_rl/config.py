@@ -283,8 +283,8 @@ class Config:
     repeated. A value that is not JSON is a string."""
     shaping: tyro.conf.UseAppendAction[tuple[str, ...]] = option((), common=True, may_change=True)
     """NAME=VALUE, or as --shaping.NAME VALUE: another default of a value of the environment's reward shaping. Members
-    begin there; it stays so where PBT does not tune it (--pbt.tune). If it is changed when a run is resumed, every member
-    has it from there on. May be repeated."""
+    begin there; it stays so where PBT does not tune it (--pbt.tune). If it is changed when a run is resumed, every
+    member has it from there on. May be repeated."""
     num_policies: int = option(4, at_least=1, at_most=100_000, common=True)
     """Members of the population."""
     control: float = option(0.0, at_least=0, at_most=100_000, zero="none", common=True)
