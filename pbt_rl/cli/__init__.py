@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import multiprocessing
 import os
 import re
 import sys
@@ -171,7 +172,9 @@ def _end(code: int) -> NoReturn:
         )
         os._exit(code)
 
-    threading.Thread(target=insist, daemon=True).start()
+    waits = any(not one.daemon for one in threading.enumerate() if one is not threading.main_thread())
+    if waits or multiprocessing.active_children():
+        threading.Thread(target=insist, daemon=True).start()
     sys.exit(code)
 
 
