@@ -236,6 +236,12 @@ def reads_values(members, rng):
 
 
 @dataclass
+class TooShort:
+    def select(self, members, rng, deciding=None):
+        return [Selection(0, None, mutate=False, reason="")]
+
+
+@dataclass
 class StrangeDonor:
     def select(self, members, rng, deciding=None):
         return [Selection(m.member, 77, mutate=False, reason="") for m in members]
@@ -285,6 +291,7 @@ def test_an_exploit_function_names_who_copies_whom():
         ("strangers", (), "returned {0: 77}: return {member: donor}, each one of [0, 1, 2"),
         ("raises", (), "raised AttributeError (test_controllers.py, line "),
         ("worst_copies_best", ("a=1",), "a function has no settings"),
+        ("TooShort", (), "return one Selection for each of"),
         ("StrangeDonor", (), "select returned the donor 77: give one of [0, 1"),
         ("TwoArguments", (), "select is called with 3 arguments: too many positional arguments"),
     ],
