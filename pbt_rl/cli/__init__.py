@@ -100,7 +100,8 @@ def main() -> None:
 
     try:
         command, rest = _command(arguments)
-        words = _of_runs(rest) if command.arguments.startswith("RUN") else rest
+        runs = {"RUN": 1, "RUN...": len(rest)}.get(command.arguments.partition(" ")[0], 0)
+        words = _of_runs(rest[:runs]) + rest[runs:]
         code: int = import_module(command.module).run(words)
         sys.stdout.flush()
     except BrokenPipeError:  # as in `pbt-rl train --help | head`
@@ -136,7 +137,7 @@ def _of_runs(words: list[str]) -> list[str]:
     found = list(words)
     for at, word in enumerate(itertools.takewhile(lambda word: not word.startswith("-"), words)):
         name = re.split("[@:]", word, maxsplit=1)[0]
-        if re.fullmatch(r"\w[\w.-]*", name) and not os.path.lexists(name) and name != "runs":
+        if re.fullmatch(r"\w[\w.-]{0,199}", name) and not os.path.lexists(name) and name != "runs":
             found[at] = os.path.join("runs", word)  # noqa: PTH118
     return found
 

@@ -39,7 +39,8 @@ def run(arguments: list[str]) -> int:
         print(USAGE + "\n".join(f"  --{name}" for name in may_change() if name not in OF_TRAIN))
         return 0
     if not arguments or arguments[0].startswith("-"):
-        raise ConfigError(f"RUN is missing, which comes first: {PROG} [OPTIONS]; pbt-rl resume --help")
+        before = f"before {arguments[0]}" if arguments else "the folder of a run"
+        raise ConfigError(f"RUN is missing, {before}: {PROG} [OPTIONS]; pbt-rl resume --help")
     config = parse_resume(_named(arguments[0]), arguments[1:])
     spare = None if config.mode == "serial" else spare_learner(str(config.out / str(config.name)))
     try:
