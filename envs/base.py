@@ -127,7 +127,8 @@ class EnvSpec:
     shaping: the environment's default reward shaping, name -> value; PBT may tune it as `shaping.NAME`.
     seats: agents that play in one environment (S), each of them a row; 1 without opponents.
     tasks: names of the kinds of episodes (levels), if there are several. A member's objective is then the mean over
-    all tasks of the task's mean objective, capped at `task_cap`.
+    all tasks of the task's mean objective, capped at `task_cap`. In evaluations row r of R begins with the one at
+    r * tasks // R of an order, and plays them in turn.
     critic: names of the observations that only the critic sees, which then is a network of its own; acting, exports
     and evaluations do without them.
     notes: what its user may not have meant, a sentence each: the checker and every start of a run show them.

@@ -83,6 +83,7 @@ def _reproducible(_name: str) -> str:
 
 
 MADE = "environments are made"
+STEP_SECONDS = 30.0
 
 
 def _as_trained(options: EnvOptions) -> EnvOptions:
@@ -116,6 +117,8 @@ class Backend:
     """(name, rows, seed, device, options) -> `ResidentEnv`, for specs that are `resident`."""
     unreproducible: Callable[[str], str] = _reproducible
     """Why equal seeds do not give equal steps in NAME, through no fault of anybody here; "" if they do."""
+    step_seconds: float = STEP_SECONDS
+    """A step or reset of a unit that takes longer hangs; so does what describes it."""
     begins: str = MADE
     """What happens before the first frames of a run, for people who wait for them."""
 

@@ -96,6 +96,11 @@ def unreproducible(env_id: str, options: EnvOptions) -> str:
     return backend.unreproducible(name)
 
 
+def step_seconds(env_id: str, options: EnvOptions) -> float:
+    """Return the seconds after which a step or reset of a unit is said to hang."""
+    return backend_of(env_id, options)[0].step_seconds
+
+
 def begins(env_id: str, options: EnvOptions) -> str:
     """Say what happens before the first frames of a run."""
     return backend_of(env_id, options)[0].begins

@@ -90,6 +90,11 @@ class Row:
             raise LabError(content, refused=True)
         return content
 
+    def last_words(self) -> str:
+        """End the process; return the end of what the engine has printed."""
+        self.program.kill()
+        return self.program.last_words()[0]
+
 
 class Labs:
     """R rows, each a Lab of its own. setups: one per row; memory and row are filled in here."""

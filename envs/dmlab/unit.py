@@ -44,14 +44,16 @@ from .setup import ALL, GAIN, LOSS, MAX_SEED, describe, level_scripts, played, p
 from .task_scheduler import TaskScheduler
 
 FRAMES_PER_SECOND = 60
-BOTS = ("lasertag_one_", "lasertag_three_")
+STEP_SECONDS = SILENCE_SECONDS + 60
+"""A step or reset of a unit that takes longer hangs: by then it has said of the engine that it does."""
+BOTS = ("lasertag_", "lt_")
+"""How the names of levels begin in which bots of the engine play."""
 ANY_LEVEL = "lt_chasm"
 """A level of every engine, whose map comes with it."""
 FIXED_LENGTH = (
     "rooms_collect_good_objects",
     "rooms_exploit_deferred_effects",
     "rooms_keys_doors_puzzle",
-    ANY_LEVEL,
 )
 """Levels that ignore the setting `episodeLengthSeconds`."""
 
@@ -88,7 +90,7 @@ def _notes(name: str, settings: Mapping[str, Any]) -> list[str]:
     """Return a sentence if levels do not take the length of episodes that is given."""
     if "episodeLengthSeconds" not in settings:
         return []
-    fixed = [level for level in FIXED_LENGTH if level in name or (name == ALL and level != ANY_LEVEL)]
+    fixed = [level for level in FIXED_LENGTH if level in name or name == ALL]
     has = "have episodes of a fixed length" if len(fixed) > 1 else "has episodes of a fixed length"
     return [f"{', '.join(fixed)} {has}, whatever episodeLengthSeconds says"] if fixed else []
 
@@ -103,10 +105,12 @@ def _try_gpus(options: DmlabOptions) -> None:
             try:
                 row.answer()
             except LabError as error:
+                given = options.gpus != DmlabOptions.gpus
+                option = f"--dmlab.gpus {_shown(options.gpus)}" if given else "--dmlab.renderer hardware"
+                said = " ".join(f"{error} {row.last_words() if error.refused else ''}".split())
                 raise EnvSetupError(
-                    f"--dmlab.gpus {_shown(options.gpus)} cannot be used: the engine cannot draw on {gpu}; give "
-                    "numbers of GPUs that are here (EGL devices, the first is 0), or --dmlab.renderer software. "
-                    f"It said: {' '.join(str(error).split())}"
+                    f"{option} cannot be used: the engine cannot draw on GPU {gpu}; give --dmlab.gpus numbers of GPUs "
+                    f"that are here (EGL devices, the first is 0), or --dmlab.renderer software. It said: {said}"
                 ) from None
 
 
@@ -115,9 +119,9 @@ def _shown(gpus: tuple[int, ...]) -> str:
 
 
 def unreproducible(name: str) -> str:
-    """See `Backend`."""
-    there = any(bots in name for bots in BOTS)
-    return "the engine's own bots of lasertag_* act otherwise each time" if there else ""
+    """Return why equal seeds give other steps: bots play in this level, or in some of the thirty."""
+    there = name == ALL or name.rpartition("/")[2].startswith(BOTS)
+    return "the engine's own bots of lasertag_* and lt_* act otherwise each time" if there else ""
 
 
 def recipe(name: str) -> dict[str, object]:
@@ -140,7 +144,7 @@ def recipe(name: str) -> dict[str, object]:
         # A Lab takes a core and 190 to 420 MB: few rows, and no second unit that a slow one would hold up.
         "units_per_actor": 1,
         "envs_per_unit": 2,
-        "actor_timeout_seconds": SILENCE_SECONDS + 60,
+        "actor_timeout_seconds": STEP_SECONDS,
         **budget(10_000_000_000 if name == ALL else 1_000_000_000),
         # With tasks, rounds of one episode of each.
         "pbt.objective_episodes": 10 if name == ALL else 100,
@@ -174,8 +178,9 @@ class LabUnit:
         shared, *separate = np.random.SeedSequence(seed).spawn(1 + rows)
         self._rngs = [np.random.default_rng(each) for each in separate]
         order = np.random.default_rng(shared).permutation(len(self._scripts)).tolist()
-        shift = 0 if options.one_level_per_unit else 1
-        self._schedulers = [TaskScheduler(_rotated(order, shift * row)) for row in range(rows)]
+        spread = 0 if options.one_level_per_unit else len(order)
+        starts = [row * spread // rows for row in range(rows)]
+        self._schedulers = [TaskScheduler(order[start:] + order[:start]) for start in starts]
 
         self._playing_R = np.zeros(rows, np.bool_)
         self._over_R = np.ones(rows, np.bool_)  # the next step begins an episode
@@ -292,11 +297,6 @@ class LabUnit:
                 out.objective[row] = LEVELS[level].percent(float(self._book.raw_R[row]))
 
 
-def _rotated(order: list[int], places: int) -> list[int]:
-    places %= len(order)
-    return order[places:] + order[:places]
-
-
 def _cannot(name: str, error: LabError) -> EnvSetupError:
     hint = (
         ". Write a level of the engine (`pbt-rl envs`, or a path below its game_scripts/levels), and --env-option only "
@@ -306,8 +306,11 @@ def _cannot(name: str, error: LabError) -> EnvSetupError:
 
 
 def for_tests(options: DmlabOptions) -> DmlabOptions:
-    """Return the options of evaluations: levels and maps of tests, and equal seeds give equal steps."""
-    return replace(options, test=True, background_resets=False, level_seeds=0)
+    """Return the options of evaluations.
+
+    Levels and maps of tests, which the rows share out; equal seeds give equal steps.
+    """
+    return replace(options, test=True, background_resets=False, level_seeds=0, one_level_per_unit=False)
 
 
 def _make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> LabUnit:
@@ -322,6 +325,7 @@ BACKEND = Backend(
     for_evaluation=lambda options: options.with_family(for_tests(options.of(DmlabOptions))),
     shown=lambda name, options: name if name == ALL else played(name, options.of(DmlabOptions)),
     unreproducible=unreproducible,
+    step_seconds=STEP_SECONDS,
     begins="environments are made; maps compile, which takes a minute and more the first time",
     film=lambda name, rows, seed, options, shaping: (
         _make_unit(name, rows, seed, options, shaping),

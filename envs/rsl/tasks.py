@@ -75,5 +75,6 @@ def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make:
             make_resident(name, rows, seed, "cpu", options, "rgb_array"), shaping
         ),
         recipe=lambda _name, _options: ROBOTS,
+        step_seconds=time_limits.LONG_SECONDS,
         make_resident=make_resident,
     )

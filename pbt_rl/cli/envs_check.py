@@ -11,7 +11,7 @@ from pbt_rl.cli.check.report import Report, check
 from pbt_rl.cli.parse import parse
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.first_trial import tried
-from pbt_rl.envs.registry import FAMILIES, EnvOptions, keywords
+from pbt_rl.envs.registry import FAMILIES, EnvOptions, keywords, step_seconds
 from pbt_rl.errors import environment_code
 from pbt_rl.options import build, option, validate, with_groups
 
@@ -32,9 +32,8 @@ class CheckCommand:
     """Steps to take."""
     seed: int = option(0, at_least=0)
     """Seed of the environment."""
-    timeout_seconds: float = option(30.0, above=0)
-    """A step or reset that takes longer is reported as hung. DeepMind Lab compiles maps for 20 s and more: give 120."""
-
+    timeout_seconds: float = option(0.0, at_least=0, zero="of the family")
+    """A step or reset that takes longer is reported as hung. 0: 30 s, or what an engine or a simulator may take."""
     device: str = "cpu"
     """Device of an environment whose rows are tensors, such as cuda:0."""
 
@@ -81,7 +80,7 @@ def _checked(command: CheckCommand, options: EnvOptions) -> Report:
         options,
         command.steps,
         command.seed,
-        command.timeout_seconds,
+        command.timeout_seconds or step_seconds(command.env, options),
         network=tried_network,
         device=command.device,
     )

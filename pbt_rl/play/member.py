@@ -215,8 +215,9 @@ EVERY_SECONDS, EVERY_SECONDS_IN_A_LOG = 1.0, 30.0
 class Progress:
     """Shows how many episodes have ended: in a terminal in one line that is removed at the end, else now and then."""
 
-    def __init__(self, stream: TextIO, waits_for: str = "") -> None:
-        """waits_for: what happens before the first episode has ended."""
+    def __init__(self, stream: TextIO, waits_for: str = "", *, alike: bool = True) -> None:
+        """waits_for: what happens before the first episode has ended. alike: all take about as long as the first."""
+        self._alike = alike
         self._stream, self._terminal, self._waits_for = stream, stream.isatty(), waits_for
         self._every = EVERY_SECONDS if self._terminal else EVERY_SECONDS_IN_A_LOG
         self._began = time.monotonic()
@@ -230,7 +231,7 @@ class Progress:
             return
         self._next = now + self._every
         self._open = self._terminal
-        left = (now - self._began) / ended * (total - ended) if ended else 0.0
+        left = (now - self._began) / ended * (total - ended) if ended and self._alike else 0.0
         waits = f" ({self._waits_for})" if self._waits_for and not ended else ""
         text = f"{ended} of {total} episodes have ended{waits}" + (
             f", about {left:,.0f} s left" if left else ""
@@ -309,7 +310,10 @@ def evaluate(
     with one_thread():
         # A camera sees one row. Those of many tasks would take too long one after another.
         alone = filmed is not None and not spec.tasks
-        progress = Progress(sys.stderr, registry.begins(config.env, options))
+        begins = registry.begins(config.env, options)
+        progress = Progress(
+            sys.stderr, begins, alike=not spec.tasks
+        )  # those of some tasks are 50 times as long
         played = play_episodes(
             policy, options, episodes, seed, filmed, progress, most=1 if alone else MAX_ROWS
         )
@@ -340,9 +344,14 @@ def play_episodes(
 ) -> list[PlayedEpisode]:
     """Play whole episodes, with tasks so many of each, at most `most` at once. filmed: makes the environments."""
     spec = policy.spec
-    # A row of tensors costs little, and plays one whole episode.
-    rows = -(-min(episodes, episodes if spec.resident and most > 1 else most) // spec.seats) * spec.seats
-    share_R = [share * (len(spec.tasks) or 1) for share in shares(episodes, rows)]
+    if spec.tasks:
+        rows = min(most, len(spec.tasks))
+        share_R = shares_of_tasks(episodes, len(spec.tasks), rows)
+    else:
+        # A row of tensors costs little, and plays one whole episode.
+        at_once = min(episodes, episodes if spec.resident and most > 1 else most)
+        rows = -(-at_once // spec.seats) * spec.seats
+        share_R = shares(episodes, rows)
     with ExitStack() as end:
         if progress is not None:
             end.callback(progress.end)
@@ -399,6 +408,17 @@ def shares(episodes: int, rows: int) -> list[int]:
     Fixed beforehand: taking the first ones to end would prefer short episodes.
     """
     return [episodes // rows + (row < episodes % rows) for row in range(rows)]
+
+
+def shares_of_tasks(episodes: int, tasks: int, rows: int) -> list[int]:
+    """Divide so many episodes of each task among rows; row r begins with task r * tasks // rows, and goes round.
+
+    So rows divide the tasks into blocks. What is not a whole round for each row is a number of blocks for each, its own
+    and those behind it: so every task is played equally often. rows: no more than tasks.
+    """
+    block_R = [(row + 1) * tasks // rows - row * tasks // rows for row in range(rows)]
+    rounds, blocks = divmod(episodes, rows)
+    return [rounds * tasks + sum((block_R * 2)[row : row + blocks]) for row in range(rows)]
 
 
 def play(

@@ -11,8 +11,8 @@ Environment variables, read when a Lab is made:
     DMLAB_STANDIN_LOG       file to which every Lab, reset and cache call is written, a line of JSON each
     DMLAB_STANDIN_COMPILE   seconds that a map takes to compile (default 0)
     DMLAB_STANDIN_RESET     seconds that every reset takes (default 0)
-    DMLAB_STANDIN_GPUS      number of GPUs on which it can draw (default 3); with another one the first reset ends the
-                            process, as the engine's does
+    DMLAB_STANDIN_GPUS      number of GPUs on which it can draw (default 3; -1: it is built without); with
+                            another one the first reset ends the process, as the engine's does
     DMLAB_STANDIN_TROUBLE   CALL:N:WHAT, such as step:30:crash: at its N-th call of a Lab a method will `crash`
                             (abort the process), `hang`, or `raise`
 """
@@ -56,8 +56,8 @@ _DMLAB30 = (
     "explore_obstructed_goals_small explore_obstructed_goals_large explore_goal_locations_small "
     "explore_goal_locations_large explore_object_rewards_few explore_object_rewards_many"
 ).split()
-_PLAIN = {"lt_chasm": 600, "tests/empty_room_test": 3600, "tests/event_test": 1}
-"""Levels that ignore settings -> seconds of an episode."""
+_PLAIN = {"lt_chasm": None, "tests/empty_room_test": 3600, "tests/event_test": 1}
+"""Levels that refuse no setting -> seconds of an episode; None: as the setting says."""
 _BARE = ("tests/event_test",)
 """Levels with neither instructions nor a clock, which end by their own rules."""
 _IN_CONSTRUCTOR = ("tests/empty_room_test",)
@@ -138,6 +138,9 @@ class Lab:
             raise RuntimeError(
                 f'Failed to set renderer must be "hardware" or "software" actual "{renderer}"!'
             )
+        if renderer == "hardware" and os.environ.get("DMLAB_STANDIN_GPUS") == "-1":
+            print("Failed to open library! - libdmlab_headless_hw.so", file=sys.stderr, flush=True)
+            raise RuntimeError("Failed to connect RL API")
         _count()
         self._say("lab", made=_made, level=level, observations=observations, config=config, renderer=renderer)
         for key in _INTEGERS:
@@ -211,7 +214,7 @@ class Lab:
         # Without a seed the C library's generator would draw one.
         self._seed = (seed if seed is not None else time.time_ns()) & 0xFFFFFFFF
         # A first reset with a seed differs from later ones with the same.
-        chance = [time.time_ns()] if self._name.startswith("lasertag_") else []  # its bots
+        chance = [time.time_ns()] if self._name.startswith(("lasertag_", "lt_")) else []  # its bots
         self._rng = np.random.default_rng([self._seed, self._resets == 1, *chance])
         if self._name.partition("_")[0] in _MAPS:
             self._compile(f"{self._name} {self._seed}")

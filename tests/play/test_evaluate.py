@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.controllers.hypers import hyper_table
@@ -20,7 +22,7 @@ from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, prob
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_net, build_pack
 from pbt_rl.play import member as module
-from pbt_rl.play.member import Player, Policy, Progress, evaluate, load_pack, play, shares
+from pbt_rl.play.member import Player, Policy, Progress, evaluate, load_pack, play, shares, shares_of_tasks
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import SavedPolicy, Source, find_saved, read_config
@@ -124,6 +126,8 @@ def test_before_the_first_episode_has_ended_it_is_said_what_is_waited_for(monkey
         "0 of 30 episodes have ended (maps compile)",
         "3 of 30 episodes have ended, about 54 s left",
     ]
+    Progress(stream, alike=False).show(3, 30)
+    assert stream.getvalue().endswith("3 of 30 episodes have ended\n"), "long ones may be still to come"
 
 
 def test_quick_evaluations_show_no_progress():
@@ -326,6 +330,16 @@ def test_every_row_plays_its_share_so_short_episodes_are_not_preferred():
     played = play(UnevenUnit(3), player, [2, 2, 2])
     assert [episode.steps for episode in played] == [1, 1, 2, 2, 3, 3]
     assert [episode.objective for episode in played] == [1, 1, 2, 2, 3, 3]
+
+
+@given(st.integers(1, 30), st.integers(1, 40), st.integers(1, 8))
+def test_every_task_is_played_equally_often(episodes, tasks, rows):
+    rows = min(rows, tasks)
+    played = [0] * tasks
+    for row, share in enumerate(shares_of_tasks(episodes, tasks, rows)):
+        for number in range(share):
+            played[(row * tasks // rows + number) % tasks] += 1
+    assert played == [episodes] * tasks
 
 
 def test_acts_as_the_network_does_on_stacked_frames_with_recurrent_state():

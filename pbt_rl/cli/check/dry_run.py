@@ -179,10 +179,13 @@ class DryRun:
     def __init__(self, env_id: str, options: registry.EnvOptions, spec: EnvSpec, timeout: float) -> None:
         self.env_id, self.options, self.spec, self.timeout = env_id, options, spec, timeout
         self.rows = ENVIRONMENTS * spec.seats
+        self.engine = False
+        """Whether it is an engine of many, whose code is not the user's."""
 
     def unit(self, seed: int, shaping: ShapingSource, ledger: Ledger) -> tuple[Unit, Ledger | None]:
         """Make a unit, with witnesses if that is possible."""
         raw = registry.make_raw(self.env_id, self.options)
+        self.engine = raw is None
         if not isinstance(raw, gymnasium.Env):
             if raw is not None:
                 close_in_time(raw)

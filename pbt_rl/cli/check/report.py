@@ -21,6 +21,10 @@ SHORT_STEPS = 500
 """Steps of each row, at most, in the runs that are compared with the main one."""
 SLOW_RESET_SHARE, SLOW_RESET_SECONDS = 0.5, 0.02
 MANY_SHAPING_VALUES = 12
+ADVICE_ON_SEEDS = (
+    "; draw all randomness from self.np_random, which super().reset(seed=seed) seeds, or from a generator of your own, "
+    "with which a reset without a seed goes on"
+)
 FEWEST_SHADES = 8
 """Of 0 to 255, in a picture of which something can be seen."""
 
@@ -79,8 +83,8 @@ def check(
         if mistakes:
             return report
     main = dry_run.play(-(-steps // dry_run.rows), seed)
-    _report_speed(report, main)
-    _report_episodes(report, main)
+    _report_speed(report, main, " on one core" * (not dry_run.engine))
+    _report_episodes(report, main, dry_run.engine)
     _report_final_observations(report, main)
     _report_objective(report, main)
     _report_mask(report, main, spec)
@@ -118,12 +122,12 @@ def _describe(spec: EnvSpec) -> list[tuple[str, str]]:
     ]
 
 
-def _report_speed(report: Report, played: Played) -> None:
+def _report_speed(report: Report, played: Played, cores: str) -> None:
     if not played.seconds:
         return
     rows = len(played.rewards_TR[0])
     steps = len(played.digests) * rows
-    text = f"{steps / played.seconds:,.0f} steps/s on one core, {rows} rows, {steps} steps"
+    text = f"{steps / played.seconds:,.0f} steps/s{cores}, {rows} rows, {steps} steps"
     ledger = played.ledger
     if ledger is not None and ledger.steps:
         resets = sum(ledger.reset_seconds)
@@ -140,12 +144,13 @@ def _report_speed(report: Report, played: Played) -> None:
     report.facts.append(("speed", text))
 
 
-def _report_episodes(report: Report, played: Played) -> None:
+def _report_episodes(report: Report, played: Played, engine: bool) -> None:
     if not played.lengths:
         if not played.broke:
+            limit = "" if engine else ", or a time limit (gymnasium.wrappers.TimeLimit)"
             report.notes.append(
                 f"no episode ended in {len(played.digests)} steps of a row: members are compared by finished "
-                "episodes only; give more --steps, or a time limit (gymnasium.wrappers.TimeLimit)"
+                f"episodes only; give more --steps{limit}"
             )
         return
     text = (
@@ -248,9 +253,8 @@ def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> b
             report.notes.append(f"not deterministic under a seed, {where} differs: {reason}")
             return False
         report.mistakes.append(
-            f"not deterministic under a seed: made anew, with the same seed and actions, {where} differs; draw all "
-            "randomness from self.np_random, which super().reset(seed=seed) seeds, or from a generator of your own, "
-            "with which a reset without a seed goes on"
+            f"not deterministic under a seed: made anew, with the same seed and actions, {where} differs"
+            + ("" if dry_run.engine else ADVICE_ON_SEEDS)
         )
         return False
     other = dry_run.play(steps, seed + 1)
@@ -286,9 +290,9 @@ def _report_shaping(report: Report, dry_run: DryRun, main: Played, seed: int) ->
     if moved:
         report.facts.append(("round trip", f"other rewards when changed: {', '.join(moved)}"))
     if unmoved:
+        doubt = "" if dry_run.engine else "; does set_reward_shaping reach the reward?"
         report.notes.append(
-            f"no reward changed in {steps} steps when these were doubled: {', '.join(unmoved)}; does "
-            "set_reward_shaping reach the reward?"
+            f"no reward changed in {steps} steps when these were doubled: {', '.join(unmoved)}{doubt}"
         )
 
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import numpy as np
 import psutil
@@ -14,9 +15,10 @@ from pbt_rl.envs.base import LAST, EnvSetupError
 from pbt_rl.envs.dmlab import process as dmlab_process
 from pbt_rl.envs.dmlab.levels import LEVELS
 from pbt_rl.envs.dmlab.options import DmlabOptions
+from pbt_rl.envs.dmlab.process import Labs
 from pbt_rl.envs.dmlab.row import MOST_LABS
-from pbt_rl.envs.dmlab.setup import level_scripts, pool_seed
-from pbt_rl.envs.dmlab.unit import LabUnit, probe
+from pbt_rl.envs.dmlab.setup import level_scripts, pool_seed, row_setup
+from pbt_rl.envs.dmlab.unit import LabUnit, probe, unreproducible
 from pbt_rl.envs.spaces import hash_words
 from tests.helpers import played
 from tests.helpers.dmlab_module import (
@@ -146,7 +148,15 @@ def test_a_probe_finds_bad_levels_and_settings():
         probe(SHORT, DmlabOptions(), {"width": 320})
 
 
-@pytest.mark.parametrize(("name", "named"), [("rooms_keys_doors_puzzle", 1), (SHORT, 0), ("dmlab30", 3)])
+def test_levels_with_bots_are_known_to_differ():
+    for name in ("dmlab30", "lasertag_one_opponent_small", "lt_chasm", "contributed/dmlab30/lasertag_one"):
+        assert unreproducible(name)
+    assert not unreproducible(SHORT)
+
+
+@pytest.mark.parametrize(
+    ("name", "named"), [("lt_chasm", 0), ("rooms_keys_doors_puzzle", 1), (SHORT, 0), ("dmlab30", 3)]
+)
 def test_levels_that_ignore_the_length_of_episodes_are_named_if_one_is_given(name, named):
     found = " ".join(probe(name, DmlabOptions(), {"episodeLengthSeconds": 5}).notes)
     assert len(re.findall(r"rooms_\w+|lt_\w+", found)) == named
@@ -257,17 +267,21 @@ def test_every_level_gets_equally_many_steps(lab, together):  # noqa: F811
 
 
 def test_a_row_never_holds_what_many_labs_leave_behind(lab):  # noqa: F811
-    settings = {"episodeLengthSeconds": 1}
-    with Played("dmlab30", settings=settings) as game:
-        process = psutil.Process(game.unit._labs.rows[0].program.pid)
-        seconds, most, spent = [], 0, game.unit.cpu_ns()
-        while len(seconds) < 2 * MOST_LABS + 2:
-            if game.step(4)["episode_done"][0]:  # FIRE would end some levels
-                seconds.append(process.cpu_times().user)
-                most = max(most, process.num_fds())
+    scripts = [
+        f"contributed/dmlab30/{level}" for level in (SHORT, "psychlab_visual_search")
+    ]  # nothing compiles
+    seconds, most = [], 0
+    with closing(Labs([row_setup(DmlabOptions(), {}, 0)])) as labs:
+        [row] = labs.rows
+        process = psutil.Process(row.program.pid)
+        for number in range(2 * MOST_LABS + 2):
+            row.ask("begin", scripts[number % 2], number)
+            row.answer()
+            seconds.append(process.cpu_times().user)
+            most = max(most, process.num_fds())
         assert most < 50 + 4 * MOST_LABS
         assert seconds == sorted(seconds), "it is the same process, whose clock goes on"
-        assert game.unit.cpu_ns() > spent
+        assert labs.cpu_ns() > 0
     if not REAL:
         made = [call["made"] for call in calls(lab, "lab")]
         assert made == [*range(1, MOST_LABS + 1), *range(1, MOST_LABS + 1), 1, 2]
@@ -298,7 +312,7 @@ def test_maps_are_built_once(lab):  # noqa: F811
 
 
 @standin_only
-def test_a_card_that_is_not_there_is_found_by_the_probe(lab):  # noqa: F811
+def test_a_card_that_is_not_there_is_found_by_the_probe(lab, monkeypatch):  # noqa: F811
     assert probe(SHORT, DmlabOptions(renderer="hardware", gpus=(0, 2)), {})
     drawn = {call["config"].get("gpuDeviceIndex") for call in calls(lab, "lab")}
     assert drawn == {"0", "2"}
@@ -311,6 +325,11 @@ def test_a_card_that_is_not_there_is_found_by_the_probe(lab):  # noqa: F811
         probe(SHORT, DmlabOptions(renderer="hardware", gpus=(0, 7)), {})
     assert "--dmlab.gpus 0 7 cannot be used" in str(refused.value)
     assert "\n" not in str(refused.value)
+    monkeypatch.setenv("DMLAB_STANDIN_GPUS", "-1")
+    with pytest.raises(
+        EnvSetupError, match=r"--dmlab.renderer hardware cannot be used: .*RL API.*libdmlab_headless_hw"
+    ):
+        probe(SHORT, DmlabOptions(renderer="hardware"), {})
 
 
 @standin_only
@@ -353,6 +372,7 @@ def test_no_process_or_folder_is_left_after_a_kill(lab, tmp_path, victim):  # no
 import numpy as np, time
 from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.dmlab.options import DmlabOptions
+from pbt_rl.envs.dmlab.process import Labs
 from pbt_rl.envs.dmlab.unit import LabUnit
 unit = LabUnit("{SHORT}", 2, 0, DmlabOptions(), {{}}, lambda _row: (0, {{"gain_scale": 5.0, "loss_scale": 0.3}}))
 out = private_step_arrays(unit.spec, 2)

@@ -1,4 +1,4 @@
-"""DeepMind Lab from the command line, on the stand-in: training, evaluation, the cache, trouble."""
+"""DeepMind Lab from the command line: training, evaluation, the cache, trouble."""
 
 import re
 import signal
@@ -13,11 +13,10 @@ from pbt_rl.envs.dmlab.levels import LEVELS
 from pbt_rl.envs.dmlab.maps import build_maps
 from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.dmlab.process import SILENCE_SECONDS
+from pbt_rl.play.member import MAX_ROWS
 from tests.helpers import runs
 from tests.helpers.dmlab_module import REAL, calls, lab, standin_only  # noqa: F401 - lab is a fixture
 from tests.helpers.runs import start, train
-
-pytestmark = standin_only
 
 SHORT = "dmlab/rooms_select_nonmatching_object"
 SMALL = (
@@ -42,6 +41,7 @@ def one_second(*arguments):
     return (*SMALL, "--env-option=episodeLengthSeconds=1", *arguments)
 
 
+@standin_only
 @pytest.mark.slow
 def test_a_policy_learns_a_level(here):
     run = train(
@@ -60,6 +60,7 @@ def test_a_policy_learns_a_level(here):
     assert "INFO" not in run.out + run.err  # the engine's own words
 
 
+@standin_only
 @pytest.mark.long
 def test_thirty_levels_make_one_objective(here, lab):  # noqa: F811
     run = train(
@@ -93,6 +94,7 @@ def test_thirty_levels_make_one_objective(here, lab):  # noqa: F811
     assert mean == pytest.approx(sum(counted) / 30, abs=0.05)
     tested = [call["level"] for call in calls(lab, "lab") if call["config"].get("allowHoldOutLevels")]
     assert sum(level.endswith("_test") for level in set(tested)) == 2
+    assert len({call["pid"] for call in calls(lab, "reset")[-30:]}) == MAX_ROWS, "they share the levels out"
 
 
 @pytest.mark.long
@@ -113,6 +115,7 @@ def test_the_killed_leave_nothing_and_an_actor_is_replaced(here, lab):  # noqa: 
         time.sleep(0.05)
 
 
+@standin_only
 def test_maps_are_built_beforehand(here, lab, monkeypatch):  # noqa: F811
     command = ("dmlab-cache", "--levels", "explore_goal_locations_small", "lasertag_one_opponent_small")
     run = start(here, *command, "--level-seeds=3", "--jobs=2")
@@ -147,6 +150,7 @@ def test_what_cannot_be_built_is_one_clear_error(lab, levels, options, jobs, wor
         build_maps(levels, DmlabOptions(**{"level_seeds": 1, **options}), 0, jobs)
 
 
+@standin_only
 def test_without_the_module_there_is_one_clear_error(here, monkeypatch):
     monkeypatch.setitem(runs.ENVIRONMENT, "PYTHONPATH", str(runs.ROOT))
     run = train(here, "dmlab30")
