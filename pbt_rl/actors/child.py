@@ -45,7 +45,7 @@ STACKS_SIGNAL = signal.SIGUSR2
 """Makes a child write where each of its threads stands."""
 MARK = "PBT_RL_CHILD"
 """Variable in the environment of a child and of all that it starts: another value for each child."""
-KEEPER_SECONDS = keeper.TERM_SECONDS + keeper.KILL_SECONDS + 0.5
+KEEPER_SECONDS = keeper.TIDY_SECONDS + keeper.KILL_SECONDS + 0.5
 """A keeper that takes longer to end is stopped or stuck, and is killed."""
 PID_SECONDS = 10.0
 PID = re.compile(keeper.CHILD + rb"(\d+)\n")

@@ -60,6 +60,8 @@ TERM_SECONDS = 1.0
 """Descendants have this long to end after SIGTERM."""
 KILL_SECONDS = 1.0
 """And this long after SIGKILL: some states of the kernel hold a process longer."""
+TIDY_SECONDS = 10.0
+"""A keeper among them this long, to end its own and to remove their folder."""
 
 
 class BoundedLog:
@@ -188,17 +190,24 @@ class Keeper:
     def _end_all(self) -> None:
         """End every descendant.
 
-        Only children of ours are signalled, whose ids nobody else can have. As they end, theirs become ours.
+        Only children of ours are signalled, whose ids nobody else can have. As they end, theirs become ours. Keepers
+        end by themselves, as their parents are gone.
         """
         began, pause = time.monotonic(), 0.001
         asked: set[int] = set()
-        while self._reap() and time.monotonic() - began < TERM_SECONDS + KILL_SECONDS:
-            late = time.monotonic() - began > TERM_SECONDS
-            for pid in _children():
+        keepers: set[int] = set()
+        while self._reap():
+            passed, children = time.monotonic() - began, _children()
+            keepers |= {pid for pid in children if pid not in asked and _is_keeper(pid)}
+            if passed > KILL_SECONDS + (TERM_SECONDS if keepers.isdisjoint(children) else TIDY_SECONDS):
+                return
+            for pid in children:
+                late = passed > (TIDY_SECONDS if pid in keepers else TERM_SECONDS)
                 if late or pid not in asked:
                     asked.add(pid)
                     with contextlib.suppress(OSError):  # another user's: nothing can be done
                         os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+                        os.kill(pid, signal.SIGCONT)  # one that is stopped can do nothing
             self._read()
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
@@ -226,6 +235,13 @@ def _children() -> list[int]:
                 if int(file.read().rpartition(b")")[2].split()[1]) == ours:
                     found.append(int(name))
     return found
+
+
+def _is_keeper(pid: int) -> bool:
+    """Whether a process keeps a child, which it ends when its parent has ended, and whose folder it removes."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        return b"\0%s\0keep\0" % os.fsencode(__file__) in file.read()
+    return False
 
 
 def _prctl(option: int, argument: int | bytes) -> None:

@@ -18,7 +18,8 @@ from pbt_rl.actors.keeper import FILE_BYTES, BoundedLog
 
 CODE = """
 import ctypes, os, signal, subprocess, sys, time
-from pbt_rl.actors.child import begin_child
+from pathlib import Path
+from pbt_rl.actors.child import Program, begin_child
 
 connection, setup = begin_child()
 
@@ -48,6 +49,13 @@ match setup:
             count += len(line)
         os.write(1, b"the last line")
         connection.send(count)
+    case ("keep", scratch):
+        stubborn_one = f"(trap '' TERM; touch {scratch}/a; sleep 600) & sleep 600"
+        program = Program(["/bin/sh", "-c", stubborn_one], "the program", scratch=Path(scratch))
+        while not Path(scratch, "a").exists():
+            time.sleep(0.01)
+        connection.send(program.pid)
+        time.sleep(600)
     case ("breed", then):
         subprocess.Popen(["sleep", "600"])
         subprocess.Popen(["sleep", "600"], start_new_session=True)
@@ -303,6 +311,19 @@ def test_a_scratch_folder_goes_with_its_program(tmp_path, how):
     program.end(0)
     assert not scratch.exists()
     assert text.startswith({"end": "the program ended with exit code 3"}.get(how, "the program was "))
+
+
+def test_a_keeper_beneath_a_child_that_is_killed_has_the_time_to_remove_its_folder(child, tmp_path):
+    """What the inner program has started takes a second to end, so that the inner keeper is later than the outer."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    one = child("keep", str(scratch))
+    assert one.connection.poll(20)
+    inner = one.connection.recv()
+    os.kill(one.pid, signal.SIGKILL)
+    assert one.how_it_ended().startswith("the child was killed by SIGKILL")
+    assert not psutil.pid_exists(inner)
+    assert not scratch.exists()
 
 
 BOUND = """
