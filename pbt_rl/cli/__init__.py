@@ -162,20 +162,23 @@ def _fail(message: str, code: int) -> None:
 
 
 def _end(code: int) -> NoReturn:
-    """Exit, after EXIT_SECONDS also if threads or processes of an environment that ran here do not end."""
+    """Exit; after EXIT_SECONDS also if threads or processes of an environment that ran here do not end."""
 
     def insist() -> None:
         time.sleep(EXIT_SECONDS)
+        if threading.main_thread().is_alive():  # somebody called us, and goes on
+            return
         names = {one.name for one in threading.enumerate() if not one.daemon} - {"MainThread"}
+        for child in multiprocessing.active_children():
+            names.add(child.name)
+            child.kill()
         print(
-            f"pbt-rl: what an environment started does not end, and is left: {', '.join(sorted(names)[:5])}",
+            f"pbt-rl: what an environment started does not end: {', '.join(sorted(names)[:5])}",
             file=sys.stderr,
         )
         os._exit(code)
 
-    waits = any(not one.daemon for one in threading.enumerate() if one is not threading.main_thread())
-    if waits or multiprocessing.active_children():
-        threading.Thread(target=insist, daemon=True).start()
+    threading.Thread(target=insist, daemon=True).start()
     sys.exit(code)
 
 
