@@ -3,6 +3,7 @@
 import os
 import secrets
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -83,6 +84,25 @@ def unused(before):
         except OSError:
             continue
     return {name for inode, name in new.items() if inode not in mapped}
+
+
+@pytest.fixture
+def pbt_rl(monkeypatch, tmp_path, capsys):
+    """Call the command in an empty folder: returns exit code, output, errors."""
+    from pbt_rl.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["pbt-rl", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr()
+        return end.value.code, said.out, said.err
+
+    return call
 
 
 @pytest.fixture

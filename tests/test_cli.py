@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pbt_rl import __version__
-from pbt_rl.cli import EXIT_USER_ERROR, main
+from pbt_rl.cli import EXIT_USER_ERROR
 from pbt_rl.cli.train import TrainCommand, parse_train
 from pbt_rl.config import Config, Hypers, LearnerConfig, ModelConfig
 from pbt_rl.controllers.options import PbtConfig
@@ -20,23 +19,6 @@ from pbt_rl.options import field_docs, table
 from tests.helpers.runs import ROOT, python, start
 
 OPTIONS = Path(__file__).parent / "cli_options.txt"
-
-
-@pytest.fixture
-def pbt_rl(monkeypatch, tmp_path, capsys):
-    """Call the command in an empty folder: returns exit code, output, errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["pbt-rl", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        said = capsys.readouterr()
-        return end.value.code, said.out, said.err
-
-    return call
 
 
 def options(text):
@@ -72,24 +54,17 @@ def test_plain_help_shows_the_usual_options_and_how_to_see_more(pbt_rl):
     code, out, err = pbt_rl("train", "--help")
     assert (code, err) == (0, "")
     assert 25 <= len(names(out)) <= 50
-    assert {"--env", "--num-policies", "--pbt.exploit", "--hypers.learning-rate", "--learner.batch"} <= names(
-        out
-    )
     assert not {name for name in names(out) if name.startswith(("--atari.", "--dmlab.", "--search."))}
     assert out.splitlines()[-1].strip().startswith("--help-all")
-    assert "Members of the population. (1 to 100000; default: 4)" in out
     shown = options(out.partition("These are")[0])
-    assert (
-        "learning-rate FLOAT (0 to 1; tuned: prior and bounds 1e-06 to 0.01, log; default: 0.00025)" in shown
-    )
-    assert "gamma FLOAT (0 to 1; if tuned: prior and bounds 0.8 to 0.9999, one-minus; default: 0.99)" in shown
+    assert "learning-rate FLOAT (0 to 1; tuned: prior and bounds 1e-06 to 0.01, log; " in shown
+    assert "gamma FLOAT (0 to 1; if tuned: prior and bounds 0.8 to 0.9999, one-minus; " in shown
 
 
 def test_plain_help_shows_what_the_readme_names(pbt_rl):
     readme = (ROOT / "README.md").read_text()
-    named = {f"--{option}" for option in table(TrainCommand)} & set(
-        re.findall(r"--[a-z][a-z0-9.-]*[a-z0-9]", readme)
-    )
+    words = re.findall(r"--[a-z][a-z0-9.-]*[a-z0-9]", readme)
+    named = {f"--{option}" for option in table(TrainCommand)} & {*words}
     assert len(named) > 10
     assert named <= names(pbt_rl("train", "--help")[1])
 
@@ -105,8 +80,8 @@ def test_help_of_an_algorithm_leaves_out_hypers_that_it_does_not_read(pbt_rl):
     [
         (["--env", "gym/CartPole-v1"], set()),
         (["--env", "atari/pong"], {"atari"}),
-        pytest.param(["--env=dmlab30"], {"dmlab"}),
-        pytest.param(["--env", "pettingzoo/classic/connect_four_v3"], {"matchup"}),
+        (["--env=dmlab30"], {"dmlab"}),
+        (["--env", "pettingzoo/classic/connect_four_v3"], {"matchup"}),
     ],
 )
 def test_help_of_an_environment_adds_the_options_of_its_family(pbt_rl, arguments, added):
@@ -130,45 +105,22 @@ def test_help_of_a_rule_or_controller_adds_its_options(pbt_rl, arguments, added)
     assert more - plain == added
 
 
-def test_help_of_a_search_adds_the_group_of_searches(pbt_rl):
-    shown = names(pbt_rl("train", "--controller", "hyperband", "--help")[1])
-    assert {"--search.eta", "--search.resource", "--search.phase-frames"} <= shown
-
-
 def test_help_shows_the_values_of_the_recipe_as_defaults(pbt_rl):
-    assert (
-        "Passes over a batch (appo). (1 or more; default: 4)"
-        in pbt_rl("train", "--env", "gym/CartPole-v1", "-h")[1]
-    )
-    assert "Passes over a batch (appo). (1 or more; default: 1)" in pbt_rl("train", "--help")[1]
-
-
-@pytest.mark.parametrize("name", ["epochs", "returns", "normalize_advantage"])
-def test_help_says_which_options_of_the_learner_are_appos_alone(name):
-    assert "(appo)" in field_docs(LearnerConfig)[name]
+    for words, epochs in ((["--env", "gym/CartPole-v1"], 4), ([], 1)):
+        shown = pbt_rl("train", *words, "-h")[1]
+        assert f"Passes over a batch (appo). (1 or more; default: {epochs})" in shown
 
 
 def test_every_option_of_the_config_has_help_and_can_be_set():
     docs = {name: text for kind in (Config, PbtConfig) for name, text in field_docs(kind).items()}
     assert docs["period_frames"].startswith("Emulator frames")
-    for kind in (
-        Config,
-        PbtConfig,
-        *(type(group) for group in Config("toy/x").groups()),
-        Hypers,
-        ModelConfig,
-        LearnerConfig,
-    ):
+    groups = (type(group) for group in Config("toy/x").groups())
+    for kind in (Config, PbtConfig, *groups, Hypers, ModelConfig, LearnerConfig):
         for f in dataclasses.fields(kind):
             assert field_docs(kind).get(f.name) or dataclasses.is_dataclass(f.default_factory), (kind, f.name)
 
 
-def test_slots_are_understood():
-    config, _ = parse_train(["--env", "toy/identity", *["--slots", "3", "--slot-frames", "5"]])
-    assert (config.slots, config.slot_frames) == (3, 5)
-
-
-def test_the_recipe_gives_defaults_and_the_command_line_wins():
+def test_the_recipe_gives_defaults_and_the_command_line_wins(tmp_path):
     config, show = parse_train(["--env", "gym/CartPole-v1", "--learner.batch", "512"])
     assert not show
     assert config.model.encoder == "mlp"  # the recipe's
@@ -178,13 +130,15 @@ def test_the_recipe_gives_defaults_and_the_command_line_wins():
     other, _ = parse_train(["--env=gym/Pendulum-v1", "--hypers.learning-rate=0.001"])
     assert other.learner.normalize_observations
     assert other.hypers.learning_rate == 0.001
+    (tmp_path / "c.toml").write_text('env = "toy/shaped"\n[shaping]\nbait = 0.7\nother = 1\n')
+    config, _ = parse_train(["--config", str(tmp_path / "c.toml"), "--shaping.bait", "2e-1"])
+    assert config.shaping == ("other=1", "bait=0.2")
 
 
 @pytest.mark.parametrize(
     ("arguments", "enabled"),
     [
         ([], True),
-        (["--pbt.enabled", "False"], False),
         (["--pbt.enabled", "false"], False),
         (["--pbt.no-enabled"], False),
         (["--pbt.enabled", "True"], True),
@@ -220,17 +174,11 @@ def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp
         ("toy/shaped --shaping.bait 0.3", r"\nshaping.bait +0\.3 +0\.003:30:log"),
         ("toy/shaped --shaping bait=0.3 --pbt.no-enabled", "not tuned: .*shaping.bait 0.3\n"),
         ("toy/shaped --shaping.bait=0 --pbt.tune shaping.bait=-1:1", r"\nshaping.bait +0 +-1:1:linear"),
-        (
-            "toy/shaped --shaping.bat 0.3",
-            "--shaping.bat cannot be used: did you mean bait\\? the environment's",
-        ),
+        ("toy/shaped --shaping.bat 0.3", "--shaping.bat cannot be used: did you mean bait"),
         ("toy/identity --shaping.bait 0.3", "--shaping.bait cannot be used: the environment has none"),
         ("toy/shaped --shaping.bait much", "--shaping.bait much cannot be used: give a number"),
         ("toy/shaped --shaping.bait", "--shaping.bait needs a value"),
-        (
-            "toy/shaped --shaping bait",
-            "--shaping bait cannot be used: give NAME=VALUE, or --shaping.NAME VALUE",
-        ),
+        ("toy/shaped --shaping bait", "--shaping bait cannot be used: give NAME=VALUE"),
     ],
 )
 def test_shaping_begins_at_what_is_given(pbt_rl, given, said):
@@ -238,33 +186,10 @@ def test_shaping_begins_at_what_is_given(pbt_rl, given, said):
     assert re.search(said, out + err)
 
 
-def test_shaping_in_a_file_is_exchanged_one_by_one(tmp_path):
-    (tmp_path / "c.toml").write_text('env = "toy/shaped"\n[shaping]\nbait = 0.7\nother = 1\n')
-    config, _ = parse_train(["--config", str(tmp_path / "c.toml"), "--shaping.bait", "2e-1"])
-    assert config.shaping == ("other=1", "bait=0.2")
-
-
-@pytest.mark.parametrize(
-    ("env", "seats", "groups"),
-    [
-        ("pettingzoo/classic/connect_four_v3", 2, {"matchup"}),
-        ("vizdoom/basic", 1, set()),
-        ("mine:factory", 2, {"matchup"}),
-        ("mine:factory", 1, set()),
-        ("dmlab30", 1, {"dmlab"}),
-    ],
-)
-def test_matchups_belong_to_environments_of_several_seats(env, seats, groups):
-    from pbt_rl.run.shown import read_groups
-
-    assert read_groups(env, seats) == groups
-
-
 @pytest.mark.parametrize("form", ["toml", "yaml", "json"])
 def test_show_prints_a_file_that_can_be_given_back(pbt_rl, tmp_path, form):
-    code, out, err = pbt_rl(
-        "train", "--env", "toy/shaped", "--seed=3", "--devices=cpu", "--show", "--format", form
-    )
+    given = ("--env", "toy/shaped", "--seed=3", "--devices=cpu")
+    code, out, err = pbt_rl("train", *given, "--show", "--format", form)
     assert (code, err) == (0, "")
     (tmp_path / f"c.{form}").write_text(out)
     assert pbt_rl("train", "--config", f"c.{form}", "--show", "--format", form)[1] == out
@@ -281,15 +206,9 @@ def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (
-            "--controller pbt --train-for-frames 40000",
-            "first at 40,000 frames each, and this run ends at 40,000",
-        ),
+        ("--controller pbt --train-for-frames 40000", "first at 40,000 frames each"),
         ("--controller pbt --train-for-frames 40001", ""),
-        (
-            "--train-for-frames 40001",
-            "40,001 frames, after 1 comparison: groups that mf-pbt compares every 10 ",
-        ),
+        ("--train-for-frames 40001", "after 1 comparison: "),
         ("--train-for-frames 220000", "after 9 comparisons: groups that mf-pbt compares every 10 of them"),
         ("--train-for-frames 220001", ""),
         ("--train-for-frames 220001 --pbt.period-growth 1.1", "after 7 comparisons: "),
@@ -307,126 +226,69 @@ def test_comparisons_for_which_the_frames_do_not_suffice_are_told(pbt_rl, given,
 
 
 MISTAKES = {
-    "no environment": ([], "--env is missing"),
-    "no family": (["--env", "CartPole-v1"], "did you mean gym/CartPole-v1? "),
-    "nothing like it": (["--env", "nothing"], "write atari/NAME, gym/NAME"),
-    "unknown family": (["--env", "gyn/CartPole-v1"], "did you mean gym/CartPole-v1?"),
-    "a module from a parent": (["--env", ".x:y"], ".x:y cannot be found: write module:factory"),
-    "unknown gym": (["--env", "gym/CartPoel-v1"], "Did you mean: `CartPole`"),
-    "unknown game": (["--env", "atari/pongg"], "atari/pong"),
-    "unknown toy": (["--env", "toy/identiti"], "toy/identity"),
-    "no policies": (["--num-policies", "0"], "--num-policies 0 cannot be used: give 1 to 100000"),
-    "a nested value": (
-        ["--pbt.replace-fraction", "0.7"],
-        "--pbt.replace-fraction 0.7 cannot be used: give 0 to 0.5",
-    ),
-    "a hyper out of bounds": (
-        ["--hypers.learning-rate", "3"],
-        "--hypers.learning-rate 3.0 cannot be used: give 0 to 1",
-    ),
-    "no such algorithm": (
-        ["--algo", "dqn"],
-        "--algo dqn cannot be used: there are no off-policy algorithms",
-    ),
-    "an algorithm that is nowhere": (
-        ["--algo", "nowhere:DQN"],
-        "--algo nowhere:DQN cannot be used: algorithm",
-    ),
-    "a3c has no divergence": (
-        ["--algo", "a3c", "--learner.lr-schedule", "kl-adaptive"],
-        "--learner.lr-schedule kl-adaptive cannot be used: a3c measures no divergence",
-    ),
-    "a rate that follows what is mostly age": (
-        ["--learner.no-proximal", "--learner.lr-schedule", "kl-adaptive"],
-        "--learner.lr-schedule kl-adaptive cannot be used: around the policy that acted a divergence is mostly of age",
-    ),
-    "a stop by what is mostly age": (
-        ["--learner.no-proximal", "--learner.target-kl", "0.02"],
-        "--learner.target-kl 0.02 cannot be used: around the policy that acted a divergence is mostly of age",
-    ),
-    "a3c stops by no divergence": (
-        ["--algo", "a3c", "--mode", "sync", "--learner.target-kl", "0.02"],
-        "--learner.target-kl 0.02 cannot be used: a3c measures no divergence",
-    ),
-    "a rate that is tuned and adapted": (
-        ["--mode", "sync", "--learner.lr-schedule", "kl-adaptive", "--pbt.tune", "learning_rate"],
-        "--learner.lr-schedule kl-adaptive cannot be used: it undoes the learning rates that --pbt.tune learning_rate",
-    ),
-    "a form without --show": (
-        ["--format", "toml"],
-        "--format toml cannot be used: it is for --show: add that",
-    ),
-    "no config file": (["--config", "no.toml"], "--config no.toml cannot be used: No such file or directory"),
-    "device not there": (["--devices", "cuda:99"], "'cuda:99' is not on this machine"),
-    "no device": (["--devices", "tpu"], "'tpu' is not a device"),
-    "too many devices": (["--devices", "cpu,cpu", "--num-policies", "1"], "2 devices for 1 policies"),
-    "too few actors": (["--devices", "cpu,cpu", "--actors", "1"], "--actors 1 is too few"),
-    "bad name": (["--name", "../x"], "--name ../x cannot be used: give letters"),
-    "bad tune": (["--pbt.tune", "learning_rat"], "did you mean learning_rate?"),
-    "bad encoder": (["--model.encoder", "resnet"], "--model.encoder resnet cannot be used"),
-    "no such module": (["--model.encoder", "nowhere:Net"], "'nowhere:Net' cannot be loaded"),
-    "encoder that does not fit": (["--model.encoder", "nature"], "needs an image"),
-    "out is a file": (["--out", "a_file"], "--out a_file cannot be written: Not a directory"),
-    "out cannot be made": (["--out", "/proc/runs"], "--out /proc/runs cannot be written"),
-    "name taken": (["--name", "taken"], "is not a run (it has no config.json); choose another name"),
-    "overwrite what is no run": (["--name", "taken", "--overwrite"], "is not a run"),
+    "": "--env is missing",
+    "--env nothing": "write atari/NAME, gym/NAME",
+    "--env gyn/CartPole-v1": "did you mean gym/CartPole-v1?",
+    "--env .x:y": ".x:y cannot be found: write module:factory",
+    "--env gym/CartPoel-v1": "Did you mean: `CartPole`",
+    "--env atari/pongg": "atari/pong",
+    "--env toy/identiti": "toy/identity",
+    "--num-policies 0": "--num-policies 0 cannot be used: give 1 to 100000",
+    "--algo dqn": "--algo dqn cannot be used: there are no off-policy algorithms",
+    "--algo nowhere:DQN": "--algo nowhere:DQN cannot be used: algorithm",
+    "--algo a3c --learner.lr-schedule kl-adaptive": "--learner.lr-schedule kl-adaptive cannot be used: a3c measures no",
+    "--learner.no-proximal --learner.lr-schedule kl-adaptive": "--learner.lr-schedule kl-adaptive cannot be used: ar",
+    "--learner.no-proximal --learner.target-kl 0.02": "--learner.target-kl 0.02 cannot be used: around the policy that",
+    "--algo a3c --mode sync --learner.target-kl 0.02": "--learner.target-kl 0.02 cannot be used: a3c measures no",
+    "--mode sync --learner.lr-schedule kl-adaptive --pbt.tune learning_rate": "it undoes the learning rates",
+    "--format toml": "--format toml cannot be used: it is for --show: add that",
+    "--devices cuda:99": "'cuda:99' is not on this machine",
+    "--devices cpu,cpu --num-policies 1": "2 devices for 1 policies",
+    "--devices cpu,cpu --actors 1": "--actors 1 is too few",
+    "--pbt.tune learning_rat": "did you mean learning_rate?",
+    "--model.encoder nowhere:Net": "'nowhere:Net' cannot be loaded",
+    "--model.encoder nature": "needs an image",
+    "--out /proc/runs": "--out /proc/runs cannot be written",
+    "--name taken": "is not a run (it has no config.json); choose another name",
+    "--name taken --overwrite": "is not a run",
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_gets_one_clear_line(pbt_rl, tmp_path, mistake):
-    arguments, answer = MISTAKES[mistake]
-    (tmp_path / "a_file").touch()
     taken = tmp_path / "runs" / "taken"
     taken.mkdir(parents=True)
     (taken / "diary.txt").touch()
     before = sorted(tmp_path.rglob("*"))
-    if "environment" not in mistake and "--env" not in arguments:
-        arguments = ["--env", "toy/identity", *arguments]
-    code, out, err = pbt_rl("train", *arguments)
-    assert code == EXIT_USER_ERROR
-    assert out == ""
-    assert answer in err
+    given = [] if mistake == "" or "--env" in mistake else ["--env", "toy/identity"]
+    code, out, err = pbt_rl("train", *given, *mistake.split())
+    assert (code, out) == (EXIT_USER_ERROR, "")
+    assert MISTAKES[mistake] in err
     assert err.startswith("pbt-rl: ")
     assert err.count("\n") == 1
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_commands(pbt_rl):
-    assert pbt_rl("--help")[0] == 0
-    assert pbt_rl()[0] == EXIT_USER_ERROR
-    code, _, err = pbt_rl("trian")
-    assert code == EXIT_USER_ERROR
-    assert "'trian' is no command: did you mean train? The commands are train, resume, eval, envs" in err
-    assert "'zzz' is no command: use train, resume, eval" in pbt_rl("zzz")[2]
-
-
-def test_a_command_of_another_trainer_is_answered_as_a_whole(pbt_rl):
-    assert "did you mean eval?" in pbt_rl("enjoy", "--env", "x")[2]
-    _, _, err = pbt_rl(
-        "train", "--env=toy/identity", "--experiment", "x", "--seed", "3", "--lr", "-1", "--gpus", "2"
-    )
-    assert [line.split(": ")[-1] for line in err.splitlines()] == [
-        "write --name",
-        "write --hypers.learning-rate",
-        "write --devices",
-    ]
-
-
-def test_version_and_help(pbt_rl, tmp_path):
+def test_commands_version_and_help(pbt_rl, tmp_path):
     assert pbt_rl("--version") == (0, f"pbt-rl {__version__}\n", "")
     code, out, _ = pbt_rl("envs", "--help")
     assert code == 0
     assert out.startswith("usage: pbt-rl envs ")
-    ran = subprocess.run(
-        [sys.executable, "-m", "pbt_rl", "--version"],
-        check=True,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.stdout == f"pbt-rl {__version__}\n"
+    code = "import runpy, sys; sys.argv = ['x', '--version']; runpy.run_module('pbt_rl', run_name='__main__')"
+    assert python(code, tmp_path) == f"pbt-rl {__version__}\n"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["scripts"]["pbt-rl"] == "pbt_rl.cli:main"
+    assert pbt_rl("--help")[0] == 0
+    assert pbt_rl()[0] == EXIT_USER_ERROR
+    code, _, err = pbt_rl("trian")
+    assert code == EXIT_USER_ERROR
+    assert "'trian' is no command: did you mean train? " in err
+    assert "'zzz' is no command: use train, resume, eval" in pbt_rl("zzz")[2]
+    assert "did you mean eval?" in pbt_rl("enjoy", "--env", "x")[2]
+    words = "--env=toy/identity --experiment x --seed 3 --lr -1 --gpus 2"
+    _, _, err = pbt_rl("train", *words.split())
+    ours = ["write --name", "write --hypers.learning-rate", "write --devices"]
+    assert [line.split(": ")[-1] for line in err.splitlines()] == ours
 
 
 def test_envs_lists_what_is_here_without_torch(tmp_path):
@@ -442,11 +304,6 @@ def test_envs_lists_what_is_here_without_torch(tmp_path):
     assert out.endswith("False 0\n")
 
 
-def test_the_installed_command_is_main():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["scripts"]["pbt-rl"] == "pbt_rl.cli:main"
-
-
 def test_overwrite_replaces_a_run(pbt_rl, tmp_path):
     arguments = ("--env", "toy/identity", "--mode", "serial", "--name", "x", "--num-policies", "1")
     arguments += ("--train-for-frames", "100", "--actors", "1")
@@ -456,10 +313,7 @@ def test_overwrite_replaces_a_run(pbt_rl, tmp_path):
     assert code == EXIT_USER_ERROR
     assert "exists already, and --resume no was given: choose another name, or --overwrite" in err
     code, out, _ = pbt_rl("train", *arguments)
-    said = re.search(
-        r"has ended \(frames\): --train-for-frames 100 is a total, and (\d+) is reached: give more", out
-    )
-    assert (code, int(said[1]) >= 100) == (0, True)
+    assert (code, "--train-for-frames 100 is a total" in out) == (0, True)
     assert pbt_rl("train", *arguments, "--overwrite")[0] == 0
     assert not (tmp_path / "runs" / "x" / "old").exists()
 
@@ -468,17 +322,12 @@ def test_overwrite_replaces_a_run(pbt_rl, tmp_path):
 def test_packages_of_the_user_do_no_harm(tmp_path):
     """A working directory with `envs`, `algos` and `scripts` of its own, and files named as installed modules."""
     for name in ("torch", "numpy", "gymnasium", "safetensors", "tyro"):
-        (tmp_path / f"{name}.py").write_text(
-            "raise ImportError('a file took the place of what is installed')\n"
-        )
+        (tmp_path / f"{name}.py").write_text("raise ImportError('in the place of what is installed')\n")
     for name in ("envs", "algos", "scripts"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text(
-            "raise ImportError('the packages of the user were imported')\n"
-        )
-    run = start(
-        tmp_path, "train", "--env=toy/identity", "--num-policies=2", "--train-for-frames=2000", "--name=x"
-    )
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('imported')\n")
+    few = ("--num-policies=2", "--train-for-frames=2000", "--name=x")
+    run = start(tmp_path, "train", "--env=toy/identity", *few)
     assert run.wait() == 0, run.err
     assert run.err == ""
     assert run.summary["ended"] == "frames"
@@ -488,17 +337,14 @@ def test_packages_of_the_user_do_no_harm(tmp_path):
 def test_a_reader_that_stops_reading_is_no_traceback(arguments, tmp_path):
     command = f"{sys.executable} -m pbt_rl {arguments}"
     piped = f"set -o pipefail; {{ sleep 0.2; {command}; }} | true"
-    done = subprocess.run(
-        ["bash", "-c", piped], check=False, cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
+    command = ["bash", "-c", piped]
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_a_run_needs_no_open_streams(tmp_path):
-    options = (
-        "--env toy/identity --mode serial --num-policies 2 --train-for-frames 2000 --no-figures --name closed"
-    )
-    command = f"{sys.executable} -m pbt_rl train {options} <&- >&- 2>&-"
+    options = "--env toy/identity --mode serial --num-policies 2 --train-for-frames 2000 --no-figures"
+    command = f"{sys.executable} -m pbt_rl train {options} --name closed <&- >&- 2>&-"
     done = subprocess.run(command, shell=True, cwd=tmp_path, check=False)
     assert done.returncode == 0
     assert json.loads((tmp_path / "runs" / "closed" / "summary.json").read_text())["ended"] == "frames"
@@ -520,14 +366,13 @@ def test_a_learner_begins_to_load_once_the_command_is_understood(monkeypatch, pb
     begun, ended, given = [], [], []
 
     class Spare:
+        def __init__(self, _run):
+            begun.append(self)
+
         def discard(self):
             ended.append(self)
 
-    def spare_learner(_run):
-        begun.append(Spare())
-        return begun[-1]
-
-    monkeypatch.setattr("pbt_rl.cli.train.spare_learner", spare_learner)
+    monkeypatch.setattr("pbt_rl.cli.train.spare_learner", Spare)
     monkeypatch.setattr("pbt_rl.run.train.train", lambda _config, spare: given.append(spare) or 0)
     pbt_rl("train", *arguments)
     assert len(begun) == started

@@ -17,9 +17,8 @@ def package(tmp_path, monkeypatch):
     info = tmp_path / "added-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: added\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[rules.of.a.test]\nmine = added_rules:MINE\nours = added_rules:MINE\nbroken = added_rules:MISSING\n"
-    )
+    points = "mine = added_rules:MINE\nours = added_rules:MINE\nbroken = added_rules:MISSING\n"
+    (info / "entry_points.txt").write_text("[rules.of.a.test]\n" + points)
     (tmp_path / "added_rules.py").write_text("MINE = 'mine'\n")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()

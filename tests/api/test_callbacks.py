@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
 import pytest
 
 import pbt_rl
 from pbt_rl import ConfigError
-from pbt_rl.actors.child import StackDumps
 from pbt_rl.api.callbacks import OwnCallbacks as Callbacks
 from pbt_rl.api.stopping import Stop
 from pbt_rl.display.scalars import member_scalars, population_scalars
 from tests.helpers.views import member, view
 
-RUN = {
-    "env": "toy/identity",
-    "num_policies": 2,
-    "mode": "serial",
-    "devices": "cpu",
-    "actors": 1,
-    "figures": False,
-    "train_for_frames": 4000,
-    "pbt": {"start_frames": 500, "period_frames": 500, "min_episodes": 1},
-}
+FEW = {"num_policies": 2, "mode": "serial", "devices": "cpu", "actors": 1, "figures": False}
+PBT = {"start_frames": 500, "period_frames": 500, "min_episodes": 1}
+RUN = {"env": "toy/identity", "train_for_frames": 4000, "pbt": PBT} | FEW
 
 
 def seen(members=2):
@@ -87,21 +78,6 @@ def test_a_run_in_another_thread_and_under_an_event_loop(tmp_path):
     assert found == ["frames", "frames"]
 
 
-def test_stacks_are_not_asked_for_in_another_thread():
-    failed = []
-
-    def use():
-        try:
-            StackDumps(list).close()
-        except ValueError as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=use)
-    thread.start()
-    thread.join()
-    assert failed == []
-
-
 def test_own_metrics_stand_beside_the_others_until_new_ones_come():
     answers = [{"loss": 1, "each": {1: 2.5}}, None, {"loss": 3}]
     callbacks = Callbacks(on_report=lambda _: answers.pop(0))
@@ -114,10 +90,10 @@ def test_own_metrics_stand_beside_the_others_until_new_ones_come():
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (True, "returned True: return None, pbt_rl.Stop"),
-        ({"loss": "high"}, "metric 'loss' is 'high': give a number"),
-        ({3: 1.0}, "the name 3 of a metric"),
-        ({"loss": {2: 1.0}}, "is of member 2: give 0 to 1"),
+        (True, "returned True"),
+        ({"loss": "high"}, "metric 'loss' is 'high'"),
+        ({3: 1.0}, "the name 3"),
+        ({"loss": {2: 1.0}}, "member 2"),
     ],
 )
 def test_an_answer_that_means_nothing_is_an_error(answer, message):
@@ -137,5 +113,5 @@ def test_the_run_ends_at_an_objective_over_a_full_window(tmp_path):
 
 
 def test_what_is_no_function_is_refused_before_anything_starts():
-    with pytest.raises(ConfigError, match="on_report 3 cannot be used: give a function"):
+    with pytest.raises(ConfigError, match="on_report 3"):
         pbt_rl.train(env="toy/identity", on_report=3)

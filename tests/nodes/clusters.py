@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 from ray.cluster_utils import Cluster
@@ -12,59 +13,38 @@ from ray.cluster_utils import Cluster
 ROOT = Path(__file__).resolve().parents[2]
 STORE_BYTES = 100_000_000
 OPTIONS = (
-    "--env=toy/shaped",
-    "--num-policies=4",
-    "--actors=2",
-    "--units-per-actor=1",
-    "--envs-per-unit=4",
-    "--learner.rollout=16",
-    "--learner.batch=128",
-    "--no-figures",
-    "--pbt.start-frames=2000",
-    "--pbt.period-frames=2000",
-    "--pbt.min-episodes=2",
-    "--train-for-frames=100000000",
-    # Everything here shares two cores, often with other work.
-    "--learner-timeout-seconds=120",
+    "--env=toy/shaped --num-policies=4 --actors=2 --units-per-actor=1 --envs-per-unit=4 --learner.rollout=16"
+    " --learner.batch=128 --no-figures --pbt.start-frames=2000 --pbt.period-frames=2000 --pbt.min-episodes=2"
+    " --train-for-frames=100000000 --learner-timeout-seconds=120"
 )
+
+
+@contextmanager
+def unmarked():
+    """What begins here is shared by several tests: it is not what one of them left behind."""
+    own = os.environ.pop("PBT_RL_TESTS", None)
+    try:
+        yield
+    finally:
+        if own is not None:
+            os.environ["PBT_RL_TESTS"] = own
 
 
 class Nodes:
     """A head without packs, and worker nodes of one core."""
 
     def __init__(self, workers: int) -> None:
-        # Shared by several tests: it is not what one of them left behind.
-        own = os.environ.pop("PBT_RL_TESTS", None)
-        os.environ |= {"RAY_worker_niceness": "0", "RAY_enable_metrics_collection": "0"}
-        try:
-            self._start(workers)
-        finally:
-            if own is not None:
-                os.environ["PBT_RL_TESTS"] = own
-
-    def _start(self, workers: int) -> None:
-        self._cluster = Cluster(initialize_head=True, head_node_args=self._arguments(0))
-        self.workers: list = []
+        head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False}
+        with unmarked():
+            os.environ |= {"RAY_worker_niceness": "0", "RAY_enable_metrics_collection": "0"}
+            self._cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.address, self.workers = self._cluster.address, []
         for _ in range(workers):
             self.add()
 
-    @staticmethod
-    def _arguments(cpus: int) -> dict:
-        return {"num_cpus": cpus, "object_store_memory": STORE_BYTES, "include_dashboard": False}
-
-    @property
-    def address(self) -> str:
-        return self._cluster.address
-
-    def add(self):
-        """Add a worker; return it."""
-        own = os.environ.pop("PBT_RL_TESTS", None)
-        try:
+    def add(self) -> None:
+        with unmarked():
             self.workers.append(self._cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES))
-        finally:
-            if own is not None:
-                os.environ["PBT_RL_TESTS"] = own
-        return self.workers[-1]
 
     def kill(self, worker) -> None:
         """End a node without warning."""
@@ -91,14 +71,12 @@ class Run:
 
     def __init__(self, out: Path, name: str, *options: str, command: str = "train") -> None:
         self.folder, self.log = out / name, out / f"{name}.log"
-        words = (*OPTIONS, f"--out={out}", f"--name={name}") if command == "train" else (str(self.folder),)
+        words = (*OPTIONS.split(), f"--out={out}", f"--name={name}")
+        words = words if command == "train" else (str(self.folder),)
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "pbt_rl", command, *words, *options],
-                env=os.environ | {"PYTHONPATH": str(ROOT)},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+            words = [sys.executable, "-m", "pbt_rl", command, *words, *options]
+            environment = os.environ | {"PYTHONPATH": str(ROOT)}
+            self.process = subprocess.Popen(words, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
     def events(self, *kinds: str) -> list[dict]:
         """Return the journal's events of these kinds."""

@@ -109,9 +109,8 @@ class InProcessEngine:
 
 
 def make_fleet(engine: FakeEngine, *options: str) -> NodeFleet:
-    config, _ = parse_train(
-        ["--env=toy/shaped", "--num-policies=4", "--nodes=ray", "--devices=cpu,cpu", "--actors=2", *options]
-    )
+    words = "--env=toy/shaped --num-policies=4 --nodes=ray --devices=cpu,cpu --actors=2"
+    config, _ = parse_train([*words.split(), *options])
     resolved = cluster_run(config, engine.nodes())
     start = Start.fresh(resolved.plan, resolved.controller().initial(4))
     return NodeFleet(engine, resolved, start, (), StatePool(LAYOUT))

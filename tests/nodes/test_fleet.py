@@ -111,12 +111,7 @@ def test_a_turn_that_did_not_arrive_is_sent_again_under_its_number(engine, monke
     assert happened(fleet) == [Received(0, LearnerReady())]
     happened(fleet)
     numbers = [(turn.number, [order.message for order in turn.orders]) for turn in host.turns]
-    assert numbers == [
-        (0, []),
-        (1, [PauseTraining()]),
-        (1, [PauseTraining()]),
-        (2, [SaveLearner(1)]),
-    ]
+    assert numbers == [(0, []), *[(1, [PauseTraining()])] * 2, (2, [SaveLearner(1)])]
 
 
 def test_a_host_that_cannot_be_reached_for_long_is_lost_with_its_node(engine, monkeypatch):
@@ -159,23 +154,15 @@ def test_a_host_that_dies_with_its_node_is_no_fault_of_the_learner(engine, known
     assert fleet.waits(0), "even if the cluster still lists the node"
 
 
-def test_a_host_that_dies_alone_counts_as_its_learner(engine, monkeypatch):
+@pytest.mark.parametrize("end", [HostDied("out of memory"), HostFailed("out of memory", user_error=True)])
+def test_a_host_that_dies_alone_counts_as_its_learner(engine, monkeypatch, end):
     monkeypatch.setattr(module, "DEATH_SECONDS", 0.0)
     fleet = make_fleet(engine)
     happened(fleet)
-    engine.on("a").answers = [HostDied("out of memory")]
-    [lost] = happened(fleet)
-    assert lost.kind != "machine"
-    assert "out of memory" in lost.text
-
-
-def test_the_error_of_a_host_is_that_of_its_learner(engine):
-    fleet = make_fleet(engine)
-    happened(fleet)
-    engine.on("b").answers = [HostFailed("no such environment", user_error=True)]
+    engine.on("b").answers = [end]
     [lost] = happened(fleet)
     assert (lost.pack, lost.kind) == (1, "died")
-    assert "no such environment" in lost.text
+    assert "out of memory" in lost.text
 
 
 DEATH = [Heard(LearnerLost(0, "the learner was killed by SIGKILL"))]
@@ -211,9 +198,8 @@ def test_a_learner_that_hangs_or_cannot_begin_is_lost_at_once(engine):
     assert happened(fleet) == [LearnerLost(1, "no such module", user_error=True)]
 
 
-def restart(fleet, pack, *members):
-    start = Start([(None, None)] * 2, {"learning_rate": 0.1})
-    fleet.replace_learner(pack, start)
+def restart(fleet, pack):
+    fleet.replace_learner(pack, Start([(None, None)] * 2, {"learning_rate": 0.1}))
 
 
 def test_nothing_is_heard_of_a_fenced_host(engine):

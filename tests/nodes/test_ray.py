@@ -58,9 +58,8 @@ def packs(run):
 def crossing(run):
     """Replacements across nodes."""
     found = packs(run)
-    return [
-        e for e in run.events("applied") if e["donor"] is not None and found[e["donor"]] != found[e["member"]]
-    ]
+    copied = (event for event in run.events("applied") if event["donor"] is not None)
+    return [event for event in copied if found[event["donor"]] != found[event["member"]]]
 
 
 def test_replacements_cross_nodes_and_a_driver_that_is_killed_goes_on(start):
@@ -82,9 +81,7 @@ def test_a_population_shrinks_and_grows_with_its_cluster(nodes, start):
     time.sleep(6)  # by then everything was copied at least once
     nodes.kill(nodes.workers[0])
     run.wait(lambda: len(run.events("moved")) >= 2)
-    *before, lost = run.events(
-        "pack_lost"
-    )  # the node's processes die one by one: its learner may do so first
+    *before, lost = run.events("pack_lost")  # processes die one by one: the learner may do so first
     assert {event["pack"] for event in before} <= {lost["pack"]}
     assert lost["kind"] == "machine"
     assert {m["member"] for m in lost["members"]} in ({0, 2}, {1, 3})

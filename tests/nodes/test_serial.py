@@ -34,9 +34,7 @@ def test_nodes_make_no_difference(runs, part):
 
 def test_members_were_replaced_by_others_of_the_other_pack(runs):
     """Else the comparison above says little."""
-    applied = [
-        event for event in record(runs[0]) if event["event"] == "applied" and event["donor"] is not None
-    ]
+    applied = [e for e in record(runs[0]) if e["event"] == "applied" and e["donor"] is not None]
     assert sum(event["donor"] % 2 != event["member"] % 2 for event in applied) >= 2
     assert all(event["donor_unchanged"] for event in applied)
 

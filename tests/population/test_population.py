@@ -37,7 +37,7 @@ def compare(p: Population, decision: Decision) -> None:
     p.apply(changes([decision], p.generations), frozenset())
 
 
-def test_the_window_holds_the_newest_objectives():
+def test_windows_hold_the_newest_objectives_and_displays_means_of_recent_episodes():
     p = population()
     p.take("a", report(episodes=[episode(1, float(i)) for i in range(6)]))
     seen = p.report().members[1]
@@ -46,6 +46,11 @@ def test_the_window_holds_the_newest_objectives():
     assert p.views()[1].objective == 3.5
     assert p.views()[0].objective is None
     assert p.views()[1].episodes == 6
+    p = population()
+    p.take("a", report(episodes=[episode(2, 1e9)] + [episode(2, float(i % 2), length=6) for i in range(100)]))
+    shown = p.views()[2].stats
+    assert RECENT_EPISODES == 100
+    assert (shown["raw_return"], shown["shaped_return"], shown["length_steps"]) == (1.0, 1.5, 6.0)
 
 
 def test_while_a_member_is_evaluated_only_episodes_that_began_since_count():
@@ -59,7 +64,7 @@ def test_while_a_member_is_evaluated_only_episodes_that_began_since_count():
     assert p.report().members[1].objectives == (3.0, 9.0)
 
 
-def test_a_change_empties_what_was_measured_before():
+def test_a_change_empties_what_was_measured_before_and_what_began_before_does_not_count():
     p = population()
     p.take("a", report(episodes=[episode(0, 1.0), episode(1, 5.0)]))
     mutate(p.members[0], {"learning_rate": 0.5})
@@ -71,23 +76,6 @@ def test_a_change_empties_what_was_measured_before():
     assert "raw_return" not in view.stats
     assert view.episodes == 1
     assert view.initial == {"learning_rate": 0.1}
-
-
-def test_the_environments_own_statistics_are_averaged_over_the_episodes_that_gave_them():
-    p = population()
-    mine = [Episode(0, 0, 1.0, 1.0, 1.0, 5, extra) for extra in ({"won": 1.0}, {"won": 0.0, "gold": 7.0}, {})]
-    p.take("a", report(episodes=[*mine, Episode(1, 0, 1.0, 1.0, 1.0, 5, {"won": 0.25})]))
-    of = [{k: v for k, v in view.stats.items() if k.startswith("stats/")} for view in p.views()]
-    assert of == [{"stats/won": 0.5, "stats/gold": 7.0}, {"stats/won": 0.25}, {}]
-
-
-def test_a_statistic_whose_sum_no_float_can_hold_is_shown_as_none():
-    p = population()
-    p.take("a", report(episodes=[Episode(0, 0, 1.0, 1.0, 1.0, 5, {"seconds_to_crash": 1.7e308})] * 2))
-    assert math.isnan(p.views()[0].stats["stats/seconds_to_crash"])
-
-
-def test_episodes_that_began_before_the_change_do_not_count():
     p = population()
     mutate(p.members[0], {})
     mutate(p.members[0], {})
@@ -99,7 +87,18 @@ def test_episodes_that_began_before_the_change_do_not_count():
     assert p.views()[0].stats["raw_return"] == 2.0
 
 
-def test_a_restored_population_keeps_the_newest_of_what_fits_its_windows():
+def test_the_environments_own_statistics_are_averaged_over_the_episodes_that_gave_them():
+    p = population()
+    mine = [Episode(0, 0, 1.0, 1.0, 1.0, 5, extra) for extra in ({"won": 1.0}, {"won": 0.0, "gold": 7.0}, {})]
+    p.take("a", report(episodes=[*mine, Episode(1, 0, 1.0, 1.0, 1.0, 5, {"won": 0.25})]))
+    of = [{k: v for k, v in view.stats.items() if k.startswith("stats/")} for view in p.views()]
+    assert of == [{"stats/won": 0.5, "stats/gold": 7.0}, {"stats/won": 0.25}, {}]
+    p = population()
+    p.take("a", report(episodes=[Episode(0, 0, 1.0, 1.0, 1.0, 5, {"seconds_to_crash": 1.7e308})] * 2))
+    assert math.isnan(p.views()[0].stats["stats/seconds_to_crash"])
+
+
+def test_a_restored_population_keeps_what_fits_its_windows_and_refuses_values_of_other_names():
     p = population()
     p.take("a", report(episodes=[episode(1, float(i)) for i in range(6)]))
     p.members[1].best = -math.inf
@@ -112,11 +111,8 @@ def test_a_restored_population_keeps_the_newest_of_what_fits_its_windows():
     assert smaller.report().members[1].objectives == (4.0, 5.0, 9.0)
     assert smaller.members[1].recent.maxlen == RECENT_EPISODES
     assert smaller.views()[1].initial == {"learning_rate": 0.01}
-
-
-def test_values_of_other_names_are_refused():
     other = Population([{"gamma": 0.5}] * 3, WINDOW, 4)
-    with pytest.raises(ValueError, match=r"the saved values of member 0 .*: gamma, learning_rate"):
+    with pytest.raises(ValueError, match=r"member 0 .*: gamma, learning_rate"):
         restore_state(other, save_state(population()))
 
 
@@ -127,14 +123,6 @@ def test_values_given_to_a_change_are_copied():
     values["learning_rate"] = 0.7
     p.report().members[0].values["learning_rate"] = 0.9
     assert p.members[0].values == {"learning_rate": 0.5}
-
-
-def test_displays_show_means_of_recent_episodes():
-    p = population()
-    p.take("a", report(episodes=[episode(2, 1e9)] + [episode(2, float(i % 2), length=6) for i in range(100)]))
-    shown = p.views()[2].stats
-    assert RECENT_EPISODES == 100
-    assert (shown["raw_return"], shown["shaped_return"], shown["length_steps"]) == (1.0, 1.5, 6.0)
 
 
 def test_the_clock_is_that_of_the_slowest_member_in_training():
@@ -148,20 +136,19 @@ def test_the_clock_is_that_of_the_slowest_member_in_training():
     assert p.report().frames == 400
     assert [m.member for m in p.report().members] == [0, 2]
     assert p.views()[1].stopped
+    assert not p.all_stopped
     for member in p.members:
         member.stopped = True
+    assert p.all_stopped
     assert p.least_frames == 800, "it does not go back when the last one is stopped"
 
 
-def test_frames_are_totals_and_outlive_a_change():
+def test_frames_outlive_a_change_and_statistics_stay_until_newer_ones_come():
     p = population()
     p.take("a", report([stats(0, 400)]))
     mutate(p.members[0], {})
     p.take("a", report([stats(0, 500)]))
     assert p.report().members[0].frames == 500
-
-
-def test_statistics_stay_until_newer_ones_come():
     p = population()
     p.take("a", report([stats(0, 1, entropy=1.0, kl=0.1)]))
     p.take("a", report([stats(0, 2, entropy=2.0)]))
@@ -179,16 +166,6 @@ def test_broken_is_of_the_present_generation_and_stays_until_another_step():
     assert broken_after(True, generation=0) is False, "it was about the weights before"
     assert broken_after(True, generation=1) is True
     assert broken_after(False, generation=1) is False
-
-
-def test_what_is_left_to_train():
-    p = population()
-    p.take("a", report([stats(0, 400), stats(1, 80), stats(2, 900)]))
-    p.members[1].stopped = True
-    assert not p.all_stopped
-    for member in p.members:
-        member.stopped = True
-    assert p.all_stopped
 
 
 def test_lag_and_discards_of_several_learners():
@@ -234,11 +211,9 @@ def test_a_lucky_episode_of_a_share_is_not_the_best_of_an_interval():
     """A whole share counts at once, and fewer rounds than members are compared by are none to protect a member by."""
     p = Population([{}], WINDOW, 4, environments={0: 2}, min_rounds=3)
 
-    def ended(*objectives):
-        p.take(
-            "a",
-            report(episodes=[replace(episode(0, o), environment=i % 2) for i, o in enumerate(objectives)]),
-        )
+    def ended(*objectives, generation=0):
+        made = [replace(episode(0, o, generation), environment=i % 2) for i, o in enumerate(objectives)]
+        p.take("a", report(episodes=made))
         return p.report().members[0]
 
     assert ended(100.0, 0.0).objectives == (100.0, 0.0)
@@ -246,7 +221,4 @@ def test_a_lucky_episode_of_a_share_is_not_the_best_of_an_interval():
     assert ended(20.0, 0.0).best == 30.0, "and not 40, the mean of the first three"
     p = Population([{}], WINDOW, 4, environments={0: 2}, min_rounds=1)
     compare(p, Mutate(0, {}, ""))
-    p.take(
-        "a", report(episodes=[replace(episode(0, 8.0 * i, generation=1), environment=i) for i in range(2)])
-    )
-    assert p.report().members[0].best == 4.0
+    assert ended(0.0, 8.0, generation=1).best == 4.0

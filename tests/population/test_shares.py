@@ -21,12 +21,8 @@ def test_nothing_counts_before_every_environment_has_ended_an_episode():
     assert [shares.end_episode(e, judged(x)) for e, x in ((1, 1.0), (1, 2.0), (1, 3.0), (0, 4.0))] == [[]] * 4
     assert objectives(shares.end_episode(2, judged(5.0))) == [4.0, 1.0, 5.0], "the first of each, in order"
     assert shares.end_episode(2, judged(6.0)) == []
-    assert objectives(shares.end_episode(0, judged(7.0))) == [7.0, 2.0, 6.0], (
-        "the third of 1 was one too many"
-    )
-    assert objectives(shares.end_episode(1, judged(8.0))) == [8.0], (
-        "the window was filled evenly: the newest count"
-    )
+    assert objectives(shares.end_episode(0, judged(7.0))) == [7.0, 2.0, 6.0], "the third of 1 was too many"
+    assert objectives(shares.end_episode(1, judged(8.0))) == [8.0], "filled evenly: the newest count"
     shares.restart(0)
     assert shares.end_episode(1, judged(9.0)) == []
 

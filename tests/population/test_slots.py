@@ -34,25 +34,16 @@ def test_each_member_holds_the_same_slot_of_its_pack_all_the_time():
     slots = Slots(plan.packs, Population([{}] * 5, 10, 1))
     assert [slots.members_of(pack) for pack in (0, 1)] == [[0, 2, 4], [1, 3]]
     assert [slots.slot_of(member) for member in range(5)] == [0, 0, 1, 1, 2]
-    assert [(pack, s.slot, s.leaves, s.enters) for pack, s in slots.start()] == [
-        (0, 0, None, 0),
-        (0, 1, None, 2),
-        (0, 2, None, 4),
-        (1, 0, None, 1),
-        (1, 1, None, 3),
-    ]
+    first = [(pack, s.slot, s.leaves, s.enters) for pack, s in slots.start()]
+    assert first == [(m % 2, m // 2, None, m) for m in (0, 2, 4, 1, 3)]
     assert slots.plan == [{"members": [0, 2, 4], "slots": 3}, {"members": [1, 3], "slots": 2}]
     assert not slots.stuck
 
 
 def test_members_take_turns_within_their_pack():
     table = Table()
-    assert [(p, s.slot, s.enters) for p, s in table.slots.start()] == [
-        (0, 0, 0),
-        (0, 1, 2),
-        (1, 0, 1),
-        (1, 1, 3),
-    ]
+    first = [(pack, s.slot, s.enters) for pack, s in table.slots.start()]
+    assert first == [(m % 2, m // 2, m) for m in (0, 2, 1, 3)]
     assert table.parked == [4, 5]
     assert table.assign(m0=99, m2=50, m1=100) == [(1, 0, 1, 5)]
     assert table.parked == [1, 4]
@@ -66,13 +57,8 @@ def test_holders_are_chosen_anew_from_the_members_as_they_are():
     table.population.members[1].stopped = True
     assert table.assign(m0=10, m2=20, m3=30) == [(1, 0, 1, 5)]
     table.slots.choose_holders()
-    held = {(p, s.slot): (s.leaves, s.enters) for p, s in table.slots.start()}
-    assert held == {
-        (0, 0): (None, 4),
-        (0, 1): (None, 0),
-        (1, 0): (None, 5),
-        (1, 1): (None, 3),
-    }
+    held = {(pack, s.slot): s.enters for pack, s in table.slots.start()}
+    assert held == {(0, 0): 4, (0, 1): 0, (1, 0): 5, (1, 1): 3}
     assert table.parked == [1, 2]
     assert table.assign(m0=109, m4=50) == [], "a turn begins with the frames that its member has"
     assert table.assign(m0=110) == [(0, 1, 0, 2)]
@@ -87,16 +73,13 @@ def test_holders_that_are_no_members_are_refused(holders):
         restore_state(table.slots, state)
 
 
-def test_the_slot_of_a_stopped_member_goes_to_a_parked_one():
+def test_the_slot_of_a_stopped_member_or_of_one_without_budget_goes_to_a_parked_one():
     table = Table(slot_frames=None)
     table.population.members[0].stopped = True
     assert table.assign() == [(0, 0, 0, 4)]
     assert table.slots.slot_of(4) == 0
     assert table.slots.slot_of(0) is None
     assert table.assign(m1=10**9) == [(1, 0, 1, 5)]
-
-
-def test_the_budget_frees_a_slot_only_if_members_share_slots():
     assert Table(slot_frames=None).assign(m0=1000) == [(0, 0, 0, 4)]
     assert Table(resident=6).assign(m0=1000) == []
     assert Table(budget_frames=None, slot_frames=None).assign(m0=1000) == []
@@ -140,9 +123,6 @@ def test_only_learners_that_are_there_are_waited_for():
     assert not table.slots.stuck, "none is there: one may come"
 
 
-# -- packs that come and go ------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def travellers():
     """Three members per pack, two slots each, of which pack 1 has lost its machine."""
@@ -176,6 +156,17 @@ def test_without_a_pack_that_serves_they_stay(travellers):
     assert travellers.slots.scatter(1) == [], "a pack is no other one"
 
 
+def test_those_that_may_not_train_do_not_move(travellers):
+    slots = travellers.slots
+    slots.scatter(1)
+    slots.serving.add(1)
+    for member in travellers.population.members:
+        member.stopped = member.id != 4
+        member.until_frames = 10 if member.id == 4 else None
+        member.frames = 10
+    assert slots.travel() == []
+
+
 def test_a_pack_that_serves_again_takes_those_that_wait_the_least_trained_first(travellers):
     slots = travellers.slots
     slots.scatter(1)
@@ -185,17 +176,6 @@ def test_a_pack_that_serves_again_takes_those_that_wait_the_least_trained_first(
         travellers.population.members[member].frames = frames
     assert slots.travel() == [(3, 1), (5, 1)]
     assert travellers.assign() == [(1, 0, None, 3), (1, 1, None, 5)]
-    assert slots.travel() == []
-
-
-def test_those_that_may_not_train_do_not_move(travellers):
-    slots = travellers.slots
-    slots.scatter(1)
-    slots.serving.add(1)
-    for member in travellers.population.members:
-        member.stopped = member.id != 4
-        member.until_frames = 10 if member.id == 4 else None
-        member.frames = 10
     assert slots.travel() == []
 
 

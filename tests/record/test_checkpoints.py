@@ -11,6 +11,7 @@ import pytest
 from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.record.checkpoints import Checkpoint, Checkpoints, NetNames, read_manifest
 from tests.helpers.checkpoints import write_all
+from tests.helpers.mangle import mangled
 from tests.helpers.snapshots import NAMES, assert_same, snapshot
 
 ANOTHER = NetNames((*NAMES.parts[:3], ("heads.policy.bias", 52, (3,))), 64)
@@ -41,7 +42,7 @@ def edit(path, change):
     path.write_text(json.dumps(content))
 
 
-def test_everything_comes_back(folder):
+def test_everything_comes_back_from_the_files_that_are_documented(folder):
     found, notes = newest(folder)
     assert notes == []
     assert (found.frames, found.number, found.kept) == (2000, 2, False)
@@ -51,29 +52,11 @@ def test_everything_comes_back(folder):
     for member in (0, 1):
         assert_same(found.load(member, NAMES), snapshot(member, 1, 2000))
     assert_same(found.load_remembered(1, 4, NAMES), snapshot(1, 4, 2000, remembered=True))
-
-
-def test_files_have_the_names_that_are_documented(folder):
-    assert sorted(p.name for p in (folder / "at_1000").iterdir()) == [
-        "manifest.json",
-        "policy_00.safetensors",
-        "policy_01.safetensors",
-        "remembered_00_0.safetensors",
-        "remembered_01_4.safetensors",
-        "state.json",
-    ]
-
-
-def test_loaded_arrays_are_the_readers_own(folder):
-    found, _ = newest(folder)
+    names = ("policy_00", "policy_01", "remembered_00_0", "remembered_01_4")
+    arrays = {f"{name}.safetensors" for name in names}
+    assert {p.name for p in (folder / "at_1000").iterdir()} == arrays | {"manifest.json", "state.json"}
     found.load(0, NAMES).arrays["param"].fill(0)
     assert_same(found.load(0, NAMES), snapshot(0, 1, 2000))
-
-
-def test_no_folder_and_an_empty_one_have_none(tmp_path):
-    assert newest(tmp_path / "none") == (None, [])
-    assert newest(tmp_path) == (None, [])
-    assert Checkpoints(tmp_path / "none").all() == []
 
 
 def test_order_is_by_number_not_by_frames(tmp_path):
@@ -81,21 +64,17 @@ def test_order_is_by_number_not_by_frames(tmp_path):
     assert [one.path.name for one in Checkpoints(tmp_path).all()] == ["at_2000", "at_1000", "at_2000_2"]
     assert newest(tmp_path)[0].path.name == "at_2000_2"
     assert Checkpoints(tmp_path).at(2000).number == 3
+    (tmp_path / "empty").mkdir()
+    assert newest(tmp_path / "none") == newest(tmp_path / "empty") == (None, [])
+    assert Checkpoints(tmp_path / "none").all() == []
 
 
-def test_frames_that_are_not_there_are_one_error(folder):
-    with pytest.raises(ConfigError, match=r"no checkpoint at 5 frames; there are: 1000, 2000"):
+def test_what_is_not_there_or_of_another_network_is_one_error(folder):
+    with pytest.raises(ConfigError, match=r"5 frames.* 1000, 2000"):
         Checkpoints(folder).at(5)
-
-
-def test_a_member_that_is_not_there_is_one_error(folder):
     found, _ = newest(folder)
-    with pytest.raises(ConfigError, match=r"no policy_07.safetensors; it holds the members 0, 1"):
+    with pytest.raises(ConfigError, match=r"policy_07.* 0, 1"):
         found.load(7, NAMES)
-
-
-def test_another_network_is_one_error_with_the_layers(folder):
-    found, _ = newest(folder)
     with pytest.raises(ConfigError, match=r"net.heads.policy.bias: has \(4,\) float32, wanted \(3,\)"):
         found.load(0, ANOTHER)
 
@@ -139,13 +118,8 @@ def test_all_broken_leaves_none(folder):
     assert len(notes) == 2
 
 
-def test_an_older_folder_without_manifest_is_not_worth_a_note(folder):
+def test_folders_without_manifest_partial_ones_and_others_are_not_worth_a_note(folder):
     (folder / "at_500").mkdir()  # weights that an earlier version kept
-    found, notes = newest(folder)
-    assert (found.frames, notes) == (2000, [])
-
-
-def test_partial_folders_and_others_are_none(folder):
     shutil.copytree(folder / "at_2000", folder / "at_3000.partial")
     shutil.copytree(folder / "at_2000", folder / "at_3000.bak")
     (folder / "policy_00.safetensors").write_bytes(b"weights")
@@ -171,19 +145,14 @@ def test_members_that_were_swapped_are_noticed(folder):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda c: c["members"][0].update(file="../../secret"),
         lambda c: c["members"][0].update(file="/etc/passwd"),
         lambda c: c["state"].update(file="../state.json"),
-        lambda c: c["members"][0].update(member="0"),
         lambda c: c["members"][0].update(generation=-1),
         lambda c: c["members"][0].update(frames=True),
-        lambda c: c["members"][0].update(bytes=1.5),
         lambda c: c["members"][0].update(bytes=10**400),
         lambda c: c["members"][0].update(sha256=None),
         lambda c: c["members"][0].pop("bytes"),
-        lambda c: c.update(members=None),
         lambda c: c.update(members=[1]),
-        lambda c: c.update(state=[]),
         lambda c: c.update(number="1"),
         lambda c: c.update(time=10**400),
         lambda c: c.update(kept=1),
@@ -203,36 +172,6 @@ def test_a_strangers_pipe_is_not_waited_for(folder):
     edit(at / "manifest.json", lambda c: c["state"].update(bytes=0))
     SPOILS["a pipe"](at / "state.json")
     assert newest(folder)[0].frames == 1000
-
-
-@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"[" * 100_000, b"\xff", b"1", b'{"checksum": 1}'])
-def test_a_manifest_that_is_none_is_one_error(folder, text):
-    path = folder / "at_2000" / "manifest.json"
-    path.write_bytes(text)
-    with pytest.raises(CheckpointBroken, match="is damaged"):
-        read_manifest(path)
-
-
-def mangled(data, rng):
-    """Flip, cut, insert or double a part, or edit a number of a text."""
-    data = bytearray(data)
-    at = rng.randrange(len(data))
-    end = rng.randrange(at, min(len(data), at + 40)) + 1
-    match rng.randrange(6):
-        case 0:
-            data[at] ^= 1 << rng.randrange(8)
-        case 1:
-            del data[at:]
-        case 2:
-            del data[at:end]
-        case 3:
-            data[at:at] = rng.randbytes(rng.randrange(1, 9))
-        case 4:
-            data[at:at] = data[at:end]
-        case 5:
-            digits = [i for i, byte in enumerate(data) if chr(byte).isdigit()]
-            data[rng.choice(digits)] = ord(rng.choice("0123456789-.e"))
-    return bytes(data)
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if file != "manifest.json"])

@@ -15,7 +15,6 @@ from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.claim import REPLACED, FolderLock, Held, claim_run_folder, is_held
 from pbt_rl.record.folder import config_from_json
-from tests.helpers.disks import fill, small_disk
 
 CONFIG = Config("toy/identity", num_policies=3, name="demo")
 
@@ -84,17 +83,25 @@ def test_a_new_folder_holds_the_config_that_made_it(tmp_path):
     assert claim.release(failed=True) == "", "may be called twice"
     assert not is_held(claim.folder.path)
     assert claim.folder.config.is_file()
+    claimed(tmp_path / "runs").release(failed=True)
+    assert names(tmp_path) == ["new"], "what fails before its first report leaves nothing"
+    claim = claimed(tmp_path / "runs")
+    claim.started()
+    claim.release(failed=True)
+    assert names(tmp_path / "runs") == ["demo"]
 
 
-def test_a_run_without_a_name_is_named_after_its_environment_and_the_time(tmp_path):
-    claim = claimed(tmp_path, name=None, env="module:Class/x")
+@pytest.mark.parametrize(
+    ("env", "name"),
+    [
+        ("module:Class/x", "module-Class-x-2"),
+        ("toy/memory?delay=2&length=5", "toy-memory-delay-2-length-5-2"),
+    ],
+)
+def test_a_run_without_a_name_is_named_after_its_environment_and_the_time(tmp_path, env, name):
+    claim = claimed(tmp_path, name=None, env=env)
     assert claim.folder.path.name == claim.config.name
-    assert claim.config.name.startswith("module-Class-x-2")
-
-
-def test_the_parameters_of_an_environment_stand_in_the_name_as_far_as_a_name_may_hold_them(tmp_path):
-    claim = claimed(tmp_path, name=None, env="toy/memory?delay=2&length=5")
-    assert claim.config.name.startswith("toy-memory-delay-2-length-5-2")
+    assert claim.config.name.startswith(name)
 
 
 def test_runs_without_a_name_that_begin_in_one_second_have_folders_of_their_own(tmp_path, monkeypatch):
@@ -115,15 +122,6 @@ def test_an_existing_run_is_locked_and_left_as_it_is(tmp_path):
     claim.release(failed=True)
     assert sorted(tmp_path.rglob("*")) == before
     assert weights.read_bytes() == b"old"
-
-
-def test_a_run_that_fails_before_its_first_report_leaves_nothing(tmp_path):
-    claimed(tmp_path / "runs").release(failed=True)
-    assert names(tmp_path) == []
-    claim = claimed(tmp_path / "runs")
-    claim.started()
-    claim.release(failed=True)
-    assert names(tmp_path / "runs") == ["demo"]
 
 
 def test_a_replaced_run_is_kept_until_the_new_one_reports(tmp_path):
@@ -157,32 +155,19 @@ def test_a_replaced_run_is_named_and_kept_after_the_new_one_was_killed(tmp_path,
     [aside] = left_aside(tmp_path)
     claim = claimed(tmp_path, overwrite=overwrite)
     assert claim.existing is not overwrite
-    assert claim.notes == [
-        f"{aside} holds an older run of this name; move it to a name of its own, or remove it"
-    ]
+    (note,) = claim.notes
+    assert f"{aside} holds an older run" in note
     claim.started()
     claim.release(failed=False)
     assert names(tmp_path) == [aside.name, "demo"]
     assert (aside / "checkpoints" / "policy_00.safetensors").read_bytes() == b"old"
 
 
-def test_an_older_run_beside_one_that_reported_is_named_and_left(tmp_path):
-    old_run(tmp_path)
-    (tmp_path / ".demo.replaced.1234").mkdir()
-    claim = claimed(tmp_path)
-    assert [note.split(";")[0] for note in claim.notes] == [
-        f"{tmp_path / '.demo.replaced.1234'} holds an older run of this name"
-    ]
-    assert (tmp_path / ".demo.replaced.1234").exists()
-
-
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_a_run_that_another_process_writes_is_refused_by_its_process_id(tmp_path, overwrite):
     weights = old_run(tmp_path)
     with another_process(lambda: claimed(tmp_path)) as pid:
-        with pytest.raises(
-            ConfigError, match=f"is being written by process {pid} of .*; choose another name"
-        ):
+        with pytest.raises(ConfigError, match=rf"is being written by process {pid}"):
             claimed(tmp_path, overwrite=overwrite)
         assert weights.read_bytes() == b"old"
     claim = claimed(tmp_path, overwrite=overwrite)  # the kernel released it
@@ -232,7 +217,7 @@ def test_a_folder_that_is_no_run_is_never_touched(tmp_path):
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "thesis.tex").touch()
     for overwrite in (True, False):
-        with pytest.raises(ConfigError, match=r"is not a run \(it has no config.json\)"):
+        with pytest.raises(ConfigError, match="is not a run"):
             claimed(tmp_path, overwrite=overwrite)
     assert names(tmp_path / "demo") == ["thesis.tex"]
 
@@ -246,12 +231,6 @@ def test_a_symbolic_link_is_not_replaced(tmp_path):
     assert weights.exists()
 
 
-def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"--out .*file cannot be written: Not a directory"):
-        claimed(tmp_path / "file")
-
-
 @pytest.mark.parametrize("failing", ["os.fsync", "os.pwrite"], ids=["config", "lock"])
 def test_a_full_disk_at_the_start_leaves_everything_as_it_was(tmp_path, monkeypatch, failing):
     def full(*_):
@@ -259,23 +238,11 @@ def test_a_full_disk_at_the_start_leaves_everything_as_it_was(tmp_path, monkeypa
 
     weights = old_run(tmp_path)
     monkeypatch.setattr(failing, full)
-    with pytest.raises(ConfigError, match="cannot be written: No space left on device"):
-        claimed(tmp_path, overwrite=True)
-    with pytest.raises(ConfigError, match="cannot be written: No space left on device"):
-        claimed(tmp_path / "runs", name="other")
+    for out in (tmp_path, tmp_path / "runs"):
+        with pytest.raises(ConfigError, match="cannot be written: No space left on device"):
+            claimed(out, overwrite=True)
     assert names(tmp_path) == ["demo"]
     assert weights.read_bytes() == b"old"
-
-
-def test_a_really_full_disk_at_the_start(tmp_path):
-    with small_disk(tmp_path / "disk") as disk:
-        weights = old_run(disk)
-        fill(disk)
-        with pytest.raises(ConfigError, match="No space left on device"):
-            claimed(disk, overwrite=True)
-        assert names(disk) == ["demo", "fill"]
-        assert weights.read_bytes() == b"old"
-        assert not is_held(disk / "demo")
 
 
 def test_a_file_system_without_locks_is_said_and_used(tmp_path, monkeypatch):

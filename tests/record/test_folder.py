@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,6 @@ from pbt_rl.record.saved import read_config
 CONFIG = Config("toy/identity", num_policies=3, name="demo")
 
 
-def config(out, **changes):
-    return replace(CONFIG, out=out, **changes)
-
-
 def strictly(path):
     def refuse(constant):
         raise AssertionError(f"{constant} is not JSON")
@@ -26,52 +21,26 @@ def strictly(path):
     return json.loads(path.read_text(), parse_constant=refuse)
 
 
-def test_every_file_has_its_place():
-    run = RunFolder(Path("runs/demo"))
-    files = [run.config, run.journal, run.summary, run.values(3), run.checkpoints]
-    assert [str(path) for path in files] == [
-        "runs/demo/config.json",
-        "runs/demo/journal.jsonl",
-        "runs/demo/summary.json",
-        "runs/demo/policy_03.json",
-        "runs/demo/checkpoints",
-    ]
-    folders = [run.member_events(3), run.population_events]
-    assert [str(path) for path in folders] == [
-        "runs/demo/policy_03",
-        "runs/demo/population",
-    ]
-
-
-def test_a_config_of_another_version_is_one_clear_error(tmp_path):
-    data = json.loads(json.dumps(to_json(config(tmp_path))))
-    assert config_from_json(data) == config(tmp_path)
+def test_a_config_of_another_version_is_one_clear_error():
+    data = json.loads(json.dumps(to_json(CONFIG)))
+    assert config_from_json(data) == CONFIG
     data["pbt"]["volatility"] = 1
-    with pytest.raises(
-        ConfigError, match=r"unknown fields: pbt.volatility; was it written by another version"
-    ):
+    with pytest.raises(ConfigError, match=r"pbt.volatility.*another version"):
         config_from_json(data)
 
 
 def test_the_values_of_a_member_are_hypers_and_shaping(tmp_path):
     run = RunFolder(tmp_path)
     run.write_values(3, 2, {"gamma": 0.99, "shaping.life_lost": -1.0})
-    assert strictly(run.values(3)) == {
-        "member": 3,
-        "generation": 2,
-        "hypers": {"gamma": 0.99},
-        "shaping": {"life_lost": -1.0},
-    }
+    values = {"hypers": {"gamma": 0.99}, "shaping": {"life_lost": -1.0}}
+    assert strictly(run.values(3)) == {"member": 3, "generation": 2} | values
 
 
 def test_a_summary_is_json_whatever_the_numbers_are(tmp_path):
     run = RunFolder(tmp_path)
     run.write_summary({"lag": {"mean": math.nan, "max": 3}, "members": [{"objective": -math.inf}], "n": 1.5})
-    assert strictly(run.summary) == {
-        "lag": {"mean": None, "max": 3},
-        "members": [{"objective": None}],
-        "n": 1.5,
-    }
+    known = {"lag": {"mean": None, "max": 3}, "members": [{"objective": None}], "n": 1.5}
+    assert strictly(run.summary) == known
 
 
 def test_values_that_cannot_be_written_leave_the_old_ones(tmp_path, monkeypatch):
@@ -112,14 +81,6 @@ def test_a_file_is_never_written_through_a_link(tmp_path):
     assert other.read_text() == "kept"
     assert not run.summary.is_symlink()
     assert strictly(run.summary) == {"frames": 1}
-
-
-def test_what_a_killed_process_had_begun_to_write_is_written_over(tmp_path):
-    run = RunFolder(tmp_path)
-    (tmp_path / ".summary.json.new").write_text("cut off")
-    run.write_summary({"frames": 1})
-    assert strictly(run.summary) == {"frames": 1}
-    assert list(tmp_path.iterdir()) == [run.summary]
 
 
 def test_a_run_of_something_else_than_agents_is_told_apart_from_no_run(tmp_path):

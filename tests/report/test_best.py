@@ -44,33 +44,25 @@ def test_all_that_show_a_run_agree(tmp_path, finals):
     final = [{"event": "final", "time": end["time"], "frames": 0, "members": games}] if games else []
     objectives = {0: 3.0, 1: None, 2: 7.0, 3: 7.0, 4: 99.0, 5: 1.0}
     last = next(e for e in reversed(events) if e["event"] == "round")
-    told = [
-        {"member": m["member"], "generation": m["generation"], "frames": m["frames"], "episodes": 1,
-         "objective": objectives[m["member"]]}
-        for m in last["report"]["members"]
-    ]  # fmt: skip
+    kept = ("member", "generation", "frames")
+    told = [{name: m[name] for name in kept} for m in last["report"]["members"]]
+    told = [one | {"episodes": 1, "objective": objectives[one["member"]]} for one in told]
     for one in last["report"]["members"]:
         one["objectives"] = [] if objectives[one["member"]] is None else [objectives[one["member"]]]
     last["decisions"] = []
     progress = {"event": "progress", "time": end["time"], "frames": last["frames"], "members": told}
     run = write(tmp_path / "run", [*events, progress, *final, end])
     history, best = read_run(run), 1 if finals else 2
-    views = [
-        replace(
-            member(m, objectives[m]), control=m > 3, final=FinalGames(finals[m], 0.0, 20) if finals else None
-        )
-        for m in range(6)
-    ]
+    judged = {m: FinalGames(mean, 0.0, 20) for m, mean in finals.items()}
+    views = [replace(member(m, objectives[m]), control=m > 3, final=judged.get(m)) for m in range(6)]
     assert history.best == best_member(views) == Reader(run).latest()["best"] == best
     assert f"best member {best}: {finals.get(best, objectives[best]):g} " in page(history, [])
-    assert f"<td>{best}</td><td>{finals.get(best, objectives[best]):g}</td>" in comparison_page(
-        groups([history]), None
-    )
+    compared = comparison_page(groups([history]), None)
+    assert f"<td>{best}</td><td>{finals.get(best, objectives[best]):g}</td>" in compared
     assert history.everyone[0] == 4, "a control may be above all"
-    ends = [
-        {"id": m, "objective": objectives[m]} | ({"final": {"mean": finals[m]}} if finals else {})
-        for m in range(6)
-    ]
+    ends = [{"id": m, "objective": objectives[m]} for m in range(6)]
+    for m, mean in finals.items():
+        ends[m]["final"] = {"mean": mean}
     RunFolder(run).write_summary({"ended": "frames", "members": ends})
     (row,) = list_runs(run)
     assert (row.best, row.final) == (objectives[best], finals.get(best))

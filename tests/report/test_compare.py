@@ -1,18 +1,16 @@
 """`pbt-rl report A B C`: runs that differ only in their seed form a group; their spread is shown."""
 
 import csv
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from pbt_rl import cli
 from pbt_rl.config import Config
 from pbt_rl.controllers.changes import changes
 from pbt_rl.controllers.decisions import Continue, Stop
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.display.terminal import counted, in_words
+from pbt_rl.display.terminal import in_words
 from pbt_rl.errors import ConfigError
 from pbt_rl.report import compare
 from pbt_rl.report.compare import groups, mean_and_deviation, mean_and_range, write_comparison
@@ -31,9 +29,8 @@ def folders(tmp_path_factory):
         pbt = PbtConfig(period_frames=10_000, start_frames=10_000, min_episodes=1, mutation_rate=rate)
         config = Config(env="toy/simulated", num_policies=4, seed=seed, pbt=pbt)
         controller = build_controller(config, value_table(config, {}), seed)
-        events = simulated(
-            controller, 4, 4, {"pbt": pbt, "seed": seed}, chunk_frames=10_000, limit_frames=30_000
-        )
+        frames = {"chunk_frames": 10_000, "limit_frames": 30_000}
+        events = simulated(controller, 4, 4, {"pbt": pbt, "seed": seed}, **frames)
         events[0]["seed"] = seed
         made.append(write(out / name, events))
     return made
@@ -51,14 +48,10 @@ def test_seeds_form_a_group_that_is_named_by_what_differs(folders):
 
 def test_runs_of_different_environments_have_axes_of_their_own(folders):
     runs = [read_run(folder) for folder in folders]
-    other = replace(
-        runs[2], config={**runs[2].config, "env": "x/y"}, options=replace(runs[2].options, env="x/y")
-    )
-    assert [axes.get_title() for axes in compare.curves(groups(runs)).axes] == ["toy/simulated"]
-    assert [axes.get_title() for axes in compare.curves(groups([*runs[:2], other])).axes] == [
-        "toy/simulated",
-        "x/y",
-    ]
+    options = replace(runs[2].options, env="x/y")
+    other = replace(runs[2], config={**runs[2].config, "env": "x/y"}, options=options)
+    for seen, titles in ((runs, ["toy/simulated"]), ([*runs[:2], other], ["toy/simulated", "x/y"])):
+        assert [axes.get_title() for axes in compare.curves(groups(seen)).axes] == titles
 
 
 def test_draws_of_a_seed_make_no_group_of_their_own_but_given_starts_do(folders):
@@ -105,23 +98,13 @@ def test_one_run_given_twice_is_refused(folders, tmp_path):
         write_comparison([folders[0], folders[0] / ".." / "a"], tmp_path)
 
 
-def test_the_command_compares_or_says_what_is_missing(folders, tmp_path, monkeypatch, capsys):
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["pbt-rl", "report", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        return end.value.code, capsys.readouterr()
-
-    monkeypatch.chdir(tmp_path)
-    code, said = call(*folders[:2])
-    assert (code, said.err) == (0, "")
-    assert said.out.splitlines()[0] == "comparison/comparison.html"
-    code, said = call()
-    assert code == 2
-    code, said = call(folders[0], tmp_path)
-    assert (code, said.out) == (2, "")
-    assert "is not the folder of a run" in said.err
-    assert "Errno" not in said.err
+def test_the_command_compares_or_says_what_is_missing(folders, tmp_path, pbt_rl):
+    code, out, err = pbt_rl("report", *folders[:2])
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == "comparison/comparison.html"
+    code, out, err = pbt_rl("report", folders[0], tmp_path)
+    assert (code, out) == (2, "")
+    assert "is not the folder of a run" in err
 
 
 @pytest.mark.parametrize(
@@ -139,8 +122,3 @@ def test_the_command_compares_or_says_what_is_missing(folders, tmp_path, monkeyp
 def test_reasons_of_searches_are_sentences(decision, shown):
     [change] = changes([decision], {1: 0})
     assert in_words(decision.reason, change) == shown
-
-
-def test_plural_forms():
-    assert [counted(n, "policy", "policies") for n in (1, 2)] == ["1 policy", "2 policies"]
-    assert [counted(n, "actor") for n in (0, 1)] == ["0 actors", "1 actor"]

@@ -20,9 +20,8 @@ def recorded(members, rounds):
     options = PbtConfig(period_frames=10_000, start_frames=10_000, min_episodes=1, mutation_rate=0.5)
     config = Config(env="toy/simulated", num_policies=members, pbt=options)
     controller = build_controller(config, value_table(config, {}), 0)
-    events = simulated(
-        controller, members, members, {}, chunk_frames=10_000, limit_frames=10_000 * (rounds + 1)
-    )
+    frames = {"chunk_frames": 10_000, "limit_frames": 10_000 * (rounds + 1)}
+    events = simulated(controller, members, members, {}, **frames)
     for event in events:
         for member in event.get("report", {}).get("members", ()):
             own = member["objectives"] or [member["member"] / 3]

@@ -26,11 +26,6 @@ def clock():
     return Clock()
 
 
-def test_all_time_counts_while_the_process_runs(clock):
-    clock.run(20)
-    assert clock.awake.of_last(15.0) == pytest.approx(15)
-
-
 def test_time_in_which_it_was_stopped_does_not_count(clock):
     clock.run(5)
     clock.sleep(300)
@@ -74,23 +69,17 @@ def test_patience_does_not_end_while_nobody_runs():
         assert not patience.over()
 
 
-def counted_after(seconds, waited_share, monkeypatch):
-    """Return how much counts of a silence of some seconds that is asked about every second."""
-    clock = Stopwatch()
-    starved, waits = Starved(clock), lambda _pid: clock.now * waited_share
-    monkeypatch.setattr(awake, "waited_seconds", waits)
-    for _ in range(seconds):
-        clock.now += 1.0
-        silence = clock.now - 100.0
-        counted = starved.of_silence(silence, silence, pid=1)
-    return counted
-
-
 @pytest.mark.parametrize(("waited_share", "counted"), [(0, 60), (0.5, 30.5), (0.9, 15), (8, 15)])
 def test_a_silence_in_which_a_processor_was_waited_for_counts_a_quarter_at_least(
     waited_share, counted, monkeypatch
 ):
-    assert counted_after(60, waited_share, monkeypatch) == pytest.approx(counted)
+    clock = Stopwatch()
+    starved = Starved(clock)
+    monkeypatch.setattr(awake, "waited_seconds", lambda _pid: clock.now * waited_share)
+    for second in range(1, 61):
+        clock.now = 100.0 + second
+        found = starved.of_silence(second, second, pid=1)
+    assert found == pytest.approx(counted)
 
 
 def test_what_was_waited_before_the_last_sign_does_not_shorten_a_silence(monkeypatch):

@@ -24,9 +24,8 @@ class Office:
         self.folder, self.remarks = RunFolder(folder), []
         record = SimpleNamespace(evaluated_frames=0, evaluated=None, note=print, remark=self.remarks.append)
         config = Config(env="toy/identity", num_policies=6, slots=2, name="x", out=folder.parent)
-        self.checkpointing = Checkpointing(
-            SimpleNamespace(config=config, spread=False), self.folder, self.desk.dispatch, record
-        )
+        run = SimpleNamespace(config=config, spread=False)
+        self.checkpointing = Checkpointing(run, self.folder, self.desk.dispatch, record)
         self.checkpointing.set_names(NetNames((("w", 0, (2,)),), 2))
 
     def begin(self) -> None:
@@ -69,11 +68,8 @@ def test_a_member_that_left_its_slot_as_a_checkpoint_began_is_saved_with_the_cou
     office.desk.unanswered.clear()
     office.desk.pool.write(saved.entry, {"param": np.zeros(2)}, Counts(750, 700, 7, 500))
     office.desk.dispatch.saved(saved)
-    monkeypatch.setattr(
-        office.checkpointing,
-        "_add",
-        lambda _round, _pack, _key, header: written.update({header.member: header}),
-    )
+    note = lambda _round, _pack, _key, header: written.update({header.member: header})  # noqa: E731
+    monkeypatch.setattr(office.checkpointing, "_add", note)
     office.checkpointing.note_learner_saved(0, LearnerSaved(1, {}))
     header = written[0]
     assert (header.frames, header.steps, header.updates, header.fresh_frames) == (750, 700, 7, 500)

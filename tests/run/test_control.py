@@ -25,9 +25,8 @@ KINDS = {
 
 
 def build(control, members=8, **options):
-    config = Config(
-        env="toy/identity", num_policies=members, control=control, train_for_frames=100_000, **options
-    )
+    frames = {"num_policies": members, "train_for_frames": 100_000}
+    config = Config(env="toy/identity", control=control, **frames, **options)
     return build_controller(config, value_table(config, {}), 0), config
 
 
@@ -35,23 +34,12 @@ def reports(total, values, rounds=12, seed=1):
     """Reports in which the controls have by far the best and the worst scores."""
     rng = random.Random(seed)
     generations = [0] * total
-    for number in range(1, rounds + 1):
-        yield (
-            report(
-                number * 150,
-                [
-                    member(
-                        m,
-                        [rng.gauss(1000 * (-1) ** m if m >= 8 else m, 1) for _ in range(5)],
-                        frames=number * 150,
-                        generation=generations[m],
-                        values=values[m],
-                    )
-                    for m in range(total)
-                ],
-            ),
-            generations,
-        )
+    for frames in range(150, 150 * rounds + 1, 150):
+        members = []
+        for m in range(total):
+            scores = [rng.gauss(1000 * (-1) ** m if m >= 8 else m, 1) for _ in range(5)]
+            members.append(member(m, scores, frames=frames, generation=generations[m], values=values[m]))
+        yield report(frames, members), generations
 
 
 def decided(controller, total, seen):
@@ -97,9 +85,8 @@ def test_controls_are_evaluated_when_the_population_is_and_so_after_a_restart():
     values = controller.initial(config.members)
 
     def shown(frames, episodes):
-        return report(
-            frames, [member(m, [1.0] * episodes, frames=frames, values=values[m]) for m in range(4)]
-        )
+        members = (member(m, [1.0] * episodes, frames=frames, values=values[m]) for m in range(4))
+        return report(frames, [*members])
 
     begun = controller.observe(shown(100, 0))
     assert [type(d) for d in begun] == [Evaluate] * 4
@@ -117,18 +104,14 @@ def test_a_share_is_of_the_population_and_rounded_up():
 
 
 @pytest.mark.parametrize(
-    ("options", "remedy"),
+    ("control", "options"),
     [
-        ({"controller": "random"}, "--controller random draws members and stops them"),
-        ({"controller": "asha"}, "--controller asha draws members and stops them"),
-        ({"pbt": PbtConfig(enabled=False)}, "every member is left alone"),
+        (2, {"controller": "random"}),
+        (2, {"controller": "asha"}),
+        (2, {"pbt": PbtConfig(enabled=False)}),
+        (1.5, {}),
     ],
 )
-def test_where_controls_mean_nothing_they_are_refused(options, remedy):
-    with pytest.raises(ConfigError, match=remedy):
-        build(2, **options)
-
-
-def test_half_a_control_is_refused():
-    with pytest.raises(ConfigError, match="a number of members, or a share"):
-        Config(env="toy/identity", control=1.5)
+def test_where_controls_mean_nothing_they_are_refused(control, options):
+    with pytest.raises(ConfigError, match="--control"):
+        build(control, **options)

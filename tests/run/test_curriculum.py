@@ -42,19 +42,9 @@ class Growing(Identity):
 
 def test_an_environment_becomes_harder_with_its_members_frames(tmp_path):
     Growing.told.clear()
-    options = {
-        "env": f"{__name__}:Growing",
-        "mode": "serial",
-        "out": tmp_path,
-        "name": "x",
-        "num-policies": 2,
-        "actors": 1,
-        "envs-per-unit": 2,
-        "learner.batch": 128,
-        "train-for-frames": BUDGET,
-    }
-    config, _ = parse_train([f"--{name}={value}" for name, value in options.items()])
-    assert train(config) == 0
+    options = "--mode=serial --name=x --num-policies=2 --actors=1 --envs-per-unit=2 --learner.batch=128"
+    own = (f"--env={__name__}:Growing", f"--out={tmp_path}", f"--train-for-frames={BUDGET}")
+    assert train(parse_train([*options.split(), *own])[0]) == 0
     heard = [list(told) for told in Growing.told if told]
     assert len(heard) == 8, "2 units of 2 rows for each of 2 members"
     for told in heard:

@@ -65,13 +65,8 @@ def test_a_run_counts_no_episode_that_was_begun_at_random(tmp_path):
     objectives = []
     for steps in (0, 160):
         name = f"x{steps}"
-        arguments = [f"--decorrelate-steps={steps}", f"--out={tmp_path}", f"--name={name}", *OPTIONS]
-        config, _ = parse_train(
-            ["--env=toy/shaped?length=160", "--mode=serial", "--train-for-frames=1500", *arguments]
-        )
-        assert train(config) == 0
-        summary = json.loads((tmp_path / name / "summary.json").read_text())
-        objectives.append([member["episodes"] for member in summary["members"]])
+        arguments = ("--env=toy/shaped?length=160", f"--decorrelate-steps={steps}", *OPTIONS)
+        objectives.append([member["episodes"] for member in members_of_a_run(tmp_path, name, *arguments)])
     assert all(early >= late > 0 for early, late in zip(*objectives, strict=True)), objectives
 
 
@@ -124,16 +119,14 @@ def test_first_episodes_are_cut_at_drawn_steps_and_later_ones_whole():
     assert play(whole, 3 * LIMIT) == []
 
 
-def member_of_a_run(tmp_path, name):
-    arguments = ["--env=tests.run.test_decorrelation:limited", "--mode=serial", "--num-policies=1"]
-    config, _ = parse_train(
-        [*arguments, f"--out={tmp_path}", f"--name={name}", "--train-for-frames=1500", "--envs-per-unit=4"]
-    )
-    assert train(config) == 0
-    return json.loads((tmp_path / name / "summary.json").read_text())["members"][0]
+def members_of_a_run(tmp_path, name, *options):
+    arguments = ["--mode=serial", f"--out={tmp_path}", f"--name={name}", "--train-for-frames=1500", *options]
+    assert train(parse_train(arguments)[0]) == 0
+    return json.loads((tmp_path / name / "summary.json").read_text())["members"]
 
 
 def test_a_run_counts_no_episode_that_was_cut_short(tmp_path):
-    cut = member_of_a_run(tmp_path, "cut")
+    options = (f"--env={__name__}:limited", "--num-policies=1", "--envs-per-unit=4")
+    (cut,) = members_of_a_run(tmp_path, "cut", *options)
     assert cut["objective"] == LIMIT, "a first episode, of half that, is among them"
-    assert member_of_a_run(tmp_path, "again") == cut
+    assert members_of_a_run(tmp_path, "again", *options) == [cut]

@@ -2,58 +2,14 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import psutil
 import pytest
 
+from tests.helpers.audits import audit
 from tests.helpers.disks import fill, small_disk
-from tests.helpers.runs import BUSY, ENDLESS, ENVIRONMENT, PROGRESS, train
-
-ENCODER = """
-import torch
-
-calls = 0
-
-
-class Encoder(torch.nn.Module):
-    def __init__(self, spec):
-        super().__init__()
-        (shape, _), = spec.values()
-        self.linear = torch.nn.Linear(shape[0], 32)
-
-    def forward(self, obs):
-        global calls
-        calls += 1
-        if calls > 60:
-            raise RuntimeError("the encoder of the test gives up")
-        x, = obs.values()
-        return self.linear(x)
-"""
-
-BROKEN = """
-import gymnasium
-
-
-class InInit(gymnasium.Env):
-    def __init__(self):
-        raise RuntimeError("no display")
-
-
-class InReset(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(0, 1, (3,))
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        raise RuntimeError("no level")
-
-
-gymnasium.register("InInit-v0", InInit)
-gymnasium.register("InReset-v0", InReset)
-"""
-
+from tests.helpers.runs import BUSY, ENDLESS, PROGRESS, train
 
 TURNS = pytest.param(("--slots=2", "--slot-frames=500"), marks=[pytest.mark.long])
 
@@ -95,47 +51,25 @@ def test_an_environment_that_crashes_or_hangs_gets_a_new_actor(tmp_path, env, op
     assert run.summary["actors_restarted"] == len(run.events("actor_restart")) >= 2
 
 
-@pytest.mark.long
-def test_too_many_restarts_end_the_run(tmp_path):
-    run = train(tmp_path, "toy/crashing?steps=40", *ENDLESS, "--max-actor-restarts=1")
-    assert run.wait() == 1
-    assert "actors were restarted 2 times, more than --max-actor-restarts 1 within 10 minutes" in run.err
-    assert "toy/crashing raises here" in run.err
-    assert run.summary["ended"] == "failed"
-
-
-@pytest.mark.parametrize(
-    ("env", "said"),
-    [
-        ("toy/nan", "got NaN or infinity"),
-        pytest.param("toy/wrong-shape", "expected shape (4,), got shape (3,)", marks=pytest.mark.long),
-        pytest.param("gym/broken:InInit-v0", "RuntimeError: no display", marks=pytest.mark.long),
-        pytest.param("gym/broken:InReset-v0", "RuntimeError: no level", marks=pytest.mark.long),
-    ],
-)
-def test_an_environment_that_cannot_be_used_ends_with_one_clear_error(tmp_path, env, said):
-    (tmp_path / "broken.py").write_text(BROKEN)
-    run = train(tmp_path, env, *ENDLESS)
+def test_an_environment_that_cannot_be_used_ends_with_one_clear_error(tmp_path):
+    run = train(tmp_path, "toy/nan", *ENDLESS)
     assert run.wait() == 2
-    assert run.err.startswith(f"pbt-rl: {env}")
-    assert said in run.err
-    assert run.err.count("pbt-rl:") == 1
-    assert run.err.count("Traceback") <= 1
-    if env.startswith("toy/"):
-        assert len(run.err.splitlines()) == 1
+    assert run.err.startswith("pbt-rl: toy/nan")
+    assert "NaN" in run.err
+    assert len(run.err.splitlines()) == 1
 
 
 def test_a_start_that_fails_keeps_the_run_that_it_was_to_replace(tmp_path):
     folder = tmp_path / "runs" / "x"
     folder.mkdir(parents=True)
-    for name in ("config.json", "summary.json", "policy_00.safetensors"):
+    names = ("config.json", "summary.json", "policy_00.safetensors")
+    for name in names:
         (folder / name).write_text(f"old {name}")
     run = train(tmp_path, "toy/nan", "--mode=serial", "--num-policies=1", "--overwrite")
     assert run.wait() == 2
     assert "NaN" in run.err
-    assert {path.name: path.read_text() for path in folder.iterdir() if path.name != ".lock"} == {
-        name: f"old {name}" for name in ("config.json", "summary.json", "policy_00.safetensors")
-    }
+    left = {path.name: path.read_text() for path in folder.iterdir() if path.name != ".lock"}
+    assert left == {name: f"old {name}" for name in names}
     assert [path.name for path in folder.parent.iterdir()] == ["x"]
 
 
@@ -172,8 +106,7 @@ def test_a_learner_that_hangs_at_the_end_is_not_waited_for(tmp_path):
     (learner,) = run.children("learner")
     learner.send_signal(signal.SIGSTOP)
     assert run.wait(60) == 1
-    reason = "was not saved at its end: learner 0 does not answer. It can be resumed from checkpoint at_"
-    assert f"pbt-rl: the run has ended (seconds), and {reason}" in run.err
+    assert "resumed from checkpoint at_" in run.err
     assert run.summary["ended"] == "seconds"
 
 
@@ -184,9 +117,8 @@ def test_a_learner_that_hangs_at_the_end_is_not_waited_for(tmp_path):
     ids=["async", "sync", "packs", "turns"],
 )
 def test_a_learner_that_hangs_is_replaced_and_so_is_another(tmp_path, options):
-    run = train(
-        tmp_path, "toy/identity", *ENDLESS, "--save-every-seconds=1", "--learner-timeout-seconds=5", *options
-    )
+    options = ("--save-every-seconds=1", "--learner-timeout-seconds=5", *options)
+    run = train(tmp_path, "toy/identity", *ENDLESS, *options)
     at = run.wait_for(PROGRESS)
     run.wait_for_event("checkpoint")
     for number, stop in enumerate((signal.SIGSTOP, signal.SIGKILL), start=1):
@@ -203,14 +135,7 @@ def test_a_learner_that_hangs_is_replaced_and_so_is_another(tmp_path, options):
     assert run.summary["learners_replaced"] == 2
     frames = [event["frames"] for event in run.journal]
     assert frames == sorted(frames), "the clock never steps back"
-    audit = subprocess.run(
-        [sys.executable, "-m", "pbt_rl", "audit", run.folder],
-        env=os.environ | ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "agree bit for bit" in audit.stdout, audit.stderr
+    assert audit(run.folder) == 0
 
 
 @pytest.mark.long
@@ -226,20 +151,6 @@ def test_two_presses_of_ctrl_c_end_a_run_whose_processes_hang(tmp_path):
     assert run.end(signal.SIGINT, 15) == 128 + signal.SIGINT
     assert time.monotonic() - began < 10, "5 s, and as much for a machine that is busy"
     assert not [child for child in children if child.is_running()]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("mode", ["async", "sync"])
-def test_what_a_learner_raises_is_shown(tmp_path, mode):
-    (tmp_path / "my_encoder.py").write_text(ENCODER)
-    run = train(tmp_path, "toy/identity", *ENDLESS, "--model.encoder", "my_encoder:Encoder", "--mode", mode)
-    assert run.wait() == 2
-    assert (
-        "encoder 'my_encoder:Encoder' raised RuntimeError (my_encoder.py, line 17): the encoder of the test "
-        in run.err
-    )
-    assert "gives up. It got {'obs': float32 [" in run.err
-    assert "Traceback" not in run.err
 
 
 def test_nobody_survives_a_killed_supervisor(tmp_path):

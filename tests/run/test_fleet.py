@@ -1,7 +1,6 @@
 """The fleet of processes: its events, replacements, the hang check and the end, with tiny children of its own."""
 
 import os
-import re
 import signal
 import threading
 import time
@@ -91,11 +90,14 @@ def until(fleet, kind, seconds=60):
     raise AssertionError(found)
 
 
-def test_messages_go_both_ways(start):
+def test_messages_go_both_ways_and_a_death_comes_after_all_of_them(start):
     fleet = start()
     assert until(fleet, Received) == [Received(0, LearnerReady())]
     fleet.send(0, Save(1, 1, 0))
     assert until(fleet, Received) == [Received(0, Saved(1, 0))]
+    fleet.send(0, Save(1, 1, 5))
+    lost = LearnerLost(0, "the learner of the test gives up")
+    assert until(fleet, LearnerLost) == [Received(0, Saved(1, 5)), lost], "with the error that was sent"
 
 
 def test_a_learner_that_reads_nothing_for_a_while_keeps_nobody_and_misses_nothing(start):
@@ -113,16 +115,6 @@ def test_a_learner_that_reads_nothing_for_a_while_keeps_nobody_and_misses_nothin
     while len(found) < len(messages) and time.monotonic() < deadline:
         found += fleet.events(0.1)
     assert found == [Received(0, Saved(one.key, 0)) for one in messages]
-
-
-def test_a_death_comes_after_all_messages_and_with_the_error_that_was_sent(start):
-    fleet = start()
-    fleet.send(0, Save(1, 1, 5))
-    assert until(fleet, LearnerLost) == [
-        Received(0, LearnerReady()),
-        Received(0, Saved(1, 5)),
-        LearnerLost(0, "the learner of the test gives up"),
-    ]
 
 
 def test_a_killed_actor_is_reported_once_and_replaced_with_other_seeds(start):
@@ -158,9 +150,8 @@ def test_the_others_are_heard_if_an_actor_could_not_be_started_again(start, monk
 
 def test_an_error_of_the_user_is_marked(start):
     events = until(start("toy/nan"), ActorFailed)
-    assert next(e for e in events if isinstance(e, ActorFailed)) in [
-        ActorFailed(i, "no such level", user_error=True) for i in range(2)
-    ]
+    failed = next(e for e in events if isinstance(e, ActorFailed))
+    assert (failed.text, failed.user_error) == ("no such level", True)
 
 
 @pytest.fixture
@@ -235,9 +226,7 @@ def test_a_learner_without_a_sign_of_life_is_lost_and_may_take_longer_to_start(s
     until(fleet, Received)
     (hung,) = fleet.events(0.0)
     assert (hung.pack, hung.hung) == (0, True)
-    assert re.fullmatch(
-        r"learner 0 \(cpu\) made no progress for \d+ s \(--learner-timeout-seconds 50\)", hung.text
-    )
+    assert "--learner-timeout-seconds 50" in hung.text
     heart.beat_main()
     heart.beat_trainer(True)
     assert list(fleet.events(0.0)) == []

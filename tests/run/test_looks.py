@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from pbt_rl.actors.messages import EvaluateMember, Load
+from pbt_rl.controllers.decisions import Evaluate
 from pbt_rl.run.views import progress_gap, view_gap
 from tests.helpers.resumable import Run, small_config
 
@@ -15,7 +17,7 @@ OFTEN = [round(0.01 * number, 3) for number in range(60)]
 def looks(monkeypatch):
     """Return what has a learner report at times in seconds, and returns when looks began. took: seconds of a look."""
 
-    def of(config, took, times, *, busy=(), decided=False):
+    def of(took, times, *, config=None, busy=(), decided=False):
         now, seen = [0.0], []
 
         def observe():
@@ -23,7 +25,7 @@ def looks(monkeypatch):
             now[0] += took
             return decided
 
-        run = Run(config)
+        run = Run(config or small_config())
         clock = SimpleNamespace(monotonic=lambda: now[0], thread_time=lambda: now[0])
         monkeypatch.setattr("pbt_rl.run.comparisons.time", clock)
         run.comparisons.observe = observe
@@ -38,38 +40,41 @@ def looks(monkeypatch):
     return of
 
 
-def test_quick_looks_follow_every_report(looks):
-    assert looks(small_config(), 0.001, OFTEN) == OFTEN
+SERIAL = replace(small_config(), mode="serial")
+LOOKS = {
+    "quick looks follow every report": (0.001, OFTEN, {}, OFTEN),
+    "long ones take a fifth of the time": (0.05, OFTEN[:51], {}, [0.0, 0.25, 0.5]),
+    "a pause never exceeds half a second": (10.0, [0.0, 10.2, 10.4, 10.6], {}, [0.0, 10.6]),
+    "reports that came in a pause get their look after it": (0.05, [0.0, 0.1], {}, [0.0, 1.1]),
+    "a comparison is followed by no pause": (0.05, [0.0, 0.1], {"decided": True}, [0.0, 0.1]),
+    "serial mode looks after every report": (0.05, [0.0, 0.1, 0.2], {"config": SERIAL}, [0.0, 0.1, 0.2]),
+    "no look while decisions are on their way": (0.0, [1.0, 2.0, 3.0], {"busy": [2.0]}, [1.0, 3.0]),
+}
 
 
-def test_long_ones_take_a_fifth_of_the_time(looks):
-    assert looks(small_config(), 0.05, OFTEN)[:3] == [0.0, 0.25, 0.5]
+@pytest.mark.parametrize("law", LOOKS)
+def test_when_the_controller_looks(looks, law):
+    took, times, options, seen = LOOKS[law]
+    assert looks(took, times, **options) == seen
 
 
-def test_a_pause_never_exceeds_half_a_second(looks):
-    assert looks(small_config(), 10.0, [0.0, 10.2, 10.4, 10.6]) == [0.0, 10.6]
+def test_only_members_that_hold_slots_are_evaluated_and_those_that_enter_are():
+    run = Run(small_config(enabled=False))
+    held = {member for pack in (0, 1) for member in run.comparisons.slots.members_of(pack)}
+    run.fleet.log.clear()
+    run.comparisons.enact([Evaluate(member, 10**6, "") for member in range(8)])
+    sent = [message for _, message in run.fleet.log]
+    assert sent == [EvaluateMember(member, begins=True) for member in sorted(held)]
+    for _ in range(4):
+        run.report()
+    sent = [entry[1] for entry in run.fleet.log if len(entry) == 2]
+    entered = [load.member for load in sent if isinstance(load, Load)]
+    assert {6, 7} <= {*entered}
+    evaluated = [message for message in sent[len(held) :] if isinstance(message, EvaluateMember)]
+    assert evaluated == [EvaluateMember(member, begins=True) for member in entered]
 
 
-def test_reports_that_came_in_a_pause_get_their_look_after_it(looks):
-    assert looks(small_config(), 0.05, [0.0, 0.1]) == [0.0, 1.1]
-
-
-def test_a_comparison_is_followed_by_no_pause(looks):
-    assert looks(small_config(), 0.05, [0.0, 0.1], decided=True) == [0.0, 0.1]
-
-
-def test_serial_mode_looks_after_every_report(looks):
-    assert looks(replace(small_config(), mode="serial"), 0.05, [0.0, 0.1, 0.2]) == [0.0, 0.1, 0.2]
-
-
-def test_reports_that_come_while_decisions_are_on_their_way_get_no_look(looks):
-    assert looks(small_config(), 0.0, [1.0, 2.0, 3.0], busy=[2.0]) == [1.0, 3.0]
-
-
-def test_views_take_a_tenth_of_the_time():
+def test_views_and_progress_are_rarer_in_long_runs():
     assert [view_gap(took) for took in (0.01, 0.3, 5.0)] == [1.0, 3.0, 10.0]
-
-
-def test_progress_is_recorded_less_often_in_long_runs():
     assert [progress_gap(hours * 3600) for hours in (0.1, 10, 24, 240)] == [10.0, 18.0, 43.2, 60.0]
     assert [progress_gap(seconds) for seconds in (0, 2, 20)] == [0.5, 0.5, 2.0]

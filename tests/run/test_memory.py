@@ -58,7 +58,11 @@ def test_packs_share_nothing_but_the_states(memory, resolved):
             assert record.setup.ready_fd == learner.ready_fd
 
 
-def test_every_unit_has_a_seed_and_a_number_of_its_own(memory):
+def test_every_unit_has_a_seed_a_number_and_steps_to_warm_up_of_its_own():
+    resolved = resolve("toy/shaped", "--decorrelate-steps=60")
+    memory = Memory(resolved, fresh(resolved))
+    memory.close()
+    assert [record.setup.warm_up_steps for record in memory.actors] == [(0, 10, 20), (30, 40, 50)] * 2
     seeds = [seed for record in memory.actors for seed in record.setup.seeds]
     assert len(set(seeds)) == len(seeds) == 12
     assert [record.setup.first_unit for record in memory.actors] == [0, 3, 0, 3]
@@ -77,13 +81,6 @@ def test_units_know_which_rows_of_the_run_they_are(memory, monkeypatch):
     assert made == [(4 * unit, 4) for unit in range(12)]
 
 
-def test_units_warm_up_from_none_to_almost_all_steps():
-    resolved = resolve("toy/shaped", "--decorrelate-steps=60")
-    memory = Memory(resolved, fresh(resolved))
-    assert [record.setup.warm_up_steps for record in memory.actors] == [(0, 10, 20), (30, 40, 50)] * 2
-    memory.close()
-
-
 def test_slots_start_with_the_shaping_of_their_members(memory, resolved):
     names = tuple(resolved.spec.shaping)
     values = resolved.controller().initial(4)
@@ -98,10 +95,8 @@ def test_before_its_learner_is_there_a_resumed_slot_is_as_the_learner_will_know_
     """Or the first episodes after a resume would count for no generation, and a curriculum begin anew in them."""
 
     holders = [pack.members for pack in resolved.plan.packs]
-    slots = [
-        tuple(replace(load, counts=Counts(1000 + load.member)) for load in loads)
-        for loads in fresh(resolved).slots
-    ]
+    slots = fresh(resolved).slots
+    slots = [tuple(replace(load, counts=Counts(1000 + load.member)) for load in loads) for loads in slots]
     same = {"slots": [{"holder": m, "shaping_version": 5 + m} for m in holders[0]]}
     other = {"slots": [{"holder": 3 - m, "shaping_version": 5 + m} for m in holders[1]]}
     again = Memory(resolved, replace(fresh(resolved), slots=slots, learners=[same, other]))

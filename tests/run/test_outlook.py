@@ -49,16 +49,9 @@ def test_the_next_comparison():
     seconds = seconds_to_comparison(controller, population(200, 300), 0.1)
     assert seconds == pytest.approx(300 * 2 / 0.1)
     started = replace(long, pbt=replace(long.pbt, start_values=("gamma=0.9",)))
-    controller = build_controller(started, value_table(started, {}), 0)
-    assert seconds_to_comparison(controller, population(200, 300), 0.1) == seconds
-
-
-def test_a_search_has_no_next_comparison():
-    search = config(controller="random")
-    assert (
-        seconds_to_comparison(build_controller(search, value_table(search, {}), 0), population(1, 2), 9.0)
-        is None
-    )
+    for other, expected in ((started, seconds), (config(controller="random"), None)):
+        controller = build_controller(other, value_table(other, {}), 0)
+        assert seconds_to_comparison(controller, population(200, 300), 0.1) == expected
 
 
 def test_the_terminal_says_both():
@@ -68,7 +61,7 @@ def test_the_terminal_says_both():
     assert title_lines(waiting)[0].endswith(" | at most 1:00 left | comparison needs episodes")
 
 
-def test_a_comparison_that_waits_for_three_periods_is_pointed_out():
+def test_a_comparison_that_waits_for_three_periods_or_one_without_any_episode_is_pointed_out():
     waits, due = WaitingComparison(100), {"comparison_in_seconds": 0.0}
     assert waits(view(member(0, frames=500), **due)) == []
     assert waits(view(member(0, frames=600), comparison_in_seconds=3.0)) == [], "it was held"
@@ -76,9 +69,6 @@ def test_a_comparison_that_waits_for_three_periods_is_pointed_out():
     assert waits(view(member(0, frames=900), **due)) == []
     (text,) = waits(view(member(0, frames=1000), replace(member(1, frames=600), control=True), **due))
     assert "episodes are long" in text
-
-
-def test_without_any_episode_one_period_suffices():
     waits, silent = WaitingComparison(100), replace(member(0), episodes=0)
     (_, (text,)) = (waits(view(replace(silent, frames=n), comparison_in_seconds=0.0)) for n in (100, 300))
     assert "no episode has ended" in text

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from pbt_rl.api.train import make_config, train
 from pbt_rl.cli.resume import parse_resume
 from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError
@@ -13,32 +14,25 @@ from pbt_rl.options import table
 from pbt_rl.play.member import evaluate
 from pbt_rl.record.saved import Source, read_config
 
-api = pytest.importorskip("pbt_rl.api.train")
-make_config, train = api.make_config, api.train
-
 TEMPERED = "tests.helpers.third_algorithm:TEMPERED"
 TYPED = ["--env", "toy/identity", "--algo", TEMPERED]
 
 
-def test_they_are_options_with_bounds_and_help(capsys):
+def test_they_are_options_with_bounds_and_help_and_given_in_files_and_in_python(capsys, tmp_path):
     config, _ = parse_train([*TYPED, "--hypers.temperature", "0.5", "--hypers.depth=4"])
     assert (config.hypers.temperature, config.hypers.depth) == (0.5, 4)
+    assert pickle.loads(pickle.dumps(config)) == config, "they travel to other processes"
     assert config.hypers.learning_rate == 0.002, "of the recipe"
-    with pytest.raises(ConfigError, match=r"--hypers.temperature 0.0 cannot be used: give 0.001 to 1000"):
+    with pytest.raises(ConfigError, match=r"--hypers.temperature 0.0 "):
         parse_train([*TYPED, "--hypers.temperature=0"])
     with pytest.raises(SystemExit):
         parse_train([*TYPED, "--help"])
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--hypers.temperature FLOAT What advantages are divided by. (0.001 to 1000; tuned: prior" in shown
-    with pytest.raises(ConfigError, match=r"--hypers.temperature is no option"):
+    with pytest.raises(ConfigError, match=r"--hypers.temperature"):
         parse_train(["--env", "toy/identity", "--hypers.temperature", "1"])
-
-
-def test_they_are_given_in_python():
-    assert make_config(env="toy/identity", algo=TEMPERED, hypers={"temperature": 3}).hypers.temperature == 3.0
-
-
-def test_they_are_given_in_files(tmp_path):
+    given = make_config(env="toy/identity", algo=TEMPERED, hypers={"temperature": 3})
+    assert given.hypers.temperature == 3.0
     file = tmp_path / "options.toml"
     file.write_text(f'env = "toy/identity"\nalgo = "{TEMPERED}"\n[hypers]\ntemperature = 4\n')
     assert parse_train(["--config", str(file)])[0].hypers.temperature == 4.0
@@ -52,28 +46,18 @@ def test_a_hyper_that_others_have_is_refused():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run whose members all begin with the default, and in which PBT has tuned it."""
-    options = {
-        "mode": "serial",
-        "devices": "cpu",
-        "num_policies": 4,
-        "train_for_frames": 3000,
-        "figures": False,
-        "pbt": {"period_frames": 500, "start_frames": 500, "min_episodes": 1, "mutation_rate": 1.0},
-    }
-    return train(
-        env="toy/identity", algo=TEMPERED, out=tmp_path_factory.mktemp("runs"), name="own", **options
-    )
+    pbt = {"period_frames": 500, "start_frames": 500, "min_episodes": 1, "mutation_rate": 1.0}
+    options = {"mode": "serial", "devices": "cpu", "num_policies": 4, "figures": False, "pbt": pbt}
+    where = {"out": tmp_path_factory.mktemp("runs"), "name": "own"}
+    return train(env="toy/identity", algo=TEMPERED, train_for_frames=3000, **options, **where)
 
 
-def test_pbt_tunes_them_and_every_file_has_them(run):
+def test_pbt_tunes_them_and_every_file_has_them_and_is_read_without_importing_the_algorithm(run):
     values = {member.hypers["temperature"] for member in run.members}
     assert values - {2.0}
     assert {member.hypers["depth"] for member in run.members} == {3.0}
     assert json.loads(run.paths.config.read_text())["hypers"]["temperature"] == 2.0
     assert json.loads(run.paths.values(0).read_text())["hypers"].keys() >= {"temperature", "depth"}
-
-
-def test_a_run_is_read_without_importing_its_algorithm(run):
     config = read_config(run.folder)
     assert "bounds" not in table(config.hypers)["temperature"].metadata
     assert config.hypers.temperature == 2.0
@@ -95,8 +79,3 @@ def test_an_audit_decides_the_same_and_of_a_copy_needs_trust(run, tmp_path):
     with pytest.raises(ConfigError, match="--trust"):
         audit([copied])
     assert audit([copied, "--trust"]) == 0
-
-
-def test_they_travel_to_other_processes():
-    config, _ = parse_train([*TYPED, "--hypers.temperature", "0.5"])
-    assert pickle.loads(pickle.dumps(config)) == config

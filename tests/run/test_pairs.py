@@ -14,12 +14,8 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.run.plan import Machine, make_plan
 from pbt_rl.run.train import train
 
-EXAMPLES = {
-    "atari": ("atari/pong",),
-    "gym": ("gym/CartPole-v1", "gym/Pendulum-v1"),
-    "toy": ("toy/identity",),
-    "pettingzoo": ("pettingzoo/classic/tictactoe_v3",),
-}
+EXAMPLES = {"gym": ("gym/CartPole-v1", "gym/Pendulum-v1"), "atari": ("atari/pong",), "toy": ("toy/identity",)}
+EXAMPLES |= {"pettingzoo": ("pettingzoo/classic/tictactoe_v3",)}
 OF_IMAGES = ("unreal",)
 """Algorithms that learn from images only."""
 MODES = ("async", "sync", "serial")
@@ -33,9 +29,8 @@ HERE = {
 def test_every_pair_can_be_planned_with_its_defaults(env):
     spec = None
     for algo, mode, members in itertools.product(algorithms.names(), MODES, (1, 4, 20)):
-        config, _ = parse_train(
-            [f"--env={env}", f"--algo={algo}", f"--mode={mode}", f"--num-policies={members}"]
-        )
+        words = [f"--env={env}", f"--algo={algo}", f"--mode={mode}", f"--num-policies={members}"]
+        config, _ = parse_train(words)
         spec = spec or probe(config.env, config.env_options)
         for machine in (Machine(2, 0), Machine(64, 1)):
             (pack,) = make_plan(config, machine, spec.seats).packs
@@ -43,17 +38,9 @@ def test_every_pair_can_be_planned_with_its_defaults(env):
 
 
 def started(out, env, algo, mode):
-    words = {
-        "num-policies": 2,
-        "actors": 1,
-        "train-for-frames": 700,
-        "name": "x",
-        "out": out,
-        "devices": "cpu",
-    }
-    words |= {"env": env, "algo": algo, "mode": mode, "no-figures": "true", "pbt.start-frames": 200}
-    config, _ = parse_train([f"--{name}={value}" for name, value in words.items()])
-    assert train(config) == 0
+    words = "--num-policies=2 --actors=1 --train-for-frames=700 --name=x --devices=cpu --no-figures"
+    own = (f"--env={env}", f"--algo={algo}", f"--mode={mode}", f"--out={out}", "--pbt.start-frames=200")
+    assert train(parse_train([*words.split(), *own])[0]) == 0
     return json.loads((out / "x" / "summary.json").read_text())["ended"]
 
 
@@ -74,9 +61,8 @@ def test_every_pair_trains(tmp_path, env, algo, mode):
 
 
 def sees_images(env):
-    return any(
-        array.dtype == "uint8" and len(array.shape) >= 2 for array in probe(env, EnvOptions()).obs.values()
-    )
+    arrays = probe(env, EnvOptions()).obs.values()
+    return any(array.dtype == "uint8" and len(array.shape) >= 2 for array in arrays)
 
 
 @pytest.mark.long
@@ -89,21 +75,10 @@ def test_an_algorithm_lies_over_the_environment_and_the_user_over_both():
     config, _ = parse_train(["--env=atari/pong", "--algo=a3c", "--learner.rollout=7"])
     learner = config.learner
     assert (learner.minibatches, learner.epochs, config.hypers.unroll, learner.rollout) == (1, 1, 5, 7)
-    assert config.hypers.learning_rate == pytest.approx(
-        3 * parse_train(["--env=atari/pong"])[0].hypers.learning_rate
-    )
+    usual = parse_train(["--env=atari/pong"])[0].hypers.learning_rate
+    assert config.hypers.learning_rate == pytest.approx(3 * usual)
     assert config.model.encoder == "nature"
     assert parse_train(["--env=atari/pong"])[0].learner.minibatches == 4
     assert A3C.recipe({"model.core": "lstm"})["learner.rollout"] == 20
     assert "hypers.learning_rate" not in A3C.recipe({})
     assert APPO.recipe({}) == {}  # it is not even loaded for it
-
-
-def test_the_recipe_of_an_algorithm_of_ones_own(tmp_path, monkeypatch):
-    (tmp_path / "mine_with_recipe.py").write_text(
-        "import dataclasses\nfrom pbt_rl.algos.appo import APPO\n"
-        "MINE = dataclasses.replace(APPO, recipe=lambda env: {'learner.epochs': 1 + env['learner.epochs']})\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    config, _ = parse_train(["--env=gym/CartPole-v1", "--algo=mine_with_recipe:MINE"])
-    assert config.learner.epochs == 5

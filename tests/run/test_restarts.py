@@ -55,9 +55,7 @@ def test_what_fails_once_in_a_while_never_ends_a_run(world):
 def test_many_failures_within_the_window_end_it_with_the_last_cause(world):
     for number in range(LIMIT):
         world.fail(ActorFailed(number, "lost"), after_seconds=100.0)
-    with pytest.raises(
-        RunFailed, match=r"restarted 4 times, more than .* 3 within 10 minutes; the last one:\nnew"
-    ):
+    with pytest.raises(RunFailed, match=r"--max-actor-restarts 3 .*\nnew"):
         world.fail(ActorFailed(0, "new"), after_seconds=100.0)
     assert len(world.recorded) == LIMIT + 1
 
@@ -67,9 +65,7 @@ def test_restarts_that_come_to_nothing_end_it_however_long_each_takes(world):
     for _ in range(LIMIT):
         world.fail(after_seconds=700.0, after_steps=FEW_STEPS - 1)
         world.fail(ActorFailed(1, "hung", hung=True), after_seconds=700.0, after_steps=FEW_STEPS)
-    with pytest.raises(
-        RunFailed, match=r"actor 0 was restarted 4 times, more than .* 3, without reaching 100 steps"
-    ):
+    with pytest.raises(RunFailed, match="without reaching 100 steps"):
         world.fail(after_seconds=700.0, after_steps=0)
     assert world.restarted.count(1) == LIMIT
 
@@ -86,7 +82,7 @@ def test_a_machine_that_can_start_no_process_ends_the_run_in_order(world):
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     world.restart_actor = refuse
-    with pytest.raises(RunFailed, match=r"actor 0 could not be started again: .* unavailable; it had "):
+    with pytest.raises(RunFailed, match=r"actor 0 .* unavailable"):
         world.fail()
 
 
@@ -97,16 +93,15 @@ def test_a_broken_contract_ends_the_run_at_the_start_only(world):
     assert (world.restarted, world.shown) == ([0], [BREACH.text])
 
 
-def test_before_the_first_step_a_kill_from_outside_is_no_fault_of_the_environment(world):
-    world.fail(ActorFailed(0, "gone", killed=True), after_steps=0)
+@pytest.mark.parametrize("how", ["killed", "hung"])
+def test_before_the_first_step_a_kill_from_outside_is_no_fault_of_the_environment(world, how):
+    world.fail(ActorFailed(0, "gone", **{how: True}), after_steps=0)
     assert world.restarted == [0]
 
 
 def test_before_the_first_step_any_other_end_is_the_environments_fault(world):
     text = "actor 0 was killed by SIGSEGV; a server of its own was killed by SIGKILL"
-    with pytest.raises(
-        EnvSetupError, match=f"own:env cannot be used: it raised when it was made or reset.\n{text}"
-    ):
+    with pytest.raises(EnvSetupError, match=f"own:env .*\n{text}"):
         world.fail(ActorFailed(0, text), after_steps=0)
 
 

@@ -11,14 +11,15 @@ def notes(*options) -> str:
     return "\n".join(describe_plan(resolved("gym/CartPole-v1", *options, machine=Machine(2, 0))))
 
 
-def test_a_run_that_compares_by_time_is_not_told_of_frames():
+def test_a_run_whose_time_or_frames_do_not_reach_the_first_comparison_is_told():
     timed = ("--pbt.ready=timed", "--pbt.period-seconds=5", "--train-for-frames=1000")
     assert "compares members first" not in notes(*timed)
-    assert "PBT compares members first at 20,000 frames" in notes(
-        "--pbt.start-frames=0", "--train-for-frames=1000"
-    )
+    assert "members first at 20,000 frames" in notes("--pbt.start-frames=0", "--train-for-frames=1000")
     text = notes(*timed, "--pbt.start-seconds=100", "--train-for-seconds=60")
     assert "PBT compares members first after 100 s, and this run ends after 60" in text
+    given = ("--num-policies=4", "--train-for-seconds=10")
+    assert "10,000 frames/s in a run of 10 s" in notes(*given)
+    assert "members first" not in notes(*given, "--pbt.start-frames=0", "--pbt.period-frames=5000")
 
 
 CARTPOLE = 4 * 8 * 500
@@ -30,6 +31,8 @@ def test_what_a_comparison_needs_is_in_the_plan():
     assert "32 environments of each (2 actors x 2 units of 8)" in text
     assert f"an episode of each of a member's 32 environments: up to {CARTPOLE:,} frames" in text
     assert "warning" not in text
+    assert "with one policy PBT has nothing to compare" in notes("--num-policies=1")
+    assert "nothing to compare" not in notes("--num-policies=1", "--pbt.no-enabled")
 
 
 @pytest.mark.parametrize(
@@ -48,16 +51,3 @@ def test_a_period_in_which_nothing_can_be_compared_is_warned_of(options, said):
     warned = [line for line in notes("--num-policies=4", *options).splitlines() if "warning" in line]
     assert len(warned) == bool(said)
     assert all(said in line and "--pbt.period-frames" in line for line in warned)
-
-
-def test_a_time_that_does_not_reach_the_first_comparison_is_noted():
-    given = ("--num-policies=4", "--train-for-seconds=10")
-    assert "10,000 frames/s in a run of 10 s" in notes(*given)
-    assert "PBT compares members first" not in notes(
-        *given, "--pbt.start-frames=0", "--pbt.period-frames=5000"
-    )
-
-
-def test_one_policy_has_nothing_to_compare_with():
-    assert "with one policy PBT has nothing to compare" in notes("--num-policies=1")
-    assert "nothing to compare" not in notes("--num-policies=1", "--pbt.no-enabled")

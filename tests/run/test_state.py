@@ -83,9 +83,8 @@ def without_time(state):
 
 
 def test_every_controller_is_in_a_case():
-    assert {options.controller for options, _ in CASES.values() if options} | {
-        "schedule"
-    } == CONTROLLERS.keys()
+    controllers = {options.controller for options, _ in CASES.values() if options}
+    assert {"schedule"} | controllers == CONTROLLERS.keys()
 
 
 @every_case
@@ -110,26 +109,6 @@ def test_a_run_that_is_resumed_after_every_report_is_as_if_nothing_had_happened(
     assert again.comparisons.dispatch.remembered == run.comparisons.dispatch.remembered
     assert run.over
     assert decided > 1
-
-
-@pytest.mark.parametrize("case", ["backtrack", "elo", "hypertrick", "static"], indirect=True)
-def test_one_resume_in_the_middle_lasts_to_the_end(case):
-    options, around = case
-    run = Run(options, **around)
-    for _ in range(Random(repr(options)).randrange(2, 12)):
-        run.report()
-    again = run.resumed()
-    run.take_log(), again.take_log()
-    for _ in range(REPORTS):
-        if run.over:
-            break
-        run.report()
-        again.report()
-        assert again.take_log() == run.take_log()
-    assert without_time(again.state()) == without_time(run.state())
-
-
-# -- another plan -------------------------------------------------------------------------------------------
 
 
 def finished(run):
@@ -164,14 +143,13 @@ def test_on_another_plan_the_least_trained_hold_the_slots(case, machine):
         held = [m for m in again.comparisons.slots.members_of(number) if m is not None]
         able = [m for m in map(after.members.__getitem__, pack.members) if not m.stopped]
         able = [m for m in able if m.until_frames is None or m.frames < m.until_frames]
-        assert sorted(held) == sorted(
-            m.id for m in sorted(able, key=lambda m: (m.frames, m.id))[: pack.slots]
-        )
+        least = sorted(able, key=lambda m: (m.frames, m.id))[: pack.slots]
+        assert sorted(held) == sorted(m.id for m in least)
         assert {m for m in pack.members if after.members[m].parked} == set(pack.members) - set(held)
     assert finished(again)
 
 
-def test_more_actors_change_the_matchups_and_nothing_else():
+def test_more_actors_change_the_matchups_alone_and_those_that_were_due_are_made():
     options, around = CASES["win-rate"]
     run = Run(options, **around)
     for _ in range(5):
@@ -180,11 +158,6 @@ def test_more_actors_change_the_matchups_and_nothing_else():
     again = run.resumed(config=replace(options, actors=2))
     assert again.same_plan
     assert len(again.matchups[0]) == 2 * len(run.matchups[0])
-
-
-def test_matchups_that_were_due_at_the_end_are_made_after_the_resume():
-    options, around = CASES["win-rate"]
-    run = Run(options, **around)
     run.comparisons.matchups.due = True
     again = run.resumed()
     again.report()
@@ -201,16 +174,12 @@ def test_matchups_that_do_not_give_every_row_one_seat_are_refused(first):
         run.resumed(state)
 
 
-# -- other options ------------------------------------------------------------------------------------------
-
-
 def test_changed_options_hold_from_the_resume_on():
     run = Run(config())
     for _ in range(6):
         run.report()
-    sooner = replace(
-        run.config, pbt=replace(run.config.pbt, period_frames=100, min_episodes=1, explore="factors")
-    )
+    pbt = replace(run.config.pbt, period_frames=100, min_episodes=1, explore="factors")
+    sooner = replace(run.config, pbt=pbt)
     same, again = run.resumed(), run.resumed(config=sooner)
     assert finished(same)
     assert finished(again)
@@ -221,13 +190,10 @@ def test_changed_options_hold_from_the_resume_on():
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        (
-            {"ready": "asynchronous"},
-            "controller.ready: the state of Synchronous does not fit Asynchronous, .*: use the",
-        ),
+        ({"ready": "asynchronous"}, "controller.ready: .*Synchronous does not fit Asynchronous"),
         ({"exploit": "backtrack"}, None),
         ({"explore": "pb2"}, None),
-        ({"enabled": False}, "the state of PbtController does not fit StaticController"),
+        ({"enabled": False}, "PbtController does not fit StaticController"),
     ],
 )
 def test_a_rule_may_be_exchanged_only_if_it_has_noted_nothing(changes, match):
@@ -242,22 +208,14 @@ def test_a_rule_may_be_exchanged_only_if_it_has_noted_nothing(changes, match):
         run.resumed(config=other)
 
 
-def test_the_data_of_pb2_are_not_taken_for_those_of_other_values():
+def test_data_of_other_values_or_of_another_number_of_members_are_refused():
     run = Run(config(explore="pb2"))
     other = replace(run.config, pbt=replace(run.config.pbt, tune=("gamma",)))
-    with pytest.raises(
-        ValueError, match=r"the saved data of PB2 are of the values learning_rate, .*--pbt.tune"
-    ):
+    with pytest.raises(ValueError, match=r"PB2 .*--pbt.tune"):
         run.resumed(config=other)
-
-
-def test_another_number_of_members_is_refused():
     state = Run(config()).state()
-    with pytest.raises(ValueError, match=r"population.members: 8 were saved, and here are 6"):
+    with pytest.raises(ValueError, match=r"population.members: 8 .* 6"):
         Run(config(run={**TURNS, "num_policies": 6}), state=state)
-
-
-# -- what cannot be restored --------------------------------------------------------------------------------
 
 
 def test_time_goes_on_where_it_stopped():
@@ -267,9 +225,7 @@ def test_time_goes_on_where_it_stopped():
     assert (run.throughput.seconds, run.throughput.training_seconds) == (12.0, 11.0)
     again = run.resumed()
     again.now += 5.0
-    assert (again.throughput.seconds, again.throughput.training_seconds) == (17.0, 11.0), (
-        "it does not train yet"
-    )
+    assert (again.throughput.seconds, again.throughput.training_seconds) == (17.0, 11.0)
     again.report()
     assert (again.throughput.seconds, again.throughput.training_seconds) == (19.0, 12.0)
     assert 0 < again.throughput.rate() < 700
@@ -328,19 +284,11 @@ def test_a_mangled_state_is_one_clear_error(case):
 
 @pytest.mark.parametrize(
     ("state", "match"),
-    [
-        (None, "it has no number of a format"),
-        ([], "it has no number of a format"),
-        ({"format": 0}, "it has the format 0, and this version reads 6"),
-        ({"format": 6}, "it lacks or has beyond the known: controller, dispatch"),
-    ],
+    [(None, "format"), ({"format": 0}, "format 0, .* reads 6"), ({"format": 6}, "controller, dispatch")],
 )
 def test_the_state_of_another_version_is_refused(state, match):
     with pytest.raises(ValueError, match=match):
         controller_state(state)
-
-
-# -- the audit ----------------------------------------------------------------------------------------------
 
 
 def resumed_journal(changed, **pbt):
@@ -350,15 +298,9 @@ def resumed_journal(changed, **pbt):
         run.report()
     again = run.resumed(config=replace(run.config, pbt=replace(run.config.pbt, **pbt)))
     assert finished(again)
-    before, after = run.events(), again.events()
+    after, end = again.events(), {"event": "end", "ended": "frames"}
     resume = {"event": "resume", "config": after[0]["config"], "changed": changed}
-    events = [
-        *before,
-        {"event": "end", "ended": "seconds"},
-        resume,
-        *after[2:],
-        {"event": "end", "ended": "frames"},
-    ]
+    events = [*run.events(), end, resume, *after[2:], end]
     return [{"time": float(i), "frames": 0} | e for i, e in enumerate(events)]
 
 
@@ -381,5 +323,5 @@ def test_the_audit_takes_the_options_from_the_event(tmp_path):
     asynchronous = copy.deepcopy(resume)
     asynchronous["config"]["pbt"]["ready"] = "asynchronous"
     write(tmp_path, [asynchronous if e is resume else e for e in events])
-    with pytest.raises(ConfigError, match="cannot be decided again from where it was resumed: controller"):
+    with pytest.raises(ConfigError, match="resumed: controller"):
         audit(tmp_path)

@@ -13,6 +13,16 @@ class Clock:
         return self.now
 
 
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def throughput(clock):
+    return Throughput(clock)
+
+
 def running(frames_per_second, seconds, clock, throughput, begin=0):
     frames = begin
     for _ in range(seconds):
@@ -22,9 +32,7 @@ def running(frames_per_second, seconds, clock, throughput, begin=0):
     return frames
 
 
-def test_rates_after_a_resume_are_those_since_then():
-    clock = Clock()
-    throughput = Throughput(clock)
+def test_rates_after_a_resume_are_those_since_then(clock, throughput):
     assert throughput.training_seconds == 0
     frames = running(100, 40, clock, throughput)
     assert (throughput.rate(), throughput.steady_rate()) == (100.0, 100.0)
@@ -43,9 +51,7 @@ def test_rates_after_a_resume_are_those_since_then():
     assert (resumed.rate(), resumed.steady_rate()) == (10.0, 10.0)
 
 
-def test_a_run_that_has_sampled_nothing_for_a_while_is_not_one_that_starts():
-    clock = Clock()
-    throughput = Throughput(clock)
+def test_a_run_that_has_sampled_nothing_for_a_while_is_not_one_that_starts(clock, throughput):
     throughput.note(0, {})
     assert not throughput.trains
     frames = running(100, 20, clock, throughput)
@@ -53,10 +59,8 @@ def test_a_run_that_has_sampled_nothing_for_a_while_is_not_one_that_starts():
     assert (throughput.rate(), throughput.trains) == (0.0, True)
 
 
-def test_reports_that_are_rare_or_come_in_pairs_have_rates_too():
+def test_reports_that_are_rare_or_come_in_pairs_have_rates_too(clock, throughput):
     """Large batches, slow environments: the window of some seconds holds the newest report alone, or two at once."""
-    clock = Clock()
-    throughput = Throughput(clock)
     for frames in (1800, 3600, 5400):
         clock.now += 17.9
         throughput.note(frames - 900, {})
@@ -66,9 +70,7 @@ def test_reports_that_are_rare_or_come_in_pairs_have_rates_too():
         assert throughput.rate() == pytest.approx(100.0, rel=0.01)
 
 
-def test_a_long_run_keeps_few_reports_and_its_rates():
-    clock = Clock()
-    throughput = Throughput(clock)
+def test_a_long_run_keeps_few_reports_and_its_rates(clock, throughput):
     frames = running(100, 3 * HISTORY_REPORTS, clock, throughput)
     running(300, 30, clock, throughput, frames)
     assert len(throughput._history) <= HISTORY_REPORTS
@@ -86,10 +88,8 @@ def test_the_times_of_replacements_are_the_newest_and_the_slowest():
     assert times.milliseconds == [*[7.0] * (REPLACEMENT_TIMES - 1), 99.0]
 
 
-def test_busy_threads_are_a_mean_over_the_last_minute():
+def test_busy_threads_are_a_mean_over_the_last_minute(clock, throughput):
     """Learning reports 4 s of work every fourth second; no view shows 0 or 100 %."""
-    clock = Clock()
-    throughput = Throughput(clock)
     seen = []
     for second in range(100):
         clock.now += 1.0
@@ -100,9 +100,7 @@ def test_busy_threads_are_a_mean_over_the_last_minute():
     assert 0.95 < seen[-1]["learning"] < 1.05
 
 
-def test_a_standstill_is_told_from_reports_that_are_rare():
-    clock = Clock()
-    throughput = Throughput(clock)
+def test_a_standstill_is_told_from_reports_that_are_rare(clock, throughput):
     clock.now += 60.0
     assert throughput.stalled_seconds == 0, "it starts"
     frames = running(100, 10, clock, throughput)

@@ -7,18 +7,9 @@ import pbt_rl
 
 def said(out, capsys, **options):
     """Train two members for a moment; return the lines of its end."""
+    few = {"num_policies": 2, "mode": "serial", "devices": "cpu", "actors": 1, "figures": False}
     options = {"train_for_frames": 600, "pbt.start_frames": 100, "pbt.period_frames": 100} | options
-    pbt_rl.train(
-        env="toy/identity",
-        num_policies=2,
-        mode="serial",
-        devices="cpu",
-        actors=1,
-        figures=False,
-        out=out,
-        name="x",
-        **options,
-    )
+    pbt_rl.train(env="toy/identity", out=out, name="x", **few, **options)
     lines = capsys.readouterr().out.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("best"))
     return lines[at:]
@@ -31,18 +22,13 @@ def test_the_verdict_names_the_best_and_is_followed_by_three_commands(tmp_path, 
 
 
 @pytest.mark.parametrize(
-    ("options", "reason", "remedy"),
+    ("options", "remedy"),
     [
-        (
-            {"pbt.period_frames": 5000},
-            "due at 5,000 frames each, and this run ended at 9",
-            "--train-for-frames 10000",
-        ),
-        ({"pbt.min_episodes": 10**6}, "waited for an episode of each", "--envs-per-unit"),
+        ({"pbt.period_frames": 5000}, "--train-for-frames 10000"),
+        ({"pbt.min_episodes": 10**6}, "--envs-per-unit"),
     ],
 )
-def test_a_run_that_compared_nobody_says_so_in_its_last_line(tmp_path, capsys, options, reason, remedy):
+def test_a_run_that_compared_nobody_says_so_in_its_last_line(tmp_path, capsys, options, remedy):
     *_, last = said(tmp_path, capsys, **options)
     assert last.startswith("members were never compared: ")
-    assert reason in last
     assert remedy in last

@@ -91,11 +91,8 @@ def test_every_member_may_have_a_source_of_its_own(source):
     for one, slot in zip(snapshots, (2, 1, 0), strict=True):
         assert np.array_equal(one.arrays["param"], pack.state["param"][slot].numpy())
     warm = WarmStart.find(run, print)
-    assert warm.record()["members"] == [
-        f"member 2 of {source} at 2,000 frames",
-        str(file),
-        f"member 0 of {source} at 1,000 frames",
-    ]
+    others = [f"member {member} of {source} at {at} frames" for member, at in ((2, "2,000"), (0, "1,000"))]
+    assert warm.record()["members"] == [others[0], str(file), others[1]]
     assert warm.described()[1] == f"member 1 begins from {file} (all)"
 
 
@@ -113,8 +110,7 @@ def test_parts_that_are_not_asked_for_stay_fresh(source, parts, taken):
 def test_what_does_not_fit_is_named_or_left_out(source):
     other = {"env": "toy/identity?length=5&size=6"}
     with pytest.raises(
-        ConfigError,
-        match=r"--init-from .*\n  net\.\S+: has \(8, 4\) float32, wanted \(8, 6\)(.*\n)*.*--init-strict no",
+        ConfigError, match=r"--init-from .*\n  net\.\S+: .*wanted \(8, 6\)(.*\n)*.*--init-strict no"
     ):
         WarmStart.find(resolved(source, **other), print)
     run = resolved(source, init_strict=False, **other)
@@ -129,27 +125,9 @@ def test_what_does_not_fit_is_named_or_left_out(source):
 
 
 def test_nothing_that_fits_is_an_error(source):
-    run = resolved(
-        source, init_strict=False, model=replace(MLP, hidden=9), env="toy/identity?length=5&size=6"
-    )
-    with pytest.raises(ConfigError, match="none of its weights fits this network"):
-        WarmStart.find(run, print)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("nowhere", r"--init-from nowhere cannot be used: write a member of a run as RUN\[@FRAMES\]"),
-        ("nowhere.safetensors", "nowhere.safetensors is not a file"),
-        ("{source}@7", "has no checkpoint at 7 frames; there are: 1000, 2000"),
-        ("{source}:0", "member 0 is not in .*at_2000: it had never held a slot.*choose one of 2"),
-        ("{source}/config.json", "cannot be used: write a member"),
-    ],
-)
-def test_a_source_that_is_not_there_is_one_clear_error_also_where_a_plan_is_shown(source, text, said):
-    run = resolved(text.format(source=source))
-    with pytest.raises(ConfigError, match=said):
-        WarmStart.find(run, print)
+    other = {"model": replace(MLP, hidden=9), "env": "toy/identity?length=5&size=6"}
+    with pytest.raises(ConfigError, match="none of its weights fits"):
+        WarmStart.find(resolved(source, init_strict=False, **other), print)
 
 
 def test_numbers_that_are_not_finite_are_refused(source):
@@ -159,13 +137,6 @@ def test_numbers_that_are_not_finite_are_refused(source):
     with pytest.raises(ConfigError, match=r"holds numbers that are not finite .in optim\.mean"):
         WarmStart.find(resolved(source), print)
     assert WarmStart.find(resolved(source, init_parts="weights"), print) is not None
-
-
-def test_the_number_of_sources_is_one_or_that_of_the_members():
-    with pytest.raises(
-        ConfigError, match="--init-from a b cannot be used: give one source for all, or one for each of the 3"
-    ):
-        replace(CONFIG, init_from=("a", "b"))
 
 
 def test_nothing_that_the_other_config_names_is_imported(source, tmp_path, monkeypatch):
@@ -179,38 +150,14 @@ def test_nothing_that_the_other_config_names_is_imported(source, tmp_path, monke
 
 
 def whole_run(out, name, *more):
-    options = {
-        "env": CONFIG.env,
-        "mode": "serial",
-        "num-policies": 3,
-        "slots": 2,
-        "slot-frames": 40,
-        "actors": 1,
-    }
-    options |= {
-        "envs-per-unit": 2,
-        "learner.batch": 64,
-        "learner.rollout": 8,
-        "model.encoder": "mlp",
-        "model.hidden": 8,
-    }
-    options |= {
-        "model.layers": 1,
-        "hypers.learning-rate": 1e-8,
-        "pbt.mutation-rate": 0,
-        "name": name,
-        "out": out,
-    }
-    config, _ = parse_train(
-        [*(f"--{option}={value}" for option, value in options.items()), "--no-figures", *more]
+    options = (
+        f"--env={CONFIG.env} --mode=serial --num-policies=3 --slots=2 --slot-frames=40 --actors=1 --no-figures"
+        " --envs-per-unit=2 --learner.batch=64 --learner.rollout=8 --hypers.learning-rate=1e-8"
+        " --model.encoder=mlp --model.hidden=8 --model.layers=1 --pbt.mutation-rate=0"
     )
+    config, _ = parse_train([*options.split(), f"--name={name}", f"--out={out}", *more])
     assert train(config) == 0
     return out / name
-
-
-def saved_files(run):
-    (newest,) = sorted((run / "checkpoints").iterdir(), key=lambda p: p.stat().st_mtime)[-1:]
-    return [load_file(path) for path in sorted(newest.glob("policy_*"))]
 
 
 def test_a_whole_run_begins_there_and_resumes_without_it(source, tmp_path, capsys):
@@ -219,16 +166,16 @@ def test_a_whole_run_begins_there_and_resumes_without_it(source, tmp_path, capsy
     run = whole_run(tmp_path, "x", *arguments, "--pbt.tune=gamma", "--train-for-frames=200")
     assert f"all members begin from member 1 of {source} at 1,000 frames (all)" in capsys.readouterr().out
     origin = load_file(source / "checkpoints" / "at_1000" / "policy_01.safetensors")
-    found = saved_files(run)
+    (newest,) = sorted((run / "checkpoints").iterdir(), key=lambda p: p.stat().st_mtime)[-1:]
+    found = [load_file(path) for path in sorted(newest.glob("policy_*"))]
     assert len(found) == 3
     for tensors in found:
         assert tensors["optim.steps"] > STEPS
         for name in (name for name in origin if name.startswith("net.")):
             np.testing.assert_allclose(tensors[name], origin[name], atol=1e-5)
     events = read_journal(run / "journal.jsonl")
-    assert [e["members"] for e in events if e["event"] == "init"] == [
-        [f"member 1 of {source} at 1,000 frames"] * 3
-    ]
+    (members,) = [e["members"] for e in events if e["event"] == "init"]
+    assert members == [f"member 1 of {source} at 1,000 frames"] * 3
     assert min(m["frames"] for m in json.loads((run / "summary.json").read_text())["members"]) < 1000
 
     shutil.rmtree(source)
@@ -241,65 +188,26 @@ def test_a_run_may_begin_from_the_one_that_it_replaces(source, tmp_path, capsys)
     shutil.copytree(source, tmp_path / "x")
     run = whole_run(tmp_path, "x", f"--init-from={tmp_path / 'x'}", "--overwrite", "--train-for-frames=100")
     assert "begin from member 2 of" in capsys.readouterr().out
-    assert all(tensors["optim.steps"] > STEPS for tensors in saved_files(run))
+    for path in (run / "checkpoints").glob("at_*/policy_*"):
+        assert load_file(path)["optim.steps"] > STEPS
 
-
-# -- files laid over members -------------------------------------------------------------------------------------
 
 WIDER = NetNames((*NAMES.parts[:2], ("heads.policy.weight", 32, (6, 5)), ("heads.policy.bias", 62, (6,))), 96)
 """The same body, a head for six actions."""
 
 
-def test_fitting_a_whole_state_loads_all_of_it_and_leaves_the_target_alone(tmp_path):
-    source, target = snapshot(3, 2), snapshot(7)
-    found = fit(read_saved(write(tmp_path / "x", source)), NAMES, target.arrays, strict=True)
-    assert_same(replace(source, arrays=found.arrays), source)
-    assert read_saved(tmp_path / "x").header == source.header
-    assert found.skipped == ()
-    assert set(found.loaded) == to_tensors(source.arrays, NAMES).keys()
-    assert_same(target, snapshot(7))
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "normalisers", "loaded"),
-    [(False, True, ["net", "stats"]), (True, False, ["net", "optim"]), (False, False, ["net"])],
-)
-def test_what_is_not_asked_for_stays_fresh(tmp_path, optimizer, normalisers, loaded):
-    source, target = snapshot(3), snapshot(7)
-    path = write(tmp_path / "x", source)
-    found = fit(
-        read_saved(path), NAMES, target.arrays, strict=True, optimizer=optimizer, normalisers=normalisers
-    )
-    assert sorted({name.split(".")[0] for name in found.loaded}) == loaded
-    for name, array in to_tensors(found.arrays, NAMES).items():
-        origin = source if name.split(".")[0] in loaded else target
-        assert array.tobytes() == to_tensors(origin.arrays, NAMES)[name].tobytes()
-
-
 def test_a_file_of_weights_alone_fits_without_optimiser(tmp_path):
-    weights = {
-        name: torch.from_numpy(v.copy()) for name, v in NAMES.views(snapshot(3).arrays["param"]).items()
-    }
+    views = NAMES.views(snapshot(3).arrays["param"])
+    weights = {name: torch.from_numpy(view.copy()) for name, view in views.items()}
     path = tmp_path / "x.safetensors"
     save_file({f"net.{name}": tensor for name, tensor in weights.items()}, path)
     found = fit(read_saved(path), NAMES, snapshot(7).arrays, strict=True, optimizer=False, normalisers=False)
     assert found.arrays["param"].tobytes() == snapshot(3).arrays["param"].tobytes()
     assert read_saved(path).header is None
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(
+        ConfigError, match=r"optim\.\*: has none, wanted 10(.|\n)*stats\.\*: has none, wanted 4"
+    ):
         fit(read_saved(path), NAMES, snapshot(7).arrays, strict=True)
-    lines = str(caught.value).splitlines()
-    assert lines[1:] == ["  optim.*: has none, wanted 10 arrays", "  stats.*: has none, wanted 4 arrays"]
-
-
-def test_layers_that_do_not_fit_are_named(tmp_path):
-    path = write(tmp_path / "x", snapshot(3))
-    with pytest.raises(ConfigError) as caught:
-        fit(read_saved(path), WIDER, snapshot(names=WIDER).arrays, strict=True, optimizer=False)
-    assert str(caught.value).splitlines() == [
-        f"{path} does not fit the network of this run:",
-        "  net.heads.policy.weight: has (4, 5) float32, wanted (6, 5) float32",
-        "  net.heads.policy.bias: has (4,) float32, wanted (6,) float32",
-    ]
 
 
 def test_not_strict_loads_the_layers_that_fit_and_no_part_of_the_optimiser(tmp_path):
@@ -315,6 +223,7 @@ def test_not_strict_loads_the_layers_that_fit_and_no_part_of_the_optimiser(tmp_p
     assert "net.heads.policy.bias: has (4,) float32, wanted (6,) float32" in found.skipped
     assert "optim.steps: others of optim.* do not fit" in found.skipped
     assert {name.split(":")[0] for name in found.skipped}.isdisjoint(found.loaded)
+    assert_same(target, snapshot(7, names=WIDER))
 
 
 def test_statistics_of_another_observation_are_skipped_with_their_count(tmp_path):
@@ -330,8 +239,7 @@ def test_statistics_of_another_observation_are_skipped_with_their_count(tmp_path
     ("spoil", "error", "reason"),
     [
         (lambda path: path.unlink(), ConfigError, "is not a file"),
-        (lambda path: (path.unlink(), path.mkdir()), ConfigError, "is not a file"),
-        (lambda path: path.write_bytes(b"no"), CheckpointBroken, "cannot be used: it is no safetensors file"),
+        (lambda path: path.write_bytes(b"no"), CheckpointBroken, "no safetensors file"),
         (lambda path: path.write_bytes(path.read_bytes()[:-1]), CheckpointBroken, "cannot be used"),
     ],
 )
@@ -342,21 +250,17 @@ def test_a_file_that_cannot_be_read_is_one_error(tmp_path, spoil, error, reason)
         fit(read_saved(path), NAMES, snapshot().arrays, strict=False)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        "[]",
-        "[" * 100_000,
-        '{"member": 1}',
-        '{"member":-1,"generation":0,"values":{},"frames":0,"steps":0,"updates":0,"fresh_frames":0,"remembered":false}',
-        '{"member":0,"generation":0,"values":[],"frames":0,"steps":0,"updates":0,"fresh_frames":0,"remembered":false}',
-        '{"member":0,"generation":0,"values":{"a":"b"},"frames":0,"steps":0,"updates":0,"fresh_frames":0,"remembered":false}',
-        '{"member":0,"generation":0,"values":{},"frames":0,"steps":0,"updates":0,"fresh_frames":0,"remembered":"often"}',
-    ],
-)
-def test_a_mangled_header_is_one_error(tmp_path, text):
+COUNTS = ("member", "generation", "frames", "steps", "updates", "fresh_frames")
+HEADER = dict.fromkeys(COUNTS, 0) | {"values": {}}
+
+
+SPOILT = ({"member": -1}, {"values": []}, {"values": {"a": "b"}}, {"remembered": "often"}, "{", "[" * 100_000)
+
+
+@pytest.mark.parametrize("spoilt", SPOILT)
+def test_a_mangled_header_is_one_error(tmp_path, spoilt):
     path = tmp_path / "x"
+    text = spoilt if isinstance(spoilt, str) else json.dumps(HEADER | {"remembered": False} | spoilt)
     path.write_bytes(pack(to_tensors(snapshot().arrays, NAMES), {"pbt_rl.member": text}))
     with pytest.raises(CheckpointBroken, match="header"):
         fit(read_saved(path), NAMES, snapshot().arrays, strict=False)

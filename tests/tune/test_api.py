@@ -3,7 +3,6 @@ import math
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -20,75 +19,60 @@ from pbt_rl.controllers import (
     Mutate,
     PbtController,
     Perturb,
-    RandomSearch,
     Replace,
     Restart,
     Stop,
     Synchronous,
     Truncation,
-    choice_spec,
 )
 from pbt_rl.controllers.history.decide import audit_decisions
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.record.journal import read_journal
 from pbt_rl.tune import run
 from tests.helpers.journals import read_events
+from tests.helpers.runs import ROOT
 from tests.helpers.toys import Deadly, Fragile, Script, Walker, goes_on
 
 TABLE = {"rate": HyperSpec("rate", 0.1, 0.01, 10.0, "log", tuned=True)}
 
 
 def pbt(seed=0, fraction=0.3, period=5, episodes=0):
-    return PbtController(
-        TABLE,
-        seed,
-        ready=Synchronous(period, 0, 1),
-        exploit=Truncation(fraction, Gap(0, 0), others_mutate=False),
-        explore=Perturb(TABLE, 1.0, 1.2, 1.5),
-        evaluation=Evaluation(episodes),
-    )
+    exploit, explore = Truncation(fraction, Gap(0, 0), others_mutate=False), Perturb(TABLE, 1.0, 1.2, 1.5)
+    rules = {"ready": Synchronous(period, 0, 1), "exploit": exploit, "explore": explore}
+    return PbtController(TABLE, seed, **rules, evaluation=Evaluation(episodes))
 
 
 def weights(result):
-    return [round(o) for o in result.objectives]
+    return [o if o is None else round(o) for o in result.objectives]
 
 
-# -- decisions ------------------------------------------------------------------------------------------------
-
-
-def test_weights_and_hypers_are_copied_as_asked():
-    decisions = {
-        5: [
-            Replace(0, 3, "weights", {"rate": 0.0}, ""),
-            Replace(1, 3, "hypers", {"rate": 2.0}, ""),
-            Replace(2, 3, "both", {"rate": 2.0}, ""),
-            goes_on(3),
-        ]
-    }
+def test_weights_and_hypers_are_copied_as_asked_and_all_decisions_hold_at_once():
+    asked = [("weights", 0.0), ("hypers", 2.0), ("both", 2.0)]
+    copies = [Replace(m, 3, what, {"rate": rate}, "") for m, (what, rate) in enumerate(asked)]
+    decisions = {5: [*copies, goes_on(3)]}
     result = run(Walker, Script([0, 0, 0, 2.0], decisions), steps=10, num_members=4)
     # At 5 steps member 3 weighs 3 + 5 * 2; then 0 stands still, 1 starts from its own 1.
     assert weights(result) == [13, 11, 23, 23]
     assert [o.generation for o in result.members] == [1, 1, 1, 0]
     assert result.values == [{"rate": 0.0}, {"rate": 2.0}, {"rate": 2.0}, {"rate": 2.0}]
     assert [result.lineage.ancestry(m)[0].key for m in range(4)] == [(3, 0), (1, 0), (3, 0), (3, 0)]
-
-
-def test_all_decisions_hold_at_once():
     swap = {5: [Replace(0, 1, "both", {"rate": 0.0}, ""), Replace(1, 0, "both", {"rate": 0.0}, "")]}
     assert weights(run(Walker, Script([3.0, 0.0], swap), steps=6, num_members=2)) == [1, 15]
 
 
 def test_a_copy_shares_nothing_with_its_donor():
     class Listed(Walker):
+        def __init__(self, index):
+            super().__init__(index)
+            self.list = [0]
+
         def state(self):
-            self.list = getattr(self, "list", [0])
             return self.list
 
         def load(self, state):
             self.list = state
 
         def step(self, hypers):
-            self.list = getattr(self, "list", [0])
             self.list[0] += hypers["rate"]
 
         def evaluate(self):
@@ -107,14 +91,11 @@ def test_mutate_keeps_the_weights_and_empties_the_window():
     assert after.members[0].best == after.members[0].objectives[0]
 
 
-def test_restart_makes_a_fresh_member_of_the_next_index():
+def test_restart_makes_a_fresh_member_of_the_next_index_or_takes_the_first_state_of_a_given_one():
     restart = {3: [Restart(0, {"rate": 0.0}, "")], 4: [Restart(0, {"rate": 0.0}, "")]}
     result = run(Walker, Script([5.0, 5.0], restart), steps=5, num_members=2)
     assert weights(result)[0] == 3  # indices 0 and 1 at the start, then 2, then 3
     assert result.lineage.ancestry(0)[0].key == (0, 2)
-
-
-def test_members_that_were_given_restart_from_their_first_state():
     walkers = [Walker(0), Walker(1)]
     result = run(walkers, Script([5.0, 5.0], {3: [Restart(1, {"rate": 0.0}, "")]}), steps=5)
     assert weights(result)[1] == round(walkers[1].weight) == 1
@@ -142,6 +123,10 @@ def test_a_member_waits_at_its_limit_for_a_decision():
     frames = [tuple(m.frames for m in r.members) for r in script.reports]
     # Evaluated at its limit, off the beat; the clock is the least frames, so the decision comes at 3.
     assert frames[:4] == [(0, 0), (2, 2), (3, 4), (4, 6)]
+    script = Script([1.0, 1.0], {0: [goes_on(0, 3)], 3: [Mutate(0, {"rate": 2.0}, "")]})
+    assert weights(run(Walker, script, steps=8, num_members=2)) == [3 + 2 * 5, 9], (
+        "any decision ends the wait"
+    )
 
 
 def test_a_remembered_state_comes_back():
@@ -159,26 +144,14 @@ def test_a_remembered_state_comes_back():
 
 def test_a_copy_of_the_donor_is_of_its_present_state_though_its_generation_is_remembered():
     remembers = {2: frozenset({(0, 0)})}
-    decisions = {
-        2: [goes_on(0)],
-        4: [
-            Replace(1, 0, "weights", {"rate": 0.0}, ""),
-            Replace(2, 0, "weights", {"rate": 0.0}, "", donor_generation=0),
-        ],
-    }
+    now = Replace(1, 0, "weights", {"rate": 0.0}, "")
+    then = Replace(2, 0, "weights", {"rate": 0.0}, "", donor_generation=0)
+    decisions = {2: [goes_on(0)], 4: [now, then]}
     result = run(Walker, Script([1.0, 7.0, 7.0], decisions, remembers), steps=6, num_members=3)
     assert weights(result) == [6, 4, 2]
-
-
-def test_a_state_can_come_back_in_the_comparison_that_remembers_it():
     remembers = {2: frozenset({(0, 0)})}
     decisions = {2: [Replace(1, 0, "weights", {"rate": 0.0}, "", donor_generation=0)]}
     assert weights(run(Walker, Script([1.0, 7.0], decisions, remembers), steps=4, num_members=2)) == [4, 2]
-
-
-def test_any_decision_ends_the_wait_for_one():
-    script = Script([1.0, 1.0], {0: [goes_on(0, 3)], 3: [Mutate(0, {"rate": 2.0}, "")]})
-    assert weights(run(Walker, script, steps=8, num_members=2)) == [3 + 2 * 5, 9]
 
 
 def test_members_take_turns():
@@ -191,9 +164,8 @@ def test_members_take_turns():
 @pytest.mark.parametrize("slots", [0, 2])
 def test_members_are_evaluated_on_purpose_before_a_comparison_without_training(tmp_path, slots):
     path = tmp_path / "journal.jsonl"
-    result = run(
-        Walker, pbt(episodes=3), steps=10, num_members=4, window=3, slots=slots, slot_steps=5, journal=path
-    )
+    turns = {"slots": slots, "slot_steps": 5}
+    result = run(Walker, pbt(episodes=3), steps=10, num_members=4, window=3, **turns, journal=path)
     events = read_journal(path)
     rounds = [e for e in events if e["event"] == "round"]
     compared = [e for e in rounds if any(d["decision"] == "replace" for d in e["decisions"])]
@@ -212,30 +184,6 @@ def test_a_member_that_was_evaluated_waits_for_a_decision():
     assert [(e.steps, e.objective) for e in result.history[-3:]] == [(2, result.objectives[0])] * 3
 
 
-def test_hypers_are_decoded_if_there_is_a_table():
-    seen = []
-
-    class Asks(Walker):
-        def step(self, hypers):
-            seen.append(hypers)
-
-    table = {
-        "size": HyperSpec("size", 3, 1, 9, "integer", tuned=True),
-        "kind": choice_spec("kind", ("a", "b"), "b"),
-    }
-
-    class Two(Script):
-        def initial(self, num_members):
-            return [{"size": 4.0, "kind": 1.0}] * num_members
-
-    run(Asks, Two([0.0]), steps=1, num_members=1, table=table)
-    assert seen == [{"size": 4, "kind": "b"}]
-    assert type(seen[0]["size"]) is int
-
-
-# -- members that break ---------------------------------------------------------------------------------------
-
-
 def test_a_member_that_raises_is_broken_and_the_run_goes_on(tmp_path):
     repair = {4: [Replace(0, 1, "both", {"rate": 1.0}, ""), Mutate(2, {"rate": 0.5}, "")]}
     script = Script([9.0, 1.0, 9.0], repair)
@@ -243,19 +191,12 @@ def test_a_member_that_raises_is_broken_and_the_run_goes_on(tmp_path):
     assert [m.broken for m in script.reports[1].members] == [True, False, True]
     assert math.isnan(script.reports[1].members[0].objectives[0])
     assert [m.frames for m in script.reports[3].members] == [3, 3, 3]
-    assert [m.episodes for m in script.reports[5].members] == [1, 5, 2], (
-        "broken: NaN when it changed, and now"
-    )
+    assert [m.episodes for m in script.reports[5].members] == [1, 5, 2], "NaN when it changed, and now"
     # New weights repair a member; new hypers alone do not: its state after the error is unknown.
     assert [o.broken for o in result.members] == [False, False, True]
-    assert weights_of_whole(result) == [7, 7]
-    assert result.objectives[2] is None
+    assert (weights(result)[:2], result.objectives[2]) == ([7, 7], None)
     cause = [e for e in read_journal(tmp_path / "journal.jsonl") if e["event"] == "member_broken"]
     assert [(e["member"], "diverged" in e["cause"]) for e in cause] == [(0, True), (2, True)]
-
-
-def weights_of_whole(result):
-    return [round(o) for o in result.objectives if o is not None]
 
 
 def test_a_broken_member_is_replaced_and_is_never_a_donor(tmp_path):
@@ -270,21 +211,15 @@ def test_a_broken_member_is_replaced_and_is_never_a_donor(tmp_path):
     assert healed
 
 
-def test_a_restart_that_raises_leaves_a_broken_member():
-    restart = {n: [Restart(0, {"rate": 0.0}, "")] for n in range(1, 7)}
-    result = run(Fragile, Script([0.0, 0.0], restart), steps=7, num_members=2)
-    assert [o.broken for o in result.members] == [True, False]  # its last index was 7
-
-
-def test_a_copy_of_a_broken_member_is_broken():
-    copy = {2: [Replace(1, 0, "weights", {"rate": 0.0}, "")]}
-    result = run(Fragile, Script([9.0, 0.0, 0.0], copy), steps=3, num_members=3)
-    assert [o.broken for o in result.members] == [True, True, False]
-
-
 def test_a_run_of_broken_members_only_fails_with_the_traceback():
     with pytest.raises(RunFailed, match="diverged"):
         run(Fragile, Script([9.0, 9.0]), steps=5, num_members=2)
+    restart = {n: [Restart(0, {"rate": 0.0}, "")] for n in range(1, 7)}
+    result = run(Fragile, Script([0.0, 0.0], restart), steps=7, num_members=2)
+    assert [o.broken for o in result.members] == [True, False]  # its last index was 7
+    copy = {2: [Replace(1, 0, "weights", {"rate": 0.0}, "")]}
+    result = run(Fragile, Script([9.0, 0.0, 0.0], copy), steps=3, num_members=3)
+    assert [o.broken for o in result.members] == [True, True, False], "a copy of a broken member is broken"
 
 
 def test_a_nan_objective_is_never_the_best():
@@ -296,23 +231,18 @@ def test_a_nan_objective_is_never_the_best():
     assert result.best == 1
 
 
-# -- processes ------------------------------------------------------------------------------------------------
-
-
 def test_results_do_not_depend_on_the_workers(tmp_path):
     def train(workers):
         path = tmp_path / f"{workers}.jsonl"
-        return run(Fragile, pbt(7), steps=30, num_members=5, workers=workers, journal=path), read_journal(
-            path
-        )
+        result = run(Fragile, pbt(7), steps=30, num_members=5, workers=workers, journal=path)
+        return result, read_journal(path)
 
     (here, record), (there, theirs) = train(0), train(2)
     assert here.members == there.members
     assert here.history == there.history
     assert here.best_state == there.best_state
-    assert [without_time(e) for e in record if e["event"] != "member_broken"] == [
-        without_time(e) for e in theirs if e["event"] != "member_broken"
-    ]
+    one, other = ([without_time(e) for e in r if e["event"] != "member_broken"] for r in (record, theirs))
+    assert one == other
     assert any(d["decision"] == "replace" for e in record if e["event"] == "round" for d in e["decisions"])
 
 
@@ -325,47 +255,26 @@ def test_a_worker_that_dies_ends_the_run():
         run(Deadly, Script([1.0, 1.0]), steps=5, num_members=2, workers=2)
 
 
+def script_of(tmp_path, text):
+    """Run a script in a process of its own."""
+    names = "from tests.helpers.toys import Walker, Script\nfrom pbt_rl.tune import run\n"
+    (tmp_path / "script.py").write_text(names + text)
+    options = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "timeout": 60}
+    options |= {"check": False, "capture_output": True, "text": True}
+    return subprocess.run([sys.executable, "script.py"], **options)  # noqa: PLW1510
+
+
 def test_a_script_without_a_guard_is_told_of_it(tmp_path):
-    path = str(Path(__file__).parent.parent.parent)
-    (tmp_path / "script.py").write_text(
-        "from tests.helpers.toys import Walker\n"
-        "from pbt_rl.tune import run\n"
-        "run(Walker, {'rate': (0.1, 1.0)}, steps=2, num_members=2, workers=2)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "script.py")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    done = script_of(tmp_path, "run(Walker, {'rate': (0.1, 1.0)}, steps=2, num_members=2, workers=2)\n")
     assert done.returncode == 1
-    assert 'call tune.run below `if __name__ == "__main__":`' in done.stderr
+    assert 'below `if __name__ == "__main__":`' in done.stderr
 
 
 def test_a_factory_of_a_script_is_found_in_the_workers(tmp_path):
-    here = Path(__file__).parent
-    (tmp_path / "script.py").write_text(
-        "from tests.helpers.toys import Walker, Script\n"
-        "from pbt_rl.tune import run\n"
-        "class Mine(Walker):\n    pass\n"
-        "if __name__ == '__main__':\n"
-        "    print(run(Mine, Script([1.0, 2.0]), steps=3, num_members=2, workers=2).best)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "script.py"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": f"{here.parent.parent}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    mine = "class Mine(Walker):\n    pass\n"
+    call = "run(Mine, Script([1.0, 2.0]), steps=3, num_members=2, workers=2)"
+    done = script_of(tmp_path, f"{mine}if __name__ == '__main__':\n    print({call}.best)\n")
     assert done.stdout.strip() == "1", done.stderr
-
-
-# -- the record -----------------------------------------------------------------------------------------------
 
 
 def test_the_journal_replays_and_holds_the_lineage(tmp_path):
@@ -386,17 +295,13 @@ def test_the_journal_replays_and_holds_the_lineage(tmp_path):
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 7), st.integers(1, 4), st.integers(1, 3))
 def test_equal_seeds_give_equal_runs(seed, count, period, every, window):
     def once():
-        return run(
-            Walker, pbt(seed, period=period), steps=20, num_members=count, evaluate_every=every, window=window
-        )
+        options = {"num_members": count, "evaluate_every": every, "window": window}
+        return run(Walker, pbt(seed, period=period), steps=20, **options)
 
     first, second = once(), once()
     assert first.members == second.members
     assert first.history == second.history
     assert all(o.steps == 20 and o.objective is not None for o in first.members)
-
-
-# -- searches -------------------------------------------------------------------------------------------------
 
 
 def test_hypertrick_trains_phase_by_phase_with_few_slots():
@@ -406,12 +311,6 @@ def test_hypertrick_trains_phase_by_phase_with_few_slots():
     assert set(steps) <= {5, 10, 15, 20}
     assert steps[0] < 20 == steps[-1]
     assert all(o.stopped for o in result.members)
-
-
-def test_random_search_trains_all_to_the_end():
-    result = run(Walker, RandomSearch(TABLE, 0, phase_frames=8), steps=8, num_members=5, slots=2)
-    assert [o.steps for o in result.members] == [8] * 5
-    assert result.best == max(range(5), key=lambda m: result.objectives[m])
 
 
 def test_asha_whose_rungs_do_not_fit_is_refused():
@@ -430,7 +329,6 @@ def test_asha_whose_rungs_do_not_fit_is_refused():
     [
         ({"steps": 0}, "steps=0"),
         ({"steps": 1.5}, "steps=1.5 .* whole number"),
-        ({"steps": "5"}, "steps='5' .* whole number"),
         ({"window": None}, "window=None .* whole number"),
         ({"seed": "x"}, "seed='x' .* whole number"),
         ({"steps": float("inf")}, "steps=inf .* whole number"),
@@ -445,23 +343,21 @@ def test_misuse(options, message):
         run(Walker, Script([1.0]), **{"steps": 1, "num_members": 1, **options})
 
 
-def test_a_window_that_an_evaluation_does_not_fit_into_is_refused():
-    with pytest.raises(ConfigError, match=r"window=2 .* 3 or more"):
-        run(Walker, pbt(episodes=3), steps=1, num_members=2, window=2)
+@pytest.mark.parametrize(
+    ("members", "controller", "options", "message"),
+    [
+        (Walker, pbt(episodes=3), {"num_members": 2, "window": 2}, "window=2 .* 3 or more"),
+        ([Walker(0), Walker(1)], Script([1.0, 1.0]), {"num_members": 3}, "num_members=3"),
+        ([Walker(0)], Script([1.0]), {"workers": 2}, "give a factory"),
+    ],
+)
+def test_members_and_options_that_contradict_each_other(members, controller, options, message):
+    with pytest.raises(ConfigError, match=message):
+        run(members, controller, steps=1, **options)
 
 
 def test_steps_may_be_written_as_a_float():
     assert [m.steps for m in run(Walker, Script([1.0]), steps=1e1, num_members=1).members] == [10]
-
-
-def test_given_members_have_their_own_number():
-    with pytest.raises(ConfigError, match=r"num_members=3 .* leave it out"):
-        run([Walker(0), Walker(1)], Script([1.0, 1.0]), steps=1, num_members=3)
-
-
-def test_given_members_cannot_move_to_workers():
-    with pytest.raises(ConfigError, match="give a factory"):
-        run([Walker(0)], Script([1.0]), steps=1, workers=2)
 
 
 def test_a_factory_that_cannot_be_pickled_is_refused():

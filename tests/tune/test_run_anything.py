@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 import re
@@ -17,7 +16,6 @@ from pbt_rl import tune
 from pbt_rl.controllers import HyperSpec, StaticController
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.record.journal import read_journal
-from pbt_rl.report.exports import files
 from pbt_rl.report.read import read_run
 from pbt_rl.tune import audit, run
 from pbt_rl.tune.progress import MemberProgress, Progress, Screen
@@ -33,33 +31,6 @@ class Chosen(Walker):
     def step(self, hypers):
         assert isinstance(hypers["depth"], int)
         super().step({"rate": hypers["rate"] * {"slow": 1, "fast": 2}[hypers["kind"]] * hypers["depth"]})
-
-
-def test_tables_of_a_report_count_steps_and_name_choices(tmp_path):
-    class Member:
-        def __init__(self, index):
-            self.x = float(index)
-
-        def step(self, hypers):
-            self.x += hypers["steps"]
-
-        def evaluate(self):
-            return self.x
-
-        def state(self):
-            return self.x
-
-        def load(self, state):
-            self.x = state
-
-    space = {"act": ["relu", "tanh"], "steps": (1.0, 2.0)}
-    tune.run(Member, space, steps=20, num_members=4, folder=tmp_path / "run")
-    tables = files(read_run(tmp_path / "run"))
-    rows = list(csv.DictReader(io.StringIO(tables["members.csv"])))
-    assert {row["steps"] for row in rows} == {"20"}
-    assert all(1 <= float(row["value.steps"]) <= 2 for row in rows), "a value has its own column"
-    assert {row["act"] for row in rows} <= {"relu", "tanh"}
-    assert "frames" not in "".join(text for name, text in tables.items() if name.endswith(".csv"))
 
 
 def test_a_space_is_enough():
@@ -91,24 +62,47 @@ def test_what_a_value_of_a_space_means(given, scale, middle):
     assert table_of({"x": own})["x"] == own
 
 
+RATE = {"rate": (0.1, 0.9)}
+
+
 @pytest.mark.parametrize(
-    ("space", "message"),
+    ("space", "options", "message"),
     [
-        ({}, "name at least one value"),
-        ({"x": (2.0, 1.0)}, "give two finite numbers, the lower one first"),
-        ({"x": (0.0, float("inf"))}, "give two finite numbers"),
-        ({"x": ["only"]}, "give two choices or more"),
-        (
-            {"x": 3},
-            r"give \(low, high\), a list of choices, or a HyperSpec; a constant belongs into the member",
-        ),
-        ({"x": (1, 2, 3)}, r"give \(low, high\)"),
-        ({"x": (0.0, 1.0), "step": (0.0, 1.0)}, "name it otherwise"),
+        ({}, {}, "at least one value"),
+        ({"x": (2.0, 1.0)}, {}, "the lower one first"),
+        ({"x": (0.0, float("inf"))}, {}, "two finite numbers"),
+        ({"x": ["only"]}, {}, "two choices or more"),
+        ({"x": 3}, {}, "a constant belongs into the member"),
+        ({"x": (1, 2, 3)}, {}, r"give \(low, high\)"),
+        ({"x": (0.0, 1.0), "step": (0.0, 1.0)}, {}, "name it otherwise"),
+        (RATE, {"quantile": 0.9}, "quantile=0.9"),
+        (RATE, {"period": 0}, "period=0"),
+        (RATE, {"factors": ()}, r"factors=\(\)"),
+        (RATE, {"explore": 3}, "explore=3"),
     ],
 )
-def test_a_space_that_cannot_be_used(space, message):
+def test_a_space_or_a_rule_that_cannot_be_used(space, options, message):
     with pytest.raises(ConfigError, match=message):
-        run(Walker, space)
+        run(Walker, space, steps=20, **options)
+
+
+class Plain:
+    """Is worth the sum of its rates."""
+
+    def __init__(self, index):
+        self.x = float(index)
+
+    def step(self, hypers):
+        self.x += hypers["rate"]
+
+    def evaluate(self):
+        return self.x
+
+    def state(self):
+        return self.x
+
+    def load(self, state):
+        self.x = state
 
 
 def test_rows_hold_the_values_of_their_time(tmp_path):
@@ -144,11 +138,8 @@ def test_a_callback_sees_every_round_and_may_end_the_run():
 
 
 def test_the_screen_shows_a_line_when_it_is_time(capsys):
-    members = [
-        MemberProgress(0, 0, 5, 1.5, {"rate": 0.1234567, "kind": "slow"}),
-        MemberProgress(1, 0, 5, None, {}),
-    ]
-    screen = Screen()
+    first = MemberProgress(0, 0, 5, 1.5, {"rate": 0.1234567, "kind": "slow"})
+    members, screen = [first, MemberProgress(1, 0, 5, None, {})], Screen()
     screen.show(Progress(5, 10, 2, members))
     assert capsys.readouterr().err == ""
     screen._next = 0
@@ -178,9 +169,8 @@ def test_a_folder_goes_on_as_if_nothing_had_happened(tmp_path):
     assert audit(tmp_path / "cut", SPACE) == []
     again = run(Chosen, SPACE, **options, folder=tmp_path / "cut")
     assert outcomes(again) == outcomes(whole), "nothing is left to do"
-    assert [
-        m.steps for m in run(Chosen, SPACE, **options | {"steps": 50}, folder=tmp_path / "cut").members
-    ] == [50] * 4
+    longer = run(Chosen, SPACE, **options | {"steps": 50}, folder=tmp_path / "cut")
+    assert [m.steps for m in longer.members] == [50] * 4
     assert audit(tmp_path / "cut", SPACE) == []
 
 
@@ -262,10 +252,7 @@ def test_a_run_that_is_interrupted_goes_on_from_its_last_round(tmp_path, capsys)
     options = {"num_members": 2, "steps": 12, "folder": tmp_path / "x"}
     with pytest.raises(KeyboardInterrupt):
         run(Interrupted, SPACE, **options)
-    assert re.search(
-        r"tune.run: interrupted; .*x: saved at step [1-6] of 12: the same call goes on",
-        capsys.readouterr().err,
-    )
+    assert re.search(r"interrupted; .*x: saved at step [1-6] of 12", capsys.readouterr().err)
     result = run(Walker, SPACE, **options)
     assert result.objectives == run(Walker, SPACE, num_members=2, steps=12).objectives
     assert audit(tmp_path / "x", SPACE) == []
@@ -290,13 +277,7 @@ def test_what_was_never_saved_begins_anew_and_says_so(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("num_samples", "write num_members"),
-        ("mode", "return the negative"),
-        ("metric", "evaluate"),
-        ("wrkers", "workers"),
-    ],
+    ("name", "said"), [("num_samples", "write num_members"), ("metric", "evaluate"), ("wrkers", "workers")]
 )
 def test_arguments_of_others_are_answered(name, said):
     with pytest.raises(ConfigError, match=f"{name} is no option of tune.run: .*{said}"):
@@ -305,26 +286,22 @@ def test_arguments_of_others_are_answered(name, said):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_space_that_lacks_what_members_read_is_one_clear_error(workers):
-    with pytest.raises(
-        ConfigError, match=r"reads hypers\['rate'\], .* did you mean 'rates'\? it has 'rates'"
-    ):
+    with pytest.raises(ConfigError, match=r"reads hypers\['rate'\], .* did you mean 'rates'"):
         run(Walker, {"rates": (0.1, 1.0)}, steps=3, num_members=2, workers=workers)
 
 
-def test_the_folder_of_another_run_is_left_alone(tmp_path):
+def test_the_folder_and_the_journal_of_another_run_are_left_alone(tmp_path):
     record = '{"event": "start", "time": 1.0, "frames": 0, "config": {"env": "toy/identity"}}\n'
     (tmp_path / "journal.jsonl").write_text(record)
-    with pytest.raises(ConfigError, match="it holds another run; give another folder"):
+    with pytest.raises(ConfigError, match="another run"):
         run(Chosen, SPACE, steps=2, folder=tmp_path)
     assert (tmp_path / "journal.jsonl").read_text() == record
-
-
-def test_a_journal_of_another_run_is_left_alone(tmp_path):
-    path = tmp_path / "journal.jsonl"
+    path = tmp_path / "other" / "journal.jsonl"
+    path.parent.mkdir()
     path.touch()
     run(Chosen, SPACE, steps=3, num_members=3, journal=str(path))
     first = path.read_bytes()
-    with pytest.raises(ConfigError, match=r"it exists, and no run goes on from it: .* give folder="):
+    with pytest.raises(ConfigError, match="give folder="):
         run(Chosen, SPACE, steps=3, num_members=3, journal=path)
     assert path.read_bytes() == first
     assert [e["event"] for e in read_journal(path)].count("start") == 1
@@ -335,7 +312,7 @@ def test_a_folder_in_use_is_left_to_the_run_that_has_it(tmp_path):
     refused = []
 
     def second(_now):
-        with pytest.raises(ConfigError, match=r"is in use by process \d+ of \S+: wait for its end") as error:
+        with pytest.raises(ConfigError, match=r"is in use by process \d+") as error:
             run(Chosen, SPACE, steps=2, num_members=2, folder=tmp_path)
         refused.append(error)
 
@@ -358,21 +335,22 @@ def test_an_audit_finds_a_changed_decision(tmp_path):
 
 
 def test_a_folder_that_cannot_be_used(tmp_path):
-    run(Chosen, SPACE, steps=2, num_members=2, folder=tmp_path / "x")
-    with pytest.raises(ConfigError, match="cannot go on: num_members is 3 and was 2"):
-        run(Chosen, SPACE, steps=2, num_members=3, folder=tmp_path / "x")
-    with pytest.raises(ConfigError, match=r"cannot go on: space is .*1e-06\.\.1.* and was .*0\.01\.\.10"):
-        run(Chosen, SPACE | {"rate": (1e-6, 1.0)}, steps=2, num_members=2, folder=tmp_path / "x")
+    few = {"steps": 2, "num_members": 2, "folder": tmp_path / "x"}
+    run(Chosen, SPACE, **few)
+    with pytest.raises(ConfigError, match="num_members is 3 and was 2"):
+        run(Chosen, SPACE, **few | {"num_members": 3})
+    with pytest.raises(ConfigError, match=r"space is .*1e-06\.\.1.* and was .*0\.01\.\.10"):
+        run(Chosen, SPACE | {"rate": (1e-6, 1.0)}, **few)
+    with pytest.raises(ConfigError, match="leave it out"):
+        run(Chosen, SPACE, **few, journal=tmp_path / "j")
     (tmp_path / "x" / "state.pickle").write_bytes(b"torn")
-    with pytest.raises(ConfigError, match=r"state\.pickle cannot be read"):
-        run(Chosen, SPACE, steps=2, num_members=2, folder=tmp_path / "x")
+    with pytest.raises(ConfigError, match=r"state\.pickle"):
+        run(Chosen, SPACE, **few)
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be written"):
-        run(Chosen, SPACE, steps=2, num_members=2, folder=tmp_path / "file" / "x")
+        run(Chosen, SPACE, **few | {"folder": tmp_path / "file" / "x"})
     with pytest.raises(ConfigError, match="is not the folder of a run"):
         audit(tmp_path / "file", SPACE)
-    with pytest.raises(ConfigError, match="leave it out: the folder has one"):
-        run(Chosen, SPACE, folder=tmp_path / "x", journal=tmp_path / "j")
 
 
 def test_a_controller_of_ones_own_goes_on_too(tmp_path):
@@ -393,13 +371,7 @@ class Wrong(Chosen):
 
 @pytest.mark.parametrize(
     ("factory", "said"),
-    [
-        (Wrong, "TypeError: float"),
-        (
-            lambda _index: (yield),
-            "TypeError: a member is a generator, which lacks step, evaluate, state, load: ",
-        ),
-    ],
+    [(Wrong, "TypeError: float"), (lambda _index: (yield), "TypeError: a member is a generator")],
 )
 def test_members_that_never_work_are_an_error_however_often_they_begin_anew(factory, said):
     with pytest.raises(RunFailed, match=f"every member is broken; the last one:(.|\n)*{said}"):
@@ -409,8 +381,8 @@ def test_members_that_never_work_are_an_error_however_often_they_begin_anew(fact
 @pytest.mark.parametrize(
     ("members", "controller", "said"),
     [
-        (Chosen(0), SPACE, "members=.*Chosen.* cannot be used: give a factory"),
-        (Chosen, "asha", "controller=.asha. cannot be used: give a space, or a controller"),
+        (Chosen(0), SPACE, "members=.*Chosen"),
+        (Chosen, "asha", "controller=.asha"),
     ],
 )
 def test_what_is_neither_a_factory_nor_a_space_is_one_clear_error(members, controller, said):
@@ -428,9 +400,8 @@ def test_the_rules_of_a_space_are_arguments(tmp_path):
 
     space = {"rate": tune.loguniform(0.1, 0.9), "kind": list("abcde"), "depth": (1, 9)}
     given = {"period": 5, "quantile": 0.5, "factors": (2.0, 0.5)}
-    result = run(
-        Chosen3, space, num_members=4, steps=20, folder=tmp_path, explore=explore, progress=False, **given
-    )
+    given |= {"folder": tmp_path, "explore": explore, "progress": False}
+    result = run(Plain, space, num_members=4, steps=20, **given)
     rounds = [e for e in read_journal(tmp_path / "journal.jsonl") if e["event"] == "round"]
     assert [e["frames"] for e in rounds][:2] == [5, 10]
     assert sum(d["decision"] == "replace" for d in rounds[0]["decisions"]) == 2, "a half copies"
@@ -444,63 +415,32 @@ def test_the_rules_of_a_space_are_arguments(tmp_path):
     assert audit(tmp_path, space, explore=explore) == []
 
 
-class Chosen3:
-    def __init__(self, index):
-        self.x = float(index)
-
-    def step(self, hypers):
-        self.x += hypers["rate"]
-
-    def evaluate(self):
-        return self.x
-
-    def state(self):
-        return self.x
-
-    def load(self, state):
-        self.x = state
-
-
 @pytest.mark.parametrize(
     ("explore", "said"),
     [
-        (lambda values: {"rate": 0.5}, "explore=.* returned .* it must return a value for each"),
-        (lambda values: {**values, "kind": "c"}, "kind='c': it is none of"),
-        (lambda values: 1 / 0, r"explore=.* raised ZeroDivisionError \(test_run_anything.py, line"),
+        (lambda values: {"rate": 0.5}, "explore=.* a value for each"),
+        (lambda values: {**values, "kind": "c"}, "kind='c'"),
+        (lambda values: 1 / 0, r"explore=.* ZeroDivisionError \(test_run_anything.py, line"),
     ],
 )
 def test_what_an_explore_function_returns_is_checked(explore, said):
     space = {"rate": (0.1, 0.9), "kind": ["a", "b"]}
     with pytest.raises(ConfigError, match=said):
-        run(Chosen3, space, num_members=4, steps=20, explore=explore, progress=False)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"quantile": 0.9}, "quantile=0.9 cannot be used: give 0 to 0.5"),
-        ({"period": 0}, "period=0 cannot be used"),
-        ({"factors": ()}, r"factors=\(\) cannot be used"),
-        ({"explore": 3}, "explore=3 cannot be used: give a function"),
-    ],
-)
-def test_rules_that_mean_nothing_are_named_as_in_python(given, said):
-    with pytest.raises(ConfigError, match=said):
-        run(Chosen3, {"rate": (0.1, 0.9)}, steps=20, **given)
+        run(Plain, space, num_members=4, steps=20, explore=explore, progress=False)
 
 
 def test_a_run_without_a_finite_objective_says_so(capsys):
-    class Nowhere(Chosen3):
+    class Nowhere(Plain):
         def evaluate(self):
             return math.nan
 
-    assert run(Nowhere, {"rate": (0.1, 0.9)}, steps=3, num_members=2).best is None
+    assert run(Nowhere, RATE, steps=3, num_members=2).best is None
     assert "no member has a finite objective" in capsys.readouterr().err
 
 
 def test_the_time_between_two_calls_is_no_work(tmp_path):
     for steps in (10, 20):
-        run(Chosen3, {"rate": (0.1, 0.9)}, steps=steps, num_members=2, folder=tmp_path, progress=False)
+        run(Plain, RATE, steps=steps, num_members=2, folder=tmp_path, progress=False)
         time.sleep(1.5)
     assert read_run(tmp_path).seconds < 1
     assert read_run(tmp_path).options.unit == "steps"

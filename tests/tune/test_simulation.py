@@ -34,18 +34,10 @@ def check_books(sim):
 
 
 def test_one_slot_by_hand():
-    sim = simulate(
-        RandomSearch(TABLE, 0, phase_frames=10),
-        3,
-        1,
-        speed=lambda m, f, v, rng: m + 1.0,
-        score=lambda *_: 0.0,
-    )
-    assert sim.stays == (
-        Stay(0, 0, 0.0, 10.0, 10),
-        Stay(0, 1, 10.0, 15.0, 10),
-        Stay(0, 2, 15.0, 15 + 10 / 3, 10),
-    )
+    search = RandomSearch(TABLE, 0, phase_frames=10)
+    sim = simulate(search, 3, 1, speed=lambda m, *_: m + 1.0, score=lambda *_: 0.0)
+    ends = (0.0, 10.0, 15.0, 15 + 10 / 3)
+    assert sim.stays == tuple(Stay(0, m, ends[m], ends[m + 1], 10) for m in range(3))
     assert sim.total_time == 15 + 10 / 3
     assert sim.occupancy == pytest.approx(1)
     assert sim.completion(10) == 1
@@ -53,36 +45,16 @@ def test_one_slot_by_hand():
 
 
 def test_barriers_leave_slots_idle():
-    sim = simulate(
-        SuccessiveHalving(TABLE, 0, phase_frames=10, phases=2, eviction_rate=0.5),
-        2,
-        2,
-        speed=lambda m, f, v, rng: [1.0, 2.0][m],
-        score=lambda m, f, v, rng: -m,
-    )
+    halving = SuccessiveHalving(TABLE, 0, phase_frames=10, phases=2, eviction_rate=0.5)
+    sim = simulate(halving, 2, 2, speed=lambda m, *_: m + 1.0, score=lambda m, *_: -m)
     assert sim.frames == (20, 10)
     assert (sim.total_time, sim.busy_time, sim.occupancy) == (20, 25, 25 / 40)
     assert [sim.occupied(t) for t in (0, 6, 11)] == [2, 1, 1]
 
 
-def test_members_that_end_together_are_reported_together():
-    sim = simulate(
-        HyperTrick(TABLE, 0, phase_frames=10, phases=2), 4, 4, speed=lambda *_: 1.0, score=any_score
-    )
-    assert [(time, len(decisions)) for time, _, decisions in sim.rounds][:2] == [(0.0, 4), (10.0, 4)]
-
-
 def test_without_decisions_members_take_turns_to_the_limit():
-    sim = simulate(
-        StaticController(TABLE),
-        5,
-        2,
-        speed=lambda *_: 1.0,
-        score=any_score,
-        chunk_frames=10,
-        limit_frames=100,
-        slot_frames=20,
-    )
+    frames = {"chunk_frames": 10, "limit_frames": 100, "slot_frames": 20}
+    sim = simulate(StaticController(TABLE), 5, 2, speed=lambda *_: 1.0, score=any_score, **frames)
     check_books(sim)
     assert sim.frames == (100,) * 5
     assert sim.total_time == pytest.approx(250, abs=30)
@@ -106,9 +78,8 @@ def test_copies_and_restarts_change_the_frames_of_the_weights():
         asked.append((member, frames, values["learning_rate"]))
         return 0.0
 
-    sim = simulate(
-        Script(TABLE), 2, 2, speed=lambda m, f, v, rng: 2.0 - m, score=score, chunk_frames=10, limit_frames=70
-    )
+    frames = {"chunk_frames": 10, "limit_frames": 70}
+    sim = simulate(Script(TABLE), 2, 2, speed=lambda m, *_: 2.0 - m, score=score, **frames)
     assert sim.frames == (60, 70)
     assert [x for x in asked if x[0] == 0] == [
         (0, 10, 1e-3), (0, 20, 1e-3), (0, 30, 1e-3), (0, 40, 1e-3), (0, 10, 2.0), (0, 20, 2.0)
@@ -122,15 +93,8 @@ def test_a_member_that_is_stopped_in_the_middle_of_a_chunk_keeps_what_it_trained
         def observe(self, seen):
             return [Stop(1, "")] if [m.frames for m in seen.members] == [10, 0] else []
 
-    sim = simulate(
-        StopsTheOther(TABLE),
-        2,
-        2,
-        speed=lambda m, f, v, rng: 2.0 - 1.4 * m,
-        score=any_score,
-        chunk_frames=10,
-        limit_frames=20,
-    )
+    frames = {"chunk_frames": 10, "limit_frames": 20}
+    sim = simulate(StopsTheOther(TABLE), 2, 2, speed=lambda m, *_: 2.0 - 1.4 * m, score=any_score, **frames)
     assert sim.frames == (20, 3)  # 0.6 a second for 5 seconds
     assert max(sim.stays, key=lambda s: s.member) == Stay(1, 1, 0.0, 5.0, 3)
     check_books(sim)
@@ -139,19 +103,17 @@ def test_a_member_that_is_stopped_in_the_middle_of_a_chunk_keeps_what_it_trained
 @given(st.integers(1, 25), st.integers(1, 9), st.integers(0, 99), st.sampled_from(["ht", "sh", "hb"]))
 @settings(max_examples=40, deadline=None)
 def test_books_of_any_run(members, slots, seed, kind):
-    controller = {
-        "ht": lambda: HyperTrick(TABLE, seed, phase_frames=50, phases=4),
-        "sh": lambda: SuccessiveHalving(TABLE, seed, phase_frames=50, phases=4, slots=min(slots, members)),
-        "hb": lambda: Hyperband(TABLE, seed, phase_frames=50, resource=9),
-    }[kind]()
-    sim = simulate(
-        controller,
-        members,
-        slots,
-        speed=lambda m, f, v, rng: rng.uniform(10, 99),
-        score=any_score,
-        seed=seed,
-    )
+    def once():
+        phases = {"phase_frames": 50, "phases": 4}
+        controller = {
+            "ht": lambda: HyperTrick(TABLE, seed, **phases),
+            "sh": lambda: SuccessiveHalving(TABLE, seed, **phases, slots=min(slots, members)),
+            "hb": lambda: Hyperband(TABLE, seed, phase_frames=50, resource=9),
+        }[kind]()
+        speed = lambda m, f, v, rng: rng.uniform(10, 99)  # noqa: E731
+        return simulate(controller, members, slots, speed=speed, score=any_score, seed=seed)
+
+    sim = once()
     check_books(sim)
     for time, seen, decisions in sim.rounds:
         assert 0 <= time <= sim.total_time
@@ -159,9 +121,4 @@ def test_books_of_any_run(members, slots, seed, kind):
         for d in decisions:
             if isinstance(d, Continue | Restart) and d.until_frames != 0:
                 assert d.until_frames > shown[d.member].frames
-    again = simulate(
-        type(controller)(TABLE, seed, phase_frames=50, **({"resource": 9} if kind == "hb" else {"phases": 4}),
-                         **({"slots": min(slots, members)} if kind == "sh" else {})),
-        members, slots, speed=lambda m, f, v, rng: rng.uniform(10, 99), score=any_score, seed=seed,
-    )  # fmt: skip
-    assert again == sim, "a seed is a run"
+    assert once() == sim, "a seed is a run"

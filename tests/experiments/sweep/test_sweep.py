@@ -23,12 +23,9 @@ HERE = Share("", EVERYTHING, len(EVERYTHING))
 
 def test_points_are_all_combinations_with_every_seed():
     found = points({"hypers.learning-rate": ["1e-4", "1e-3"], "algo": ["appo"]}, [0, 7])
-    assert [p.name for p in found] == [
-        "learning-rate_1e-4.algo_appo.seed0",
-        "learning-rate_1e-3.algo_appo.seed0",
-        "learning-rate_1e-4.algo_appo.seed7",
-        "learning-rate_1e-3.algo_appo.seed7",
-    ]
+    each = [(seed, rate) for seed in (0, 7) for rate in ("1e-4", "1e-3")]
+    combinations = [f"learning-rate_{rate}.algo_appo.seed{seed}" for seed, rate in each]
+    assert [p.name for p in found] == combinations
     assert found[1].values == {"hypers.learning-rate": "1e-3", "algo": "appo"}
     assert [p.name for p in points({}, [3])] == ["seed3"]
     assert points({"env": ["atari/pong"]}, [0])[0].name == "env_atari-pong.seed0"
@@ -57,55 +54,34 @@ def test_devices_and_cores_are_dealt(jobs, devices, cpus, cores, expected):
 
 
 def test_words_of_the_sweep_and_of_its_runs():
-    own, common = _parted(
-        [
-            "--name=x",
-            "--seeds",
-            "0",
-            "2-4",
-            "--env",
-            "toy/identity",
-            "--grid",
-            "a.b=1,2",
-            "--jobs",
-            "2",
-            "--no-figures",
-        ]
-    )
-    assert own == {
-        "--name": ["x"],
-        "--seeds": ["0", "2-4"],
-        "--grid": ["a.b=1,2"],
-        "--jobs": ["2"],
-        "--out": [],
-    }
+    words = "--name=x --seeds 0 2-4 --env toy/identity --grid a.b=1,2 --jobs 2 --no-figures"
+    own, common = _parted(words.split())
+    assert {name[2:]: " ".join(given) for name, given in own.items()} == {
+        "name": "x", "seeds": "0 2-4", "grid": "a.b=1,2", "jobs": "2", "out": ""
+    }  # fmt: skip
     assert common == ["--env", "toy/identity", "--no-figures"]
     assert _seeds(own["--seeds"]) == [0, 2, 3, 4]
     assert _grid(["--a=1,2"]) == {"a": ["1", "2"]}
 
 
 @pytest.mark.parametrize(
-    ("call", "text"),
+    ("read", "words", "text"),
     [
-        (lambda: _seeds(["-1"]), "--seeds -1 cannot be used"),
-        (lambda: _seeds(["3-1"]), "--seeds 3-1 cannot be used"),
-        (lambda: _seeds(["0-99999999"]), "a range such as 0-4, of at most 10,000 seeds"),
-        (lambda: _grid(["a"]), "--grid a cannot be used: write OPTION=A,B,C"),
-        (lambda: _grid(["a=1,,2"]), "cannot be used: write OPTION"),
-        (lambda: _grid(["a=1", "a=2"]), "give all its values at once"),
-        (lambda: _grid(["env-option=a='x"]), "--grid env-option=a='x cannot be used: No closing quotation"),
-        (lambda: _grid(["seed=1"]), "--seeds for seeds"),
-        (lambda: _parted(["--seeds"]), "--seeds needs a value"),
-        (lambda: _parted(["--jobs"]), "--jobs needs a value"),
-        (lambda: _parted(["--overwrite"]), "--overwrite cannot be used with pbt-rl sweep"),
-        (lambda: _parted(["--no_Resume"]), "--resume cannot be used with pbt-rl sweep"),
-        (lambda: _parted(["--Seed=3"]), "--seed cannot be used with pbt-rl sweep"),
-        (lambda: _parted(["--seed=3"]), "--seed cannot be used with pbt-rl sweep"),
+        (_seeds, ["-1"], "--seeds -1"),
+        (_seeds, ["0-99999999"], "10,000 seeds"),
+        (_grid, ["a=1,,2"], "write OPTION"),
+        (_grid, ["a=1", "a=2"], "all its values at once"),
+        (_grid, ["env-option=a='x"], "No closing quotation"),
+        (_grid, ["seed=1"], "--seeds"),
+        (_parted, ["--seeds"], "--seeds"),
+        (_parted, ["--overwrite"], "--overwrite"),
+        (_parted, ["--no_Resume"], "--resume"),
+        (_parted, ["--Seed=3"], "--seed"),
     ],
 )
-def test_words_that_cannot_be(call, text):
+def test_words_that_cannot_be(read, words, text):
     with pytest.raises(ConfigError, match=text):
-        call()
+        read(words)
 
 
 def test_devices_are_dealt_if_all_runs_have_the_same():
@@ -167,7 +143,7 @@ def test_a_signal_that_comes_while_a_run_is_being_made_reaches_it(tmp_path, monk
         return process
 
     monkeypatch.setattr(subprocess, "Popen", interrupted)
-    words = ["train", *SMALL, f"--out={tmp_path}", "--name=seed0", "--train-for-frames=2000"]
+    words = ["train", *SMALL.split(), f"--out={tmp_path}", "--name=seed0", "--train-for-frames=2000"]
     said = []
     sweep = Sweep(tmp_path, lambda _point, _devices: words, [HERE], said.append)
     (ended,) = sweep.run(points({}, [0, 1]))
@@ -176,13 +152,8 @@ def test_a_signal_that_comes_while_a_run_is_being_made_reaches_it(tmp_path, monk
 
 
 SMALL = (
-    "--env=toy/identity",
-    "--num-policies=2",
-    "--actors=1",
-    "--no-figures",
-    "--pbt.period-frames=500",
-    "--pbt.start-frames=0",
-    "--pbt.min-episodes=1",
+    "--env=toy/identity --num-policies=2 --actors=1 --no-figures --pbt.period-frames=500 --pbt.start-frames=0"
+    " --pbt.min-episodes=1"
 )
 
 
@@ -199,7 +170,7 @@ def wait_for(test, seconds=60):
 
 @pytest.mark.long
 def test_a_sweep_is_interrupted_and_goes_on(tmp_path):
-    words = ("sweep", "--name=s", *SMALL, "--seeds", "0", "1", "--save-every-seconds=0.5")
+    words = ("sweep", "--name=s", *SMALL.split(), "--seeds", "0", "1", "--save-every-seconds=0.5")
     sweep = start(tmp_path, *words, "--train-for-frames=1000000000")
     folder = tmp_path / "runs" / "s"
     wait_for(lambda: list((folder / "seed0" / "checkpoints").glob("at_*[0-9]")))
@@ -216,7 +187,7 @@ def test_a_sweep_is_interrupted_and_goes_on(tmp_path):
 
 @pytest.mark.long
 def test_a_sweep_that_is_killed_leaves_no_run(tmp_path):
-    sweep = start(tmp_path, "sweep", "--name=s", *SMALL, "--train-for-frames=1000000000")
+    sweep = start(tmp_path, "sweep", "--name=s", *SMALL.split(), "--train-for-frames=1000000000")
     wait_for((tmp_path / "runs" / "s" / "seed0" / "journal.jsonl").exists)
     (job,) = jobs_of(sweep.process.pid)
     sweep.process.kill()

@@ -22,7 +22,7 @@ from pbt_rl.play.export import formats
 from pbt_rl.play.export.formats import KEY, check_same
 from pbt_rl.play.export.member import export_member
 from pbt_rl.play.export.net import Port, _ports, exported_policy
-from pbt_rl.play.member import evaluation_spec
+from pbt_rl.play.member import evaluate, evaluation_spec
 from pbt_rl.record.saved import Source, read_config
 from tests.helpers.saved import saved_run
 
@@ -72,9 +72,7 @@ def test_onnx_acts_as_the_member_on_stacked_frames_with_recurrent_state(tmp_path
     onnxruntime = pytest.importorskip("onnxruntime", reason='needs pip install "pbt-rl[export]"')
     pytest.importorskip("onnxscript", reason='needs pip install "pbt-rl[export]"')
     model = ModelConfig(encoder="nature", hidden=16, core="lstm", core_size=8)
-    run = run_of(
-        tmp_path, "atari/qbert", model
-    )  # whose first pictures a fresh network answers with several actions
+    run = run_of(tmp_path, "atari/qbert", model)  # a fresh network answers its pictures with several actions
     path, _ = export_member(Source(run), "onnx", episodes=0)
     session = onnxruntime.InferenceSession(path)
 
@@ -96,9 +94,7 @@ def test_onnx_acts_as_the_member_with_actions_of_two_kinds(tmp_path):
     path, card = export_member(Source(run), "onnx", episodes=0)
     session = onnxruntime.InferenceSession(path)
     assert episode(run, lambda inputs: (session.run(None, inputs)[0], None), recurrent=False) > 1
-    assert (
-        "float32 [N, 2]: the most probable index of each component, of [4], then the mean" in card.read_text()
-    )
+    assert "float32 [N, 2]: the most probable index" in card.read_text()
 
 
 @pytest.mark.parametrize(
@@ -176,11 +172,8 @@ def test_the_card_has_the_score_of_an_evaluation(tmp_path, capsys):
     run = run_of(tmp_path, "gym/CartPole-v1", MLP)
     arguments = [str(run), "--format", "safetensors", "--episodes", "3", "--seed", "5"]
     assert command.run([*arguments, "--out", str(tmp_path / "there")]) == 0
-    assert capsys.readouterr().out.split() == [
-        str(tmp_path / "there" / n) for n in ("policy.safetensors", "README.md")
-    ]
-    from pbt_rl.play.member import evaluate
-
+    files = [str(tmp_path / "there" / name) for name in ("policy.safetensors", "README.md")]
+    assert capsys.readouterr().out.split() == files
     evaluate(Source(run), 3, None, 5, greedy=False)
     mean = capsys.readouterr().out.split("mean ")[1].split(",")[0]
     header, text = (tmp_path / "there" / "README.md").read_text().split("---\n", 2)[1:]
@@ -199,30 +192,21 @@ def test_the_card_says_how_the_environment_is_played(tmp_path):
     small = ModelConfig(encoder="nature", hidden=8)
     _, card = export_member(Source(run_of(tmp_path, "atari/breakout", small)), "safetensors", episodes=0)
     text = card.read_text()
-    assert (
-        "## Environment\n\n- Frames, one at a time, are those of `ale_py.vector_env.AtariVectorEnv('breakout', N, "
-        in text
-    )
+    assert "`ale_py.vector_env.AtariVectorEnv('breakout', N, " in text
     assert "FIRE (1) is then pressed for one step" in text
-    config = Config(
-        env="gym/CartPole-v1", env_option=("sutton_barto_reward=true",), model=MLP, num_policies=1
-    )
-    pole, trust = Source(saved_run(tmp_path / "pole", config)), True
-    _, card = export_member(pole, "safetensors", episodes=0, trust=trust)
+    options = ("sutton_barto_reward=true",)
+    config = Config(env="gym/CartPole-v1", env_option=options, model=MLP, num_policies=1)
+    pole = Source(saved_run(tmp_path / "pole", config))
+    _, card = export_member(pole, "safetensors", episodes=0, trust=True)
     assert "It is made with `sutton_barto_reward=True`." in card.read_text()
 
 
 def test_what_cannot_be_exported_is_one_clear_error(tmp_path, monkeypatch):
     run = run_of(tmp_path, "gym/CartPole-v1", MLP)
-    with pytest.raises(ConfigError, match="member 7 is not in"):
+    with pytest.raises(ConfigError, match="member 7"):
         export_member(Source(run, member="7"), "onnx")
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"file/x cannot be written: Not a directory"):
-        export_member(Source(run), "safetensors", tmp_path / "file" / "x")
     monkeypatch.setattr(formats, "find_spec", lambda _: None)
-    with pytest.raises(
-        ConfigError, match=r'needs onnx and onnxscript and onnxruntime: pip install "pbt-rl\[export\]"'
-    ):
+    with pytest.raises(ConfigError, match=r'pip install "pbt-rl\[export\]"'):
         export_member(Source(run), "onnx")
 
 
@@ -232,7 +216,7 @@ def test_a_file_that_computes_something_else_is_not_left(tmp_path):
     policy = network_of(run)
 
     class Other:
-        inputs, outputs = (formats_port(),), ("action", "params", "value")
+        inputs, outputs = (Port("obs", (4,), "float32"),), ("action", "params", "value")
 
         def __call__(self, *arrays):
             action, params, value = policy(*arrays)
@@ -241,20 +225,6 @@ def test_a_file_that_computes_something_else_is_not_left(tmp_path):
     with pytest.raises(ConfigError, match="would give another value than the member"):
         check_same(Other(), lambda arrays: [x.numpy() for x in policy(*arrays)], path)
     assert not path.exists()
-
-
-def formats_port():
-    from pbt_rl.play.export.net import Port
-
-    return Port("obs", (4,), "float32")
-
-
-def test_the_card_says_how_inputs_are_given():
-    from pbt_rl.play.export.card import _meaning
-    from pbt_rl.play.export.net import Port
-
-    assert "channels first" in _meaning(Port("obs", (3, 7, 7), "uint8"))
-    assert "one-hot" in _meaning(Port("state", (3,), "float32"))
 
 
 class Choosing(torch.nn.Module):
@@ -270,21 +240,17 @@ class Choosing(torch.nn.Module):
 
 def test_a_network_that_onnx_cannot_hold_is_one_clear_error(tmp_path):
     path = tmp_path / "policy.onnx"
-    with pytest.raises(ConfigError, match="its network does what this format has no form for") as error:
+    with pytest.raises(ConfigError, match="no form for") as error:
         formats.write_onnx(Choosing(), path)
     assert "\n" not in str(error.value)
     assert not path.exists()
 
 
-def test_observations_with_names_of_outputs_have_others_in_the_file(tmp_path):
-    spec = EnvSpec(
-        "m:f",
-        {name: ArraySpec((2,), "float32") for name in ("action", "obs.action", "state_in", "x")},
-        ActionSpec((3,)),
-    )
-    ports = _ports(spec)
-    assert [port.obs for port in ports] == ["action", "obs.action", "state_in", "x"]
-    assert [port.name for port in ports] == ["obs.obs.action", "obs.action", "obs.state_in", "x"]
+def test_observations_with_names_of_outputs_have_others_in_the_file():
+    names = ("action", "obs.action", "state_in", "x")
+    spec = EnvSpec("m:f", {name: ArraySpec((2,), "float32") for name in names}, ActionSpec((3,)))
+    assert [port.obs for port in _ports(spec)] == [*names]
+    assert [port.name for port in _ports(spec)] == ["obs.obs.action", "obs.action", "obs.state_in", "x"]
 
 
 def test_no_file_stays_that_could_not_be_read_back(tmp_path, monkeypatch):

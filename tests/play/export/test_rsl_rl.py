@@ -16,27 +16,13 @@ from tests.helpers import serial
 from tests.helpers.saved import saved_run
 
 ROWS = 8
-OPTIONS = {
-    "env": "tensors/pendulum",
-    "mode": "serial",
-    "num-policies": 2,
-    "rows": ROWS,
-    "learner.rollout": 8,
-    "learner.epochs": 1,
-    "learner.minibatches": 1,
-    "final-episodes": 0,
-    "model.hidden": 16,
-    "model.activation": "elu",
-    "train-for-frames": 1500,
-    "pbt.start-frames": 400,
-    "pbt.period-frames": 400,
-    "pbt.min-episodes": 1,
-    "pbt.replace-gap": 0,
-    "env-option": "limit=20",
-    "learner.normalize-observations": "yes",
-    "learner.normalize-returns": "yes",
-    "learner.precision": "float32",
-}
+WORDS = (
+    "env=tensors/pendulum mode=serial num-policies=2 learner.rollout=8 learner.epochs=1 learner.minibatches=1"
+    " final-episodes=0 model.hidden=16 model.activation=elu train-for-frames=1500 pbt.start-frames=400"
+    " pbt.period-frames=400 pbt.min-episodes=1 pbt.replace-gap=0 learner.normalize-observations=yes"
+    " learner.normalize-returns=yes learner.precision=float32"
+)
+OPTIONS = dict(word.split("=") for word in WORDS.split()) | {"rows": ROWS, "env-option": "limit=20"}
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +69,8 @@ def test_the_layers_give_the_members_actions_deviations_and_values(run, exported
 
 def test_the_schedule_is_that_of_the_weights_descent(run, exported):
     _, found, _ = exported
-    best = json.loads((run / "summary.json").read_text())["best_member"]
-    (member,) = (m for m in json.loads((run / "summary.json").read_text())["members"] if m["id"] == best)
+    summary = json.loads((run / "summary.json").read_text())
+    (member,) = (m for m in summary["members"] if m["id"] == summary["best_member"])
     rows = found["schedule"]
     assert rows[0]["steps"] == 0
     assert [row["steps"] for row in rows] == sorted(row["steps"] for row in rows)
@@ -112,13 +98,8 @@ class VecEnv:
         return TensorDict({"policy": observations(ROWS)}, batch_size=[ROWS])
 
     def step(self, action):
-        dones = torch.zeros(ROWS, dtype=torch.long)
-        return (
-            self.get_observations(),
-            torch.ones(ROWS),
-            dones,
-            {"time_outs": torch.zeros(ROWS, dtype=torch.bool)},
-        )
+        dones, late = torch.zeros(ROWS, dtype=torch.long), torch.zeros(ROWS, dtype=torch.bool)
+        return self.get_observations(), torch.ones(ROWS), dones, {"time_outs": late}
 
 
 def test_rsl_rls_runner_loads_it_and_acts_the_same(run, exported, monkeypatch):
@@ -127,10 +108,9 @@ def test_rsl_rls_runner_loads_it_and_acts_the_same(run, exported, monkeypatch):
 
     _, _, paths = exported
     monkeypatch.chdir(paths[0].parent)
-    snippet = next(
-        part for part in paths[2].read_text().split("```python\n") if "OnPolicyRunner" in part
-    ).split("```")[0]
-    load, train = snippet.split("# Or train anew")
+    snippets = paths[2].read_text().split("```python\n")
+    snippet = next(part for part in snippets if "OnPolicyRunner" in part)
+    load, train = snippet.split("```")[0].split("# Or train anew")
     env, names = VecEnv(), {}
     exec(load, {"env": env}, names)
     action = names["act"](TensorDict({"policy": observations()}, batch_size=[64]))
@@ -164,5 +144,5 @@ def test_what_rsl_rl_has_no_form_for_is_refused_by_name(tmp_path, env, model, wh
     model = ModelConfig(encoder="mlp", hidden=8, layers=1, **model)
     learner = LearnerConfig(precision="float32")
     run = saved_run(tmp_path / "run", Config(env=env, num_policies=1, model=model, learner=learner))
-    with pytest.raises(ConfigError, match=f"RSL-RL's MLPModel has no form for this network: .*{why}"):
+    with pytest.raises(ConfigError, match=rf"RSL-RL.*{why}"):
         export_member(Source(run), "rsl_rl", episodes=0)

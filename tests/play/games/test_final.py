@@ -92,18 +92,9 @@ def test_the_best_is_the_best_of_the_final_games():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return pbt_rl.train(
-        env="toy/identity",
-        num_policies=2,
-        mode="serial",
-        devices="cpu",
-        actors=1,
-        figures=False,
-        train_for_frames=600,
-        final_episodes=4,
-        out=tmp_path_factory.mktemp("final"),
-        name="x",
-    )
+    few = {"num_policies": 2, "mode": "serial", "devices": "cpu", "actors": 1, "figures": False}
+    where = {"out": tmp_path_factory.mktemp("final"), "name": "x"}
+    return pbt_rl.train(env="toy/identity", train_for_frames=600, final_episodes=4, **few, **where)
 
 
 def test_a_run_names_the_best_by_them_and_eval_follows(run):
@@ -175,25 +166,14 @@ def test_the_start_of_a_player_is_not_counted_and_its_first_game_is_waited_for(m
     assert played[0].episodes > 0
 
 
-class Played:
-    """A process that has played."""
-
-    connection = sentinel = None
-
-    def __init__(self, *_):
-        pass
-
-    def exit_code(self):
-        return 0
-
-    def messages(self):
-        return [FinalRound((1.0, math.inf))]
-
-    def end(self, _patience_seconds):
-        pass
-
-
 def test_an_objective_that_is_not_finite_does_not_end_the_run_in_an_error(monkeypatch):
+    class Played(Plays):
+        def exit_code(self):
+            return 0
+
+        def messages(self):
+            return [FinalRound((1.0, math.inf))]
+
     monkeypatch.setattr(games, "Child", Played)
     monkeypatch.setattr(games, "wait", lambda *_: [])
     config = Config(env="toy/identity", final_episodes=2)

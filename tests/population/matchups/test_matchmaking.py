@@ -5,11 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbt_rl.config import Config, MatchupConfig
+from pbt_rl.config import MatchupConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.population.matchups.matchmaking import Matchmaker, games_between
-from pbt_rl.population.matchups.run import check_seats
-from pbt_rl.run.plan import Machine, make_plan
 
 SCHEMES = ("self", "round-robin", "random", "prioritised")
 
@@ -86,11 +84,3 @@ def test_equal_seeds_make_equal_matchups_and_seats_are_mixed():
 def test_mistakes_are_refused():
     with pytest.raises(ConfigError, match="members never play each other"):
         MatchupConfig(scheme="self", objective="elo")
-
-
-def test_a_member_that_plays_all_seats_fills_whole_environments():
-    config = Config("toy/identity", num_policies=2, envs_per_unit=3, matchup=MatchupConfig(scheme="self"))
-    with pytest.raises(
-        ConfigError, match=r"--envs-per-unit 3 .*a member plays all seats itself.* multiple of 2"
-    ):
-        check_seats(config, 2, make_plan(config, Machine(4, 0), seats=2))

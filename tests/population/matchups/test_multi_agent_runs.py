@@ -3,13 +3,11 @@
 import json
 import os
 import signal
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from pbt_rl.cli import main
-from pbt_rl.config import Config
+from pbt_rl.config import Config, MatchupConfig
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
 from pbt_rl.errors import ConfigError
 from pbt_rl.population.matchups.against import RandomPlayer, play_games, rows_of_seats, wilson
@@ -65,29 +63,19 @@ class Cues:
 def test_an_asynchronous_run_with_a_killed_actor_and_replacements_learns_its_own_cues(tmp_path):
     """What belongs to another row cannot be answered better than by chance, 0.25."""
     (tmp_path / "cues.py").write_text(CUES)
-    run = train(
-        tmp_path,
-        "cues:Cues",
-        "--num-policies=3",
-        "--actors=2",
-        "--matchup.scheme=random",
-        "--train-for-frames=16000",
-        "--pbt.period-frames=2000",
-        "--pbt.start-frames=0",
-        "--pbt.min-episodes=1",
-        "--pbt.objective-episodes=50",
-        "--learner.batch=256",
+    options = (
+        "--num-policies=3 --actors=2 --matchup.scheme=random --train-for-frames=16000 --pbt.period-frames=2000"
+        " --pbt.start-frames=0 --pbt.min-episodes=1 --pbt.objective-episodes=50 --learner.batch=256"
     )
+    run = train(tmp_path, "cues:Cues", *options.split())
     run.wait_for(PROGRESS, 90)
     os.kill(run.children("actor")[0].pid, signal.SIGKILL)
     assert run.wait() == 0, run.err
     assert run.summary["actors_restarted"] == 1
     applied = [event["donor"] for event in run.events("applied")]
     assert any(donor is not None for donor in applied), "someone was replaced"
-    judged = [
-        m for m in run.summary["members"] if m["objective"] is not None
-    ]  # the others became copies just now
-    assert judged
+    judged = [m for m in run.summary["members"] if m["objective"] is not None]
+    assert judged, "the others became copies just now"
     for member in judged:
         assert member["objective"] > 0.85, run.out
         assert 0 <= member["win_rate"] <= 1
@@ -100,15 +88,8 @@ def test_an_asynchronous_run_with_a_killed_actor_and_replacements_learns_its_own
 
 
 SERIAL = (
-    "--mode=serial",
-    "--num-policies=2",
-    "--train-for-frames=2400",
-    "--pbt.period-frames=600",
-    "--pbt.start-frames=0",
-    "--pbt.min-episodes=1",
-    "--learner.batch=512",
-    "--matchup.objective=elo",
-    "--save-every-frames=800",
+    "--mode=serial --num-policies=2 --train-for-frames=2400 --pbt.period-frames=600 --pbt.start-frames=0"
+    " --pbt.min-episodes=1 --learner.batch=512 --matchup.objective=elo --save-every-frames=800"
 )
 
 
@@ -118,7 +99,7 @@ def played(tmp_path_factory):
     pytest.importorskip("pettingzoo")
     folder = tmp_path_factory.mktemp("played")
     for name in ("x", "y"):
-        run = train(folder, "pettingzoo/tictactoe_v3", *SERIAL, f"--name={name}")
+        run = train(folder, "pettingzoo/tictactoe_v3", *SERIAL.split(), f"--name={name}")
         assert run.wait() == 0, run.err
     return folder
 
@@ -140,24 +121,11 @@ def test_a_serial_run_is_the_same_again_matchups_and_ratings_too(played):
     assert all(len(elo) == 1 and 500 < elo[0] < 1500 for elo in elos), "ranked by one rating each"
 
 
-@pytest.fixture
-def pbt_rl(played, monkeypatch, capsys):
-    monkeypatch.chdir(played)
-
-    def call(*arguments):
-        monkeypatch.setattr("sys.argv", ["pbt-rl", *arguments])
-        monkeypatch.setattr("sys.path", ["", *__import__("sys").path])
-        with pytest.raises(SystemExit) as end:
-            main()
-        said = capsys.readouterr()
-        return end.value.code, said.out, said.err
-
-    return call
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("against", ["random", "runs/y", "runs/x@800:1", "lefty:first_allowed"])
-def test_games_against_others(pbt_rl, played, against):
+def test_games_against_others(pbt_rl, played, monkeypatch, against):
+    monkeypatch.chdir(played)
+    monkeypatch.syspath_prepend(played)
     (played / "lefty.py").write_text(
         "def first_allowed(spec):\n    return lambda obs, first: obs['action_mask'].argmax(1)[:, None]\n"
     )
@@ -172,21 +140,16 @@ def test_games_against_others(pbt_rl, played, against):
 @pytest.mark.parametrize(
     ("against", "said"),
     [
-        (
-            "nobody",
-            "'nobody' cannot be used: write random, a member of a run (RUN[@FRAMES][:MEMBER]), or module:factory",
-        ),
-        ("runs/x@7", "has no checkpoint at 7 frames; there are: 800, 1600, 2400"),
-        (
-            "runs/x@800:9",
-            "member 9 is not in runs/x/checkpoints/at_800: there is no such member; choose one of 0, 1",
-        ),
-        ("lefty2:wrong_shape", "returned an array of shape (8,): give [N, A] = (8, 1) actions"),
-        ("lefty2:no_function", "returned int: return a function of (observations, first)"),
+        ("runs/x@7", "7 frames"),
+        ("runs/x@800:9", "member 9"),
+        ("lefty2:wrong_shape", "shape (8,)"),
+        ("lefty2:no_function", "returned int"),
         ("lefty2:missing", "has no 'missing'"),
     ],
 )
-def test_opponents_that_are_not_there(pbt_rl, played, against, said):
+def test_opponents_that_are_not_there(pbt_rl, played, monkeypatch, against, said):
+    monkeypatch.chdir(played)
+    monkeypatch.syspath_prepend(played)
     (played / "lefty2.py").write_text(
         "def wrong_shape(spec):\n    return lambda obs, first: obs['action_mask'].argmax(1)\n"
         "def no_function(spec):\n    return 3\n"
@@ -195,16 +158,6 @@ def test_opponents_that_are_not_there(pbt_rl, played, against, said):
     assert code == 2
     assert said in err
     assert "Traceback" not in err
-
-
-@pytest.mark.long
-def test_eval_without_an_opponent_plays_itself(pbt_rl):
-    code, out, _ = pbt_rl("eval", "runs/x", "--episodes", "3")
-    assert code == 0
-    assert "objective over 3 episodes" in out
-
-
-# -- games, without a run -----------------------------------------------------------------------------------
 
 
 class Higher:
@@ -268,51 +221,34 @@ def test_wilson_against_its_published_values():
         assert wilson(r, n) == pytest.approx((low, high), abs=5e-5)
 
 
-# -- plans --------------------------------------------------------------------------------------------------
-
 HERE = Machine(2, 0)
 
 
-def test_planned_rows_fill_the_seats():
-    for seats in (2, 3, 5):
-        for mode in ("async", "sync", "serial"):
-            pack = make_plan(Config(env="x/y", num_policies=3, mode=mode), HERE, seats).packs[0]
-            assert pack.envs_per_policy % seats == 0
-
-
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("policies", "scheme", "said"),
     [
-        (
-            {"envs_per_unit": 3, "num_policies": 3},
-            "an environment has 2 seats, and a unit has 9 rows: give a multiple of 2",
-        ),
-        ({"envs_per_unit": 3, "num_policies": 1}, "and a member plays all seats itself"),
+        (3, "round-robin", "multiple of 2"),
+        (1, "round-robin", "all seats itself"),
+        (2, "self", "all seats itself"),
     ],
 )
-def test_rows_that_do_not_fill_the_seats(options, said):
-    config = Config(env="x/y", **options)
-    with pytest.raises(ConfigError, match=f"--envs-per-unit 3 cannot be used: .*{said}"):
+def test_rows_that_do_not_fill_the_seats(policies, scheme, said):
+    config = Config(env="x/y", envs_per_unit=3, num_policies=policies, matchup=MatchupConfig(scheme=scheme))
+    with pytest.raises(ConfigError, match=rf"--envs-per-unit 3 .*{said}"):
         check_seats(config, 2, make_plan(config, HERE, 2))
-    fits = replace(config, num_policies=2)
+    fits = Config(env="x/y", envs_per_unit=3, num_policies=2)
     check_seats(fits, 2, make_plan(fits, HERE, 2))
 
 
 @pytest.mark.parametrize(
     ("env", "options", "said"),
     [
-        ("toy/identity", {}, "toy/identity has one agent"),
-        ("pettingzoo/tictactoe_v3", {"num_policies": 1}, "it plays itself: use more policies"),
-        (
-            "pettingzoo/tictactoe_v3",
-            {"devices": "cpu,cpu"},
-            "members of different devices never play each other, and there are 2",
-        ),
+        ("toy/identity", {}, "one agent"),
+        ("pettingzoo/tictactoe_v3", {"num_policies": 1}, "plays itself"),
+        ("pettingzoo/tictactoe_v3", {"devices": "cpu,cpu"}, "different devices"),
     ],
 )
 def test_elo_needs_members_that_meet(env, options, said):
     pytest.importorskip("pettingzoo")
-    base = Config(env="x/y")
-    matchup = type(base.matchup)(objective="elo")
     with pytest.raises(ConfigError, match=said):
-        ResolvedRun.resolve(Config(env=env, matchup=matchup, **options), HERE)
+        ResolvedRun.resolve(Config(env=env, matchup=MatchupConfig(objective="elo"), **options), HERE)

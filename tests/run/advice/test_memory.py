@@ -1,6 +1,5 @@
 """Memory of a run, known before it starts."""
 
-import numpy as np
 import pytest
 
 from pbt_rl.errors import ConfigError
@@ -18,7 +17,6 @@ from pbt_rl.run.memory_check import (
     rollouts_of,
 )
 from pbt_rl.run.plan import Machine
-from pbt_rl.run.views import describe_plan
 from tests.helpers.plans import resolved
 
 MACHINE = Machine(2, 0)
@@ -43,9 +41,7 @@ def test_the_large_parts_are_what_a_learner_allocates(options):
 
     weights = learner.pack.weights
     masters = {id(x): x for x in (weights.working, weights.grad, weights.working_grad, weights.serving)}
-    masters |= {id(x): x for x in learner.pack.state.values()} | {
-        id(weights.serving_heads): weights.serving_heads
-    }
+    masters |= {id(x): x for x in (*learner.pack.state.values(), weights.serving_heads)}
     assert sum(x.nbytes for x in masters.values()) == pytest.approx(pack.weights, rel=0.05)
     member_bytes = sum(x.nbytes for x in learner.pack.export_member(0).values())
     assert pack.parked == pytest.approx(member_bytes * (3 - plan.slots), rel=0.05)
@@ -60,10 +56,8 @@ def test_the_replay_is_counted():
     of_step = 2 * 28 * 28 + 4 * 5 + 4  # the image, the last action and reward, the action
     streams = min(plan.envs_per_policy, 16 // plan.units) * plan.units
     assert pack.replay == 2 * streams * 2000 * of_step
-    assert (
-        estimate(run).host
-        > estimate(resolved("toy/treasure", "--algo=a3c", machine=MACHINE)).host + pack.replay
-    )
+    without = estimate(resolved("toy/treasure", "--algo=a3c", machine=MACHINE))
+    assert estimate(run).host > without.host + pack.replay
     assert resolved("toy/treasure", machine=MACHINE).config.algorithm.auxiliary is None
 
 
@@ -78,27 +72,28 @@ class _Silent:
 def test_policies_of_atari_are_estimated_as_they_were_measured():
     """PSS of a learner in a run."""
     for policies, measured in ((1, 501), (4, 650), (40, 2500)):
-        run = resolved(
-            "atari/pong", f"--num-policies={policies}", "--learner.precision=bf16", machine=MACHINE
-        )
-        needed = estimate(run)
+        options = (f"--num-policies={policies}", "--learner.precision=bf16")
+        needed = estimate(resolved("atari/pong", *options, machine=MACHINE))
         pack = needed.packs[0]
         learner = needed.host - pack.actors - pack.environments - pack.mailboxes - SUPERVISOR_BYTES
         assert learner / MIB == pytest.approx(measured, rel=0.3)
 
 
-def test_more_policies_than_fit_are_refused_with_what_fits():
+def test_more_than_fits_is_refused_with_what_fits(monkeypatch):
     run = resolved("atari/pong", "--num-policies=500", machine=MACHINE)
     with pytest.raises(ConfigError, match=r"cannot fit into memory: it needs [0-9.]+ GiB of 23.0 GiB"):
         check_memory(run, HostMemory(23 * GIB, 22 * GIB))
     fits = resolved("atari/pong", "--num-policies=500", "--slots=8", machine=MACHINE)
     check_memory(fits, HostMemory(23 * GIB, 22 * GIB))
-
-
-def test_more_environments_than_fit_are_refused_with_the_option():
     run = resolved("atari/pong", "--num-policies=4", "--envs-per-unit=100000", machine=MACHINE)
     with pytest.raises(ConfigError, match=r"use fewer environments \(--envs-per-unit"):
         check_memory(run, HostMemory(23 * GIB, 22 * GIB))
+    run = resolved("atari/pong", "--num-policies=64", machine=Machine(16, 1))
+    monkeypatch.setattr("pbt_rl.run.memory_check._device_bytes", lambda _: 80 * GIB)
+    check_memory(run, HostMemory(2000 * GIB, 2000 * GIB))
+    monkeypatch.setattr("pbt_rl.run.memory_check._device_bytes", lambda _: 6 * GIB)
+    with pytest.raises(ConfigError, match=r"cannot fit on cuda:0.*--learner.batch, or fewer"):
+        check_memory(run, HostMemory(2000 * GIB, 2000 * GIB))
 
 
 def test_a_run_that_is_near_what_is_there_is_warned_about_only():
@@ -120,21 +115,6 @@ def test_memory_of_a_device_is_counted_apart(monkeypatch):
     assert "on cuda:0, which has 2.0 GiB" in text
 
 
-def test_what_cannot_fit_on_a_gpu_is_refused_with_what_fits(monkeypatch):
-    run = resolved("atari/pong", "--num-policies=64", machine=Machine(16, 1))
-    monkeypatch.setattr("pbt_rl.run.memory_check._device_bytes", lambda _: 80 * GIB)
-    check_memory(run, HostMemory(2000 * GIB, 2000 * GIB))
-    monkeypatch.setattr("pbt_rl.run.memory_check._device_bytes", lambda _: 6 * GIB)
-    with pytest.raises(ConfigError, match=r"cannot fit on cuda:0.*--learner.batch, or fewer"):
-        check_memory(run, HostMemory(2000 * GIB, 2000 * GIB))
-
-
-def test_the_plan_shows_it(monkeypatch):
-    monkeypatch.setattr("pbt_rl.run.memory_check.host_memory", lambda: HostMemory(GIB, GIB // 8))
-    assert "of memory" in "\n".join(describe_plan(resolved("gym/CartPole-v1", machine=MACHINE)))
-    assert np.isfinite(estimate(resolved("gym/CartPole-v1", machine=MACHINE)).host)
-
-
 @pytest.mark.parametrize("version", [1, 2])
 def test_memory_is_what_the_tightest_cgroup_leaves(tmp_path, version):
     (tmp_path / "meminfo").write_text("MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: 800 kB\n")
@@ -145,11 +125,10 @@ def test_memory_is_what_the_tightest_cgroup_leaves(tmp_path, version):
     own.write_text("0::/outer/inner\n" if version == 2 else "5:cpu:/elsewhere\n4:memory:/outer/inner\n")
     outer = top / "outer" if version == 2 else top / "memory/outer"
     (outer / "inner").mkdir(parents=True)
-    limit, usage, cache = (
-        ("memory.max", "memory.current", "inactive_file")
-        if version == 2
-        else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-    )
+    names = "memory.max memory.current inactive_file"
+    if version == 1:
+        names = "memory.limit_in_bytes memory.usage_in_bytes total_inactive_file"
+    limit, usage, cache = names.split()
     (outer / "inner" / limit).write_text("max\n" if version == 2 else f"{2**63 - 4096}\n")
     (outer / "inner" / usage).write_text("1000\n")
     (outer / limit).write_text("500000\n")

@@ -15,17 +15,12 @@ def planned(words, env="toy/identity"):
     return parse_train(f"--env {env} {words}".split())[0]
 
 
-def test_thirty_comparisons_follow_from_a_time():
+def test_thirty_comparisons_follow_from_a_time_and_what_is_given_stays():
     config = planned("--hours 0.5")
     assert (config.train_for_seconds, config.pbt.ready) == (1800, "timed")
     assert 30 * config.pbt.period_seconds < 1800 < 31.5 * config.pbt.period_seconds
     assert config.train_for_frames > 10**12
-    assert "--hours 0.5: 1,800 s of training, compared every 58.1 s" in "\n".join(
-        describe_plan(resolve(config))
-    )
-
-
-def test_what_is_given_stays():
+    assert "--hours 0.5: 1,800 s of training" in "\n".join(describe_plan(resolve(config)))
     config = planned("--hours 0.5 --train-for-frames 5000 --pbt.ready synchronous --pbt.period-frames 700")
     assert (config.train_for_frames, config.pbt.ready, config.pbt.period_frames) == (5000, "synchronous", 700)
     assert planned("--hours 0.5 --pbt.period-seconds 7").pbt.period_seconds == 7

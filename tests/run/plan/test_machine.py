@@ -56,13 +56,8 @@ def test_a_sweep_leaves_each_of_its_runs_a_part(tmp_path, monkeypatch):
         assert available_cpus(tmp_path / "own", tmp_path) == planned
     for wrong in ("0", "some", "-1", "1.5"):
         monkeypatch.setenv(CORES, wrong)
-        with pytest.raises(ConfigError, match=f"PBT_RL_CORES={wrong} cannot be used: give a whole number"):
+        with pytest.raises(ConfigError, match=f"PBT_RL_CORES={wrong} "):
             available_cpus(tmp_path / "own", tmp_path)
-
-
-@pytest.mark.usefixtures("six_cores")
-def test_without_cgroups_the_affinity_counts(tmp_path):
-    assert available_cpus(tmp_path / "own", tmp_path) == 6
 
 
 @pytest.mark.parametrize(
@@ -89,9 +84,6 @@ def test_without_cudas_library_torch_is_believed():
     assert usable_gpus(2, "no-such-library.so") == 2
 
 
-# -- NUMA nodes --------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def two_nodes(tmp_path, monkeypatch):
     """Folders as the kernel has them: 8 cores on two nodes, a third node of memory alone, two GPUs and a stray one."""
@@ -106,19 +98,12 @@ def two_nodes(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_nodes_have_the_usable_cores_and_the_gpus_beside_them(two_nodes):
+def test_nodes_have_the_usable_cores_and_the_gpus_beside_them(two_nodes, monkeypatch):
     addresses = ("0000:3b:00.0", "0000:5e:00.0", "0000:86:00.0", "0000:ff:00.0")
     nodes = numa_nodes(addresses, two_nodes, two_nodes)
     assert nodes == (Node((0, 1, 4, 5), (1,)), Node((2, 3, 6), (0,)))
-    assert [Machine(8, 2, nodes).beside(d) for d in ("cuda:0", "cuda:1", "cuda:2", "cpu")] == [
-        nodes[1],
-        nodes[0],
-        None,
-        None,
-    ]
-
-
-def test_one_node_is_none(two_nodes, monkeypatch):
+    beside = [Machine(8, 2, nodes).beside(device) for device in ("cuda:0", "cuda:1", "cuda:2", "cpu")]
+    assert beside == [nodes[1], nodes[0], None, None]
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1})
     assert numa_nodes(("0000:5e:00.0",), two_nodes, two_nodes) == ()
     assert numa_nodes((), two_nodes / "missing", two_nodes) == ()
@@ -131,19 +116,15 @@ def test_addresses_of_gpus_are_those_of_the_kernel(two_nodes, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties[index])
     here = Machine.here()
-    assert [here.cores_beside([device], [1]) for device in ("cuda:0", "cuda:1")] == [
-        [(2, 3, 6)],
-        [(0, 1, 4, 5)],
-    ]
+    assert here.cores_beside(["cuda:0"], [1]) == [(2, 3, 6)]
+    assert here.cores_beside(["cuda:1"], [1]) == [(0, 1, 4, 5)]
 
     def too_old(_index):
         raise RuntimeError("The NVIDIA driver on your system is too old")
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", too_old)
     here = Machine.here()
-    assert (here.gpus, here.cores_beside(["cuda:0"], [1])) == (2, [()]), (
-        "a learner says what is wrong with its GPU, in one line"
-    )
+    assert (here.gpus, here.cores_beside(["cuda:0"], [1])) == (2, [()])
 
 
 def planned(policies, machine, **options):
