@@ -100,7 +100,7 @@ class Command:
 
     name: str
     module: str
-    """Has `run(arguments) -> exit code`."""
+    """Has `run(arguments) -> exit code`, or is MODULE:FUNCTION."""
     arguments: str
     """Behind its name, in the list of commands."""
     help: str

@@ -33,15 +33,15 @@ COMMANDS = (
     Command("envs", "pbt_rl.cli.envs", "", "list the environments, what is missing and how to install it"),
     Command(
         "audit",
-        "pbt_rl.cli.audit",
+        "pbt_rl.cli.report:run_audit",
         "RUN",
         "decide a recorded run again and compare the decisions bit for bit",
     ),
-    Command("envs check", "pbt_rl.cli.envs_check", "ENV", "step an environment and report its mistakes"),
-    Command("dmlab-cache", "pbt_rl.cli.dmlab_cache", "", "build maps of DeepMind Lab beforehand"),
+    Command("envs check", "pbt_rl.cli.envs:run_check", "ENV", "step an environment and report its mistakes"),
+    Command("dmlab-cache", "pbt_rl.cli.envs:run_dmlab_cache", "", "build maps of DeepMind Lab beforehand"),
     Command(
         "export",
-        "pbt_rl.cli.export",
+        "pbt_rl.cli.evaluate:run_export",
         "RUN --format onnx",
         "write a trained member for others (onnx, safetensors, rsl_rl)",
     ),
@@ -102,7 +102,8 @@ def main() -> None:
         command, rest = _command(arguments)
         runs = {"RUN": 1, "RUN...": len(rest)}.get(command.arguments.partition(" ")[0], 0)
         words = _of_runs(rest[:runs]) + rest[runs:]
-        code: int = import_module(command.module).run(words)
+        module, _, name = command.module.partition(":")
+        code: int = getattr(import_module(module), name or "run")(words)
         sys.stdout.flush()
     except BrokenPipeError:  # as in `pbt-rl train --help | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

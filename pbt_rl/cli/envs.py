@@ -1,13 +1,21 @@
-"""`pbt-rl envs`: list the environments."""
+"""The commands about environments: what there is, its mistakes, and maps of DeepMind Lab built beforehand."""
 
 from __future__ import annotations
 
 import textwrap
+from dataclasses import dataclass, fields
 
-from pbt_rl.cli import commands
+import tyro
+
+from pbt_rl.cli import EXIT_FAILED, commands
+from pbt_rl.cli.check.report import Report, check
+from pbt_rl.cli.parse import parse
+from pbt_rl.envs.base import EnvSpec
+from pbt_rl.envs.first_trial import tried
 from pbt_rl.envs.packages import absent
-from pbt_rl.envs.registry import FAMILIES, plugins
-from pbt_rl.errors import ConfigError
+from pbt_rl.envs.registry import FAMILIES, EnvOptions, keywords, plugins, step_seconds
+from pbt_rl.errors import ConfigError, RunFailed, environment_code
+from pbt_rl.options import build, option, validate, with_groups
 
 
 def run(arguments: list[str]) -> int:
@@ -50,3 +58,116 @@ def _wrapped(names: tuple[str, ...]) -> str:
     return textwrap.fill(
         ", ".join(names), 100, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False
     )
+
+
+@dataclass(frozen=True)
+@with_groups({name: kind for family in FAMILIES.values() for name, kind in family.options.items()})
+class CheckCommand:
+    """Step an environment as training does, and report its mistakes.
+
+    Exit code 0: none; 1: mistakes were found; 2: it cannot be made or reset.
+    """
+
+    env: tyro.conf.Positional[str]
+    """Environment: module:factory, or family/name."""
+    env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """key=value for its maker, as in training."""
+    steps: int = option(4000, at_least=1)
+    """Steps to take."""
+    seed: int = option(0, at_least=0)
+    """Seed of the environment."""
+    timeout_seconds: float = option(0.0, at_least=0, zero="of the family")
+    """A step or reset that takes longer is reported as hung. 0: 30 s, or what an engine or a simulator may take."""
+    device: str = "cpu"
+    """Device of an environment whose rows are tensors, such as cuda:0."""
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+def run_check(arguments: list[str]) -> int:
+    """Check an environment."""
+    command = parse(CheckCommand, "pbt-rl envs check", arguments)
+    groups = [getattr(command, name) for family in FAMILIES.values() for name in family.options]
+    families = tuple(group.reproducible() for group in groups)  # else equal seeds give other steps
+    options = EnvOptions(families, keywords=keywords(command.env_option))
+    with environment_code(command.env):
+        report = tried(
+            command.env,
+            lambda: _checked(command, options),
+            None,
+            captured=False,
+            when="while it was checked",
+        )
+    print("\n".join(report.lines()))
+    return EXIT_FAILED if report.mistakes else 0
+
+
+def _checked(command: CheckCommand, options: EnvOptions) -> Report:
+    """Check the environment, and that a run on it can make its network."""
+    # torch is imported where the environment is tried.
+    from pbt_rl.config import Config
+    from pbt_rl.learner.build import check_network
+    from pbt_rl.run.network import network_sees
+    from pbt_rl.run.recipes import composed
+
+    given = {"env": command.env, "env_option": command.env_option}
+    config = build(Config, composed(given, algo=Config.algo, fields=[f.name for f in fields(Config)]))
+
+    def tried_network(spec: EnvSpec) -> list[str]:
+        """Make the network of a run, and return what it sees. Raises ConfigError."""
+        check_network(config, spec, ["cpu"])
+        return network_sees(config, spec)
+
+    return check(
+        command.env,
+        options,
+        command.steps,
+        command.seed,
+        command.timeout_seconds or step_seconds(command.env, options),
+        network=tried_network,
+        device=command.device,
+    )
+
+
+@dataclass(frozen=True)
+class DmlabCacheCommand:
+    """Build the maps of DeepMind Lab's levels before training, into the cache that all processes and runs share.
+
+    Train with the same --dmlab.level-seeds then: episodes draw their seeds from those with built maps.
+    """
+
+    levels: tuple[str, ...] = ("dmlab30",)
+    """Levels, as after dmlab/ in --env."""
+    level_seeds: int = option(100, at_least=1)
+    """Seeds per level: this many from the start of its pool."""
+    steps: int = option(0, at_least=0)
+    """Random steps after each reset: some levels build more maps while they are played."""
+    jobs: int = option(0, at_least=0, zero="one per core")
+    """Engines that work at once."""
+    level_cache: str = ""
+    """Folder; empty: pbt_rl/dmlab in the user's cache folder."""
+    level_cache_gb: float = option(10.0, above=0)
+    """Size of the folder in gigabytes; the least recently used maps are removed."""
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+def run_dmlab_cache(arguments: list[str]) -> int:
+    """Build the maps."""
+    command = parse(DmlabCacheCommand, "pbt-rl dmlab-cache", arguments)
+    from pbt_rl.envs.dmlab.maps import MapsFailed, build_maps
+    from pbt_rl.envs.dmlab.options import DmlabOptions
+    from pbt_rl.run.plan import available_cpus
+
+    options = DmlabOptions(
+        level_seeds=command.level_seeds,
+        level_cache=command.level_cache,
+        level_cache_gb=command.level_cache_gb,
+    )
+    try:
+        failed = build_maps(command.levels, options, command.steps, command.jobs or available_cpus())
+    except MapsFailed as error:
+        raise RunFailed(str(error)) from None
+    return EXIT_FAILED if failed else 0

@@ -10,7 +10,7 @@ from typing import Any
 
 from pbt_rl.controllers.history.lineage import Lineage
 from pbt_rl.controllers.hypers import HyperSpec, Values
-from pbt_rl.tune.nested import decode
+from pbt_rl.tune.space import decode
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,11 @@ import pytest
 
 import pbt_rl.cli
 from pbt_rl.cli import sweep
-from pbt_rl.cli.audit import AuditCommand
-from pbt_rl.cli.envs_check import CheckCommand
-from pbt_rl.cli.evaluate import EvalCommand
-from pbt_rl.cli.export import ExportCommand
+from pbt_rl.cli.envs import CheckCommand
+from pbt_rl.cli.evaluate import EvalCommand, ExportCommand
 from pbt_rl.cli.parse import typed, value_of
 from pbt_rl.cli.prove import read_words
-from pbt_rl.cli.report import ReportCommand
+from pbt_rl.cli.report import AuditCommand, ReportCommand
 from pbt_rl.cli.resume import ResumeCommand
 from pbt_rl.cli.runs import RunsCommand
 from pbt_rl.cli.train import TrainCommand

@@ -72,7 +72,7 @@ def test_a_run_goes_on_and_its_members_are_played(run, monkeypatch):
 
 
 def test_an_audit_decides_the_same_and_of_a_copy_needs_trust(run, tmp_path):
-    from pbt_rl.cli.audit import run as audit
+    from pbt_rl.cli.report import run_audit as audit
 
     assert audit([str(run.folder)]) == 0
     copied = str(shutil.copytree(run.folder, tmp_path / "copied"))

@@ -1,7 +1,7 @@
 """Values come back in the form of their table."""
 
 from pbt_rl.controllers.hypers import HyperSpec, choice_spec
-from pbt_rl.tune.nested import decode
+from pbt_rl.tune.space import decode
 
 
 def number(name, default, scale="linear"):
