@@ -141,7 +141,7 @@ class AtariUnit:
         return engine(game, rows, options)
 
     def reset(self, out: StepArrays) -> None:
-        """See `Unit.reset`. The first call seeds the emulators."""
+        """The first call seeds the emulators."""
         with all_at_once(self._pulse, self.rows):
             frames_R, info = self._engine.reset(seed=None if self._seeded else self.seed_R)
         self._seeded = True
@@ -154,7 +154,7 @@ class AtariUnit:
         self._book.write(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """See `Unit.step`. action: [R, 1] int32."""
+        """action: [R, 1] int32."""
         reset_R = self._ended_R
         fire_R = self._scoring.fire_R & ~reset_R
         start_R = self._starts_R & ~reset_R

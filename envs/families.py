@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from .atari import AtariOptions
 from .dmlab.options import DmlabOptions
-from .dmlab.recipe import RECIPES as DMLAB_RECIPES
 from .family import Family
-from .rsl.recipe import RECIPES as ROBOT_RECIPES
+from .recipes import DMLAB_RECIPES, ROBOT_RECIPES
 
 ATARI = Family(
     "atari",
@@ -98,7 +97,7 @@ MJLAB = Family(
     "mjlab/Mjlab-Velocity-Flat-Unitree-Go1",
     ("mjlab",),
     "pip install mjlab",
-    ".rsl.mjlab",
+    ".rsl.tasks:MJLAB",
     recipes=ROBOT_RECIPES,
     takes_keywords=True,
     on_device=True,
@@ -109,7 +108,7 @@ ISAACLAB = Family(
     "isaaclab/Isaac-Velocity-Flat-Anymal-C-v0",
     ("isaaclab", "isaaclab_tasks", "isaaclab_rl"),
     "install Isaac Lab as https://isaac-sim.github.io/IsaacLab says, and pbt_rl into its Python environment",
-    ".rsl.isaaclab",
+    ".rsl.tasks:ISAACLAB",
     takes_keywords=True,
     on_device=True,
 )

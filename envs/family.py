@@ -134,7 +134,7 @@ class Family:
     """Packages (import names) without which nothing of the family runs."""
     install_hint: str
     module: str
-    """Module with the family's `BACKEND`, absolute or relative to this package; imported when it is used."""
+    """MODULE with a `BACKEND`, or MODULE:NAME, absolute or relative to this package; imported when it is used."""
     takes_keywords: bool = False
     """Whether --env-option reaches it."""
     options: Mapping[str, type[FamilyOptions]] = field(default_factory=dict)
@@ -168,8 +168,9 @@ class Family:
 
 
 def load_backend(module: str) -> Backend:
-    """Import a module's `BACKEND`."""
-    backend: Backend = import_module(module, __package__).BACKEND
+    """Import a `Backend`: MODULE, where it is named BACKEND, or MODULE:NAME."""
+    path, _, name = module.partition(":")
+    backend: Backend = getattr(import_module(path, __package__), name or "BACKEND")
     return backend
 
 

@@ -167,17 +167,14 @@ class GrowingAtariUnit(AtariUnit):
             self._seeded = True  # the first reset leaves the engines' own seeds
 
     def _make_all(self, game: str, options: AtariOptions) -> Any:
-        """See `AtariUnit`."""
         empty, together = begins_empty(self._source), rows_of_a_policy(self._source)
         return Engines(lambda part: self._make(game, part, options), self.rows, together, empty=empty)
 
     @property
     def grows(self) -> bool:
-        """See `Grows`."""
         return bool(self._missing_R.any())
 
     def grow(self) -> None:
-        """See `Grows`."""
         with all_at_once(self._pulse, self._engine.next_size):
             rows = self._engine.grow()
         self._missing_R[rows] = False

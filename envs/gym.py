@@ -246,14 +246,13 @@ class GymUnit:
         """Row -> the step at which its first episode is cut short, while that runs."""
 
     def spread_phases(self, rng: np.random.Generator) -> bool:
-        """See `SpreadsPhases`. Steps are drawn up to the limit of a `TimeLimit`, the only one that is known."""
+        """Steps are drawn up to the limit of a `TimeLimit`, the only one that is known."""
         limit = _time_limit_of(self._envs[0])
         if limit:
             self._cut_at = dict(enumerate(rng.integers(1, limit + 1, self.rows).tolist()))
         return limit > 0
 
     def reset(self, out: StepArrays) -> None:
-        """See `Unit.reset`."""
         with np.errstate(over="ignore"):
             for row in beating(self._pulse, range(self.rows)):
                 self._begin_episode(row, None if self._seeds is None else self._seeds[row], out)
@@ -261,7 +260,7 @@ class GymUnit:
         self._write(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """See `Unit.step`. action: [R, A] of `spec.action.dtype`."""
+        """action: [R, A] of `spec.action.dtype`."""
         pulse = self._pulse
         with np.errstate(over="ignore"):
             for row, one in enumerate(self._decode(action)):
@@ -273,7 +272,7 @@ class GymUnit:
             self._write(out)
 
     def save_state(self) -> dict[str, Any] | None:
-        """See `SavesState`. None unless every environment saves its state, and none is hidden in a wrapper."""
+        """None unless every environment saves its state, and none is hidden in a wrapper."""
         states = [env.save_state() if isinstance(env, SavesState) else None for env in self._envs]
         if None in states:
             return None
@@ -286,7 +285,7 @@ class GymUnit:
         }
 
     def restore_state(self, state: dict[str, Any]) -> None:
-        """See `SavesState`. What the last step was is not needed: it was delivered."""
+        """What the last step was is not needed: it was delivered."""
         for env, saved in zip(self._envs, state["envs"], strict=True):
             assert isinstance(env, SavesState)
             env.restore_state(saved)

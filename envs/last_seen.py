@@ -48,12 +48,10 @@ class LastUnit:
         self._given: StepArrays | None = None
 
     def reset(self, out: StepArrays) -> None:
-        """See `Unit.reset`."""
         self._unit.reset(self._inner_of(out))
         out.obs[LAST][:] = 0
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """See `Unit.step`."""
         self._unit.step(action, self._inner_of(out))
         last = out.obs[LAST]
         last[:] = 0
@@ -71,19 +69,16 @@ class LastUnit:
         return self._inner
 
     def close(self) -> None:
-        """See `Unit.close`."""
         self._unit.close()
 
     def follow(self, matchups: MatchupSource) -> None:
-        """See `Seated.follow`."""
         assert isinstance(self._unit, Seated), "only units of several seats follow matchups"
         self._unit.follow(matchups)
 
     def save_state(self) -> dict[str, Any] | None:
-        """See `SavesState`. What this class adds is in the observation that was delivered."""
+        """What this class adds is in the observation that was delivered."""
         return self._unit.save_state() if isinstance(self._unit, SavesState) else None
 
     def restore_state(self, state: dict[str, Any]) -> None:
-        """See `SavesState`."""
         assert isinstance(self._unit, SavesState)
         self._unit.restore_state(state)

@@ -20,9 +20,6 @@ from .base import EnvSetupError, EnvSpec, ShapingSource
 from .family import Backend, budget
 from .gym import GymUnit, MakeEnv, probe_with
 
-# ruff: noqa: D102 - the docstring of each class describes its reset and step
-
-
 Obs = Any
 Info = dict[str, Any]
 Step = tuple[Obs, float, bool, bool, Info]
@@ -35,14 +32,12 @@ class Toy(gymnasium.Env[Obs, Any]):
     """Of a run on it, by default."""
 
     def save_state(self) -> dict[str, Any]:
-        """See `SavesState`."""
         kinds = bool | int | float | np.generic  # a sum with an action is numpy's
         numbers = {k: np.asarray(v).item() for k, v in vars(self).items() if isinstance(v, kinds)}
         arrays = {k: v.tolist() for k, v in vars(self).items() if isinstance(v, np.ndarray)}
         return {"numbers": numbers, "arrays": arrays, "generator": self.np_random.bit_generator.state}
 
     def restore_state(self, state: dict[str, Any]) -> None:
-        """See `SavesState`."""
         for name, number in state["numbers"].items():
             setattr(self, name, number)
         for name, numbers in state["arrays"].items():

@@ -108,7 +108,6 @@ class VectorUnit:
         self._remark = Remarks(shaping, self.spec, rows)
 
     def reset(self, out: StepArrays) -> None:
-        """See `Unit.reset`."""
         assert self._env is not None, "the unit is closed"
         self._begin_episodes(range(self.rows))
         with all_at_once(pulse_of(self._shaping), self.rows):
@@ -123,7 +122,7 @@ class VectorUnit:
         self._book.write(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """See `Unit.step`. action: [R, A] of `spec.action.dtype`."""
+        """action: [R, A] of `spec.action.dtype`."""
         assert self._env is not None, "the unit is closed"
         starts_R = self._ended_R
         in_step = self._mode is AutoresetMode.NEXT_STEP

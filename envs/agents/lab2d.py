@@ -72,7 +72,6 @@ class Lab2dTable:
         self._nobody = np.zeros(self._seats, np.bool_)
 
     def describe(self) -> EnvSpec:
-        """See Table."""
         height, width, channels = self._engine.observation_spec()[self._seen[0]].shape
         return EnvSpec(
             env_id=self._id,
@@ -82,7 +81,6 @@ class Lab2dTable:
         )
 
     def reset(self, seed: int | None) -> Scene:
-        """See Table."""
         if seed is not None:  # the episodes' own seeds are drawn from a generator that is seeded here only
             self._engine = dmlab2d.Environment(self._world, [*self._seen, *self._rewards], seed)
         shown = self._engine.reset()
@@ -90,7 +88,6 @@ class Lab2dTable:
         return self._scene(shown.observation, np.zeros(self._seats), self._nobody, self._nobody)
 
     def advance(self, action: NDArray[Any]) -> Scene:
-        """See Table."""
         shifted = action + self._low_A
         if self._rewards:
             acts = {
@@ -124,7 +121,6 @@ class Lab2dTable:
         """Levels have no shaping."""
 
     def close(self) -> None:
-        """See Table."""
         self._engine.close()
 
 

@@ -139,11 +139,9 @@ class MultiAgentUnit:
         return spec
 
     def follow(self, matchups: MatchupSource) -> None:
-        """See `Seated.follow`."""
         self._matchups = matchups
 
     def reset(self, out: StepArrays) -> None:
-        """See `Unit.reset`."""
         self._take_seats(out)
         for e in beating(self._pulse, range(len(self._tables))):
             self._begin_episode(e, None if self._seeds is None else self._seeds[e], out)
@@ -151,7 +149,7 @@ class MultiAgentUnit:
         self._write_episodes(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """See `Unit.step`. action: [R, A] of `spec.action.dtype`."""
+        """action: [R, A] of `spec.action.dtype`."""
         changed = self._matchups()[0] != self._version
         if changed and self._over_E.all():
             self._take_seats(out)

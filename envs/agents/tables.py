@@ -40,18 +40,15 @@ class ParallelTable:
         self._agents = Agents(env_id, env, turns=False)
 
     def describe(self) -> EnvSpec:
-        """See Table."""
         return self._agents.spec(self._env)
 
     def reset(self, seed: int | None) -> Scene:
-        """See Table."""
         answer = self._env.reset(seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[0], Mapping):
             raise self._agents.breach("reset() must return (observations, infos), dicts by agent", answer)
         return self._scene(answer[0], {}, {}, {}, answer[1], np.zeros(len(self._agents.names), np.bool_))
 
     def advance(self, action: NDArray[Any]) -> Scene:
-        """See Table."""
         agents = self._agents
         was = self._active
         acts = {agents.names[seat]: agents.decode(action[seat]) for seat in np.flatnonzero(was).tolist()}
@@ -99,12 +96,10 @@ class ParallelTable:
         )
 
     def shape(self, seat: int, values: Mapping[str, Any]) -> None:
-        """See Table."""
         if self._agents.shaper is not None:
             self._agents.shaper.set_reward_shaping(dict(values), seat)
 
     def close(self) -> None:
-        """See Table."""
         if callable(closing := attribute(self._env, "close")):
             closing()
 
@@ -118,18 +113,15 @@ class TurnTable:
         self._active = np.zeros(len(self._agents.names), np.bool_)
 
     def describe(self) -> EnvSpec:
-        """See Table."""
         return self._agents.spec(self._env)
 
     def reset(self, seed: int | None) -> Scene:
-        """See Table."""
         self._env.reset(seed=seed)
         nobody = np.zeros(len(self._agents.names), np.bool_)
         self._active = self._alive()
         return self._scene(self._active, nobody, np.zeros(len(nobody)), nobody, nobody, ({}, {}))
 
     def advance(self, action: NDArray[Any]) -> Scene:
-        """See Table."""
         env, agents = self._env, self._agents
         was = self._active
         mover = env.agent_selection
@@ -183,12 +175,10 @@ class TurnTable:
         )
 
     def shape(self, seat: int, values: Mapping[str, Any]) -> None:
-        """See Table."""
         if self._agents.shaper is not None:
             self._agents.shaper.set_reward_shaping(dict(values), seat)
 
     def close(self) -> None:
-        """See Table."""
         if callable(closing := attribute(self._env, "close")):
             closing()
 

@@ -25,7 +25,7 @@ Axes: R rows.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -41,7 +41,6 @@ from .options import DmlabOptions
 from .process import SILENCE_SECONDS, LabError, Labs
 from .row import row_arrays
 from .setup import ALL, GAIN, LOSS, MAX_SEED, describe, level_scripts, played, pool_seed, row_setup
-from .task_scheduler import TaskScheduler
 
 FRAMES_PER_SECOND = 60
 STEP_SECONDS = SILENCE_SECONDS + 60
@@ -152,6 +151,26 @@ def recipe(name: str) -> dict[str, object]:
     }
 
 
+class TaskScheduler:
+    """Chooses the task that has cost least so far (in steps, or in episodes); among equals the first in `order`.
+
+    So each task comes once at first, then short ones until they have caught up; no task is ever more than one
+    episode ahead of another.
+    """
+
+    def __init__(self, order: Sequence[int]) -> None:
+        assert len(set(order)) == len(order) > 0
+        self._spent = dict.fromkeys(order, 0)
+
+    def spend(self, task: int, cost: int) -> None:
+        """Add the cost of an episode of a task."""
+        self._spent[task] += cost
+
+    def next(self) -> int:
+        """Return the task of the next episode."""
+        return min(self._spent, key=self._spent.__getitem__)
+
+
 class LabUnit:
     """R Labs. Equal seeds give equal episodes; equal steps only without background resets.
 
@@ -191,13 +210,13 @@ class LabUnit:
         self._seen = [row_arrays(self._labs.memory, row) for row in range(rows)]
 
     def reset(self, out: StepArrays) -> None:
-        """See `Unit.reset`. Rows whose episode has not begun yet show nothing (see above)."""
+        """Rows whose episode has not begun yet show nothing (see above)."""
         assert self._over_R.all(), "a unit is reset once"
         nothing_R = np.zeros(self.rows)
         self._deliver(nothing_R.astype(np.int32), nothing_R, np.zeros((2, self.rows), np.bool_), out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """See `Unit.step`. action: [R, 1] int32."""
+        """action: [R, 1] int32."""
         reward_R, ends_2R = np.zeros(self.rows), np.zeros((2, self.rows), np.bool_)
         playing = np.flatnonzero(self._playing_R).tolist()
         for row in playing:
@@ -214,7 +233,7 @@ class LabUnit:
         self._labs.close()
 
     def cpu_ns(self) -> int:
-        """See `base.cpu_clock`: this process and the rows."""
+        """Return the CPU-nanoseconds of this process and the rows."""
         return time.process_time_ns() + self._labs.cpu_ns()
 
     def _deliver(

@@ -4,24 +4,249 @@ Observations, actions and rewards are those of games for one player (see `unit`)
 player's objective is its frags: kills of the opponent, less one per suicide; more frags win. A player that dies is back
 after two tics, and the game goes on until its time is over: it always ends truncated.
 
+A game is two processes of the engine, a host and the guest that joined it, tic by tic in step.
+Each engine sends what its player presses to the other one (UDP, 127.0.0.1) and waits for what comes from there. Left
+to themselves (`make_action(action, 4)` on both sides, each from a thread) they hang within a few steps, seen with
+vizdoom 1.3.2. This order of play is safe, and equal seeds give equal games:
+
+    host plays tic k      it needs the guest's command for k, which is there already
+    guest plays tic k     it finds the host's command for k, and so sends its own for k + 1 ahead
+
+A guest begins to send one command ahead once it has found the host's waiting, and goes on as long as it does (ZDoom
+keeps guests that far ahead). So `begin_episode` lets both play a few idle tics, the host first, until the host can play
+alone. The guest's buttons take effect one tic later; the host's are delayed by as much.
+
+    begin   a thread for each engine: both wait for each other
+    step    no threads
+
+A player may spawn on the other one, which kills it. Such an episode is begun anew.
+
+Engines take a second to connect, in which they mostly sleep: a `Pair` starts them without waiting, `found` waits. In
+that second a kill of this process leaves files behind (see `game`), and the death of an engine ends this process too:
+the package crashes if an engine ends while it starts. So none is ended then, and ports are chosen with care.
+
 Axes: S seats (host and guest), V game variables, E events, A action components.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import random
+import shutil
+import signal
+import socket
+import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
+import vizdoom
 from numpy.typing import NDArray
 
 from ..agents.multi_agent import MultiAgentUnit, Scene
-from ..base import EnvSpec, ShapingSource
-from .game import PICTURE, shrink
-from .pair import Pair
+from ..base import EnvSetupError, EnvSpec, ShapingSource
+from .game import PICTURE, configured, cpu_ns, pids, shrink, start, write_launcher
 from .scenarios import Scenario
 from .senses import Buttons, Senses
+
+_RULES = (
+    "-deathmatch +sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 +sv_spawnfarthest 1 +viz_respawn_delay 0 "
+    "+viz_afk_timeout 0"
+)
+_BOTH = "+viz_sync_timeout 0 +cl_noprediction 1"
+"""An engine waits for the other one however long it takes, and shows what happened instead of a prediction."""
+_PORTS = range(15_000, 32_000)
+"""Below the ports that Linux assigns by itself."""
+_LOOK_SECONDS = 0.005
+_MOST_BEGINNINGS = 50
+_IDLE_TICS = 6
+_LEAD_SECONDS, _PROOF_SECONDS = 0.01, 0.1
+"""Head start of the host in idle tics, and the time in which it must play the last of them alone."""
+Do = Callable[[Any], None]
+
+
+class _Engine:
+    """One engine and a thread that can play it: no other thread may call `game` between `ask` and `answer`."""
+
+    def __init__(self, game: Any, give_up: Callable[[], None]) -> None:
+        self.game = game
+        self._give_up = give_up
+        self._asked: SimpleQueue[Do | None] = SimpleQueue()
+        self._done = threading.Event()
+        self._done.set()
+        self._error: Exception | None = None
+        threading.Thread(target=self._play, daemon=True).start()
+
+    def ask(self, do: Do) -> None:
+        """Have the thread call do(game)."""
+        self._done.clear()
+        self._asked.put(do)
+
+    def done(self, wait_seconds: float = 0.0) -> bool:
+        """Whether the thread has finished its request."""
+        return self._done.wait(wait_seconds)
+
+    def answer(self) -> Exception | None:
+        """Wait for the request to finish; returns its exception."""
+        self._done.wait()
+        return self._error
+
+    def close(self) -> None:
+        """End the thread and the game, whose process must have been killed."""
+        self._asked.put(None)
+        self.game.close()
+
+    def _play(self) -> None:
+        while (do := self._asked.get()) is not None:
+            try:
+                do(self.game)
+            except Exception as error:  # noqa: BLE001 - raised again where the answer is awaited
+                self._error = error
+                self._give_up()
+            self._done.set()
+
+
+class Pair:
+    """Host and guest of one game. config: the package's file NAME.cfg. Equal seeds give equal games."""
+
+    def __init__(self, config: str, buttons: Sequence[str], seed: int) -> None:
+        self._engines: list[_Engine] = []
+        self._pids: list[int] = []
+        self._handles: list[int] = []
+        self._idle = self._held = [0.0] * len(buttons)
+        self._scratch = Path(tempfile.mkdtemp(prefix="pbt_rl_doom_"))
+        try:
+            launcher = write_launcher(self._scratch, quiet=True)
+            self._claim, port = _claim_port()
+            sides = (f"-host 2 -port {port} {_RULES}", f"-join 127.0.0.1 -port {port}")
+            games = [configured(config, buttons, launcher, seed, f"{side} {_BOTH}") for side in sides]
+        except BaseException:
+            shutil.rmtree(self._scratch)
+            raise
+        for game in games:
+            self._start(game)
+
+    @property
+    def games(self) -> list[Any]:
+        """The host's and the guest's, to be read between steps."""
+        return [engine.game for engine in self._engines]
+
+    def found(self) -> None:
+        """Wait until host and guest have found each other."""
+        if self._scratch.exists():
+            try:
+                self._answers()
+            finally:
+                self._claim.close()
+                shutil.rmtree(self._scratch)
+
+    def begin_episode(self) -> None:
+        """Begin an episode in which both players are alive and no one was killed."""
+        self.found()
+        for _ in range(_MOST_BEGINNINGS):
+            deaths = self._deaths()
+            self._ask(_new_episode)
+            self._answers()
+            self._settle()
+            if self._deaths() == deaths:
+                return
+        raise RuntimeError(f"{_MOST_BEGINNINGS} duels in a row began with a death")
+
+    def step(self, pressed: list[list[float]], tics: int) -> None:
+        """Play this many tics. pressed: buttons of host and guest; both take effect from the second tic on."""
+        host, guest = self.games
+        for tic in range(tics):
+            host.set_action(pressed[0] if tic else self._held)
+            host.advance_action(1, tic == tics - 1)
+            guest.set_action(pressed[1])
+            guest.advance_action(1, tic == tics - 1)
+        self._held = pressed[0]
+
+    def cpu_ns(self) -> int:
+        """Return the CPU-nanoseconds of both engines so far."""
+        return cpu_ns(self._pids)
+
+    def close(self) -> None:
+        """End both engines. Safe to call twice."""
+        self.found()
+        self._kill()
+        while self._engines:
+            self._engines.pop().close()
+        while self._handles:
+            os.close(self._handles.pop())
+
+    def _start(self, game: Any) -> None:
+        """Start an engine and wait only for its process. Never two at once (see `Games`)."""
+        engine = _Engine(game, self._kill)
+        self._engines.append(engine)
+        engine.ask(start)
+        while len(found := pids(self._scratch)) < len(self._engines) and not engine.done():
+            time.sleep(_LOOK_SECONDS)
+        for pid in set(found) - set(self._pids):
+            self._pids.append(pid)
+            self._handles.append(os.pidfd_open(pid))
+
+    def _deaths(self) -> list[float]:
+        return [game.get_game_variable(vizdoom.GameVariable.DEATHCOUNT) for game in self.games]
+
+    def _settle(self) -> None:
+        """Play idle tics, until the host can play one alone."""
+        self._held = self._idle
+        host, guest = self._engines
+        tics, alone = 0, False
+        while tics < _IDLE_TICS or not alone:
+            tics += 1
+            host.ask(self._idle_tic)
+            alone = host.done(_LEAD_SECONDS if tics < _IDLE_TICS else _PROOF_SECONDS)
+            guest.ask(self._idle_tic)
+            self._answers()
+
+    def _idle_tic(self, game: Any) -> None:
+        game.set_action(self._idle)
+        game.advance_action(1, True)
+
+    def _ask(self, do: Do) -> None:
+        for engine in self._engines:
+            engine.ask(do)
+
+    def _answers(self) -> None:
+        errors = [engine.answer() for engine in self._engines]
+        for error in filter(None, errors):
+            raise error
+
+    def _kill(self) -> None:
+        """End both processes, wherever a thread waits for one of them: it gets an exception."""
+        for handle in self._handles:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+
+
+def _new_episode(game: Any) -> None:
+    game.new_episode()
+
+
+def _claim_port() -> tuple[socket.socket, int]:
+    """Return a free UDP port and a socket on its TCP twin: while that is open, no other pair claims the port."""
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        claim = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            claim.bind(("127.0.0.1", port))
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                probe.bind(("", port))
+        except OSError:
+            claim.close()
+        else:
+            return claim, port
+    raise EnvSetupError(
+        f"a duel of Doom needs a UDP port from {_PORTS[0]} to {_PORTS[-1]} on this machine, and all are taken: "
+        "end what holds them"
+    )
+
 
 COUNTED = {"deaths": "DEATHCOUNT", "hits": "HITCOUNT", "damage": "DAMAGECOUNT"}
 """Statistic of an episode -> its game variable."""
@@ -41,15 +266,12 @@ class DuelTable:
         self.pair = Pair(scenario.config, self._buttons.names, seed)
 
     def describe(self) -> EnvSpec:
-        """See Table."""
         return self._spec
 
     def shape(self, seat: int, values: Mapping[str, Any]) -> None:
-        """See Table."""
         self._coefficients_SE[seat] = [values[name] for name in self._senses.events]
 
     def reset(self, seed: int | None) -> Scene:
-        """See Table."""
         del seed
         self.pair.begin_episode()
         self._tics = 0
@@ -57,7 +279,6 @@ class DuelTable:
         return self._scene(np.zeros(self._spec.seats), over=False)
 
     def advance(self, action: NDArray[Any]) -> Scene:
-        """See Table."""
         self.pair.step([self._buttons.pressed(action_A) for action_A in action], self._spec.frame_skip)
         self._tics += self._spec.frame_skip
         before_SV, self._values_SV = self._values_SV, self._read()
@@ -65,7 +286,6 @@ class DuelTable:
         return self._scene((self._coefficients_SE * event_SE).sum(1), over=self._tics >= self._limit)
 
     def close(self) -> None:
-        """See Table."""
         self.pair.close()
 
     def _read(self) -> NDArray[np.float64]:
@@ -118,5 +338,5 @@ class DuelUnit(MultiAgentUnit):
             raise
 
     def cpu_ns(self) -> int:
-        """See `base.cpu_clock`: this process and the games."""
+        """Return the CPU-nanoseconds of this process and the games."""
         return time.process_time_ns() + sum(pair.cpu_ns() for pair in self._pairs)

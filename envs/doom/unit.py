@@ -116,7 +116,6 @@ class DoomUnit:
         self._respawned: list[int] = []
 
     def reset(self, out: StepArrays) -> None:
-        """See `Unit.reset`."""
         for row in beating(self._pulse, range(self.rows)):
             self._begin_episode(row, out)
         self._over_R[:] = False
@@ -125,7 +124,7 @@ class DoomUnit:
         self._write_episode(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """See `Unit.step`. action: [R, A] int32."""
+        """action: [R, A] int32."""
         starts_R = self._over_R
         before_RV = self._values_RV.copy()
         scripted_R = np.zeros(self.rows)
@@ -158,7 +157,7 @@ class DoomUnit:
         self._games.close()
 
     def cpu_ns(self) -> int:
-        """See `base.cpu_clock`: this process and the games."""
+        """Return the CPU-nanoseconds of this process and the games."""
         return time.process_time_ns() + self._games.cpu_ns()
 
     def _begin_episode(self, row: int, out: StepArrays) -> None:

@@ -109,7 +109,6 @@ class EnvPoolUnit:
         self._none_R = np.zeros(rows, np.bool_)
 
     def reset(self, out: StepArrays) -> None:
-        """See `Unit.reset`."""
         with all_at_once(self._pulse, self.rows):
             obs, info = self._engine.reset()
         self._ended_R[:] = False
@@ -121,7 +120,7 @@ class EnvPoolUnit:
         self._book.write(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """See `Unit.step`. action: [R, A] of `spec.action.dtype`."""
+        """action: [R, A] of `spec.action.dtype`."""
         starts_R = self._ended_R
         fire_R = self._none_R if self._scoring is None else self._scoring.fire_R & ~starts_R
         if fire_R.any():

@@ -54,15 +54,14 @@ class BatchedRows:
         self._discrete = isinstance(env.single_action_space, gymnasium.spaces.Discrete)
 
     def attach(self, weights_PK: Tensor) -> None:
-        """See `ResidentEnv`. There is no shaping."""
+        """There is no shaping."""
 
     def reset(self) -> Mapping[str, Tensor]:
-        """See `ResidentEnv`. It was reset when it was made."""
+        """It was reset when it was made."""
         return self._first
 
     @torch.no_grad()
     def step(self, action: Tensor) -> ResidentStep:
-        """See `ResidentEnv`."""
         given = action[:, 0] if self._discrete else action.reshape(self.rows, *self._shape)
         obs, reward, over, cut, info = self._env.step(given)
         final = next((info[key] for key in FINAL if key in info), None)
@@ -76,7 +75,6 @@ class BatchedRows:
         )
 
     def close(self) -> None:
-        """See `ResidentEnv`."""
         self._env.close()
 
 

@@ -1,17 +1,79 @@
-"""The user's own simulators: `module:factory` with the parameters `rows` and `device`; it may take `seed`."""
+"""The user's own simulators: `module:factory` with the parameters `rows` and `device`; it may take `seed`.
+
+Also what plays foreign rows of tensors, and what families of resident environments share. torch is imported when one is
+made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 from .. import time_limits
-from ..base import EnvSpec, ShapingSource, Unit
+from ..base import EnvSetupError, EnvSpec, ShapingSource, Unit
 from ..custom import check_keywords, find_factory, takes
 from ..family import Backend, EnvOptions
 from ..time_limits import making, time_limit
-from .kinds import ADAPTED, adapted_resident, filmed, unit_of_resident
+
+ADAPTED = ("objective",)
+"""Keywords of --env-option that are for what plays a foreign interface, if the factory itself does not take them."""
+
+
+def adapted_resident(env_id: str, env: object, keywords: Mapping[str, Any]) -> Any:
+    """Return what a factory gave as a `ResidentEnv`, if its interface is a known one; else as it is.
+
+    keywords: some of ADAPTED. Raises EnvSetupError for one that nothing takes.
+    """
+    adapted = _adapter(env)
+    unknown = [name for name in keywords if adapted is None or name not in signature(adapted).parameters]
+    if unknown:
+        raise EnvSetupError(
+            f"{env_id} has no option {unknown[0]} (--env-option): its factory does not take it, nor does "
+            f"{type(env).__name__}, which it returned"
+        )
+    return env if adapted is None else adapted(env_id, env, **keywords)
+
+
+def _adapter(env: object) -> Callable[..., Any] | None:
+    """Return what makes a `ResidentEnv` of (id, object, keywords); None if it is one, or of no known interface."""
+    from gymnasium.vector import VectorEnv  # noqa: PLC0415 - lists of environments do without it
+
+    if hasattr(env, "attach"):
+        return None
+    if isinstance(env, VectorEnv):
+        from .batched import BatchedRows  # noqa: PLC0415 - it imports torch
+
+        return BatchedRows
+    if all(hasattr(env, name) for name in ("get_observations", "num_actions", "num_envs")):
+        from ..rsl.vec_env import VecEnvRows  # noqa: PLC0415 - it imports torch
+
+        return VecEnvRows
+    return None
+
+
+def units_of(
+    make: Callable[[str, int, int, str, EnvOptions], Any],
+) -> Callable[[str, int, int, EnvOptions, ShapingSource], Unit]:
+    """Return the `make_unit` of a family of resident environments: rows on the CPU as a unit, for evaluations."""
+
+    def make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
+        from .rows import ResidentUnit  # noqa: PLC0415 - it imports torch
+
+        return ResidentUnit(make(name, rows, seed, "cpu", options), shaping)
+
+    return make_unit
+
+
+def filmed(env: Any, shaping: ShapingSource) -> tuple[Unit, Any] | None:
+    """Return rows on the CPU as a unit, and themselves, whose `render()` shows row 0; None if they have none."""
+    from .rows import ResidentUnit  # noqa: PLC0415 - it imports torch
+
+    if not hasattr(env, "render"):
+        env.close()
+        return None
+    return ResidentUnit(env, shaping), env
 
 
 def probe(env_id: str, options: EnvOptions) -> EnvSpec:
@@ -42,10 +104,6 @@ def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOp
     return env
 
 
-def _make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
-    return unit_of_resident(name, rows, seed, shaping, options, make_resident)
-
-
 def _film(
     name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[Unit, Any] | None:
@@ -55,4 +113,6 @@ def _film(
     return filmed(make_resident(name, rows, seed, "cpu", replace(options, keywords=keywords)), shaping)
 
 
-BACKEND = Backend(names=tuple, probe=probe, make_unit=_make_unit, film=_film, make_resident=make_resident)
+BACKEND = Backend(
+    names=tuple, probe=probe, make_unit=units_of(make_resident), film=_film, make_resident=make_resident
+)

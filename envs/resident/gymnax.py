@@ -6,12 +6,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ..base import EnvSpec, ShapingSource, Unit
+from ..base import EnvSpec
 from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe
 from ..gym import PLANES, recipe
-from ..time_limits import told_of_long
-from .kinds import RESIDENT_RECIPE, unit_of_resident
+from ..recipes import RESIDENT
+from ..time_limits import LONG_SECONDS, told_of_long
+from .custom import units_of
 
 NAMES = (
     "Acrobot-v1",
@@ -59,11 +60,6 @@ def make_resident(name: str, rows: int, seed: int, device: str, options: EnvOpti
     return GymnaxRows(name, rows, seed, device, options.keywords)
 
 
-def make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
-    """Make rows as a unit, for evaluations."""
-    return unit_of_resident(name, rows, seed, shaping, options, make_resident)
-
-
 FIRST = FirstProbe("gymnax/", probe)
 
 
@@ -74,13 +70,14 @@ def _probe(name: str, options: EnvOptions) -> EnvSpec:
 
 def _recipe(name: str, options: EnvOptions) -> dict[str, object]:
     spec = (probe if "jax" in sys.modules else FIRST.for_recipe)(name, options.keywords)
-    return recipe(spec) | RESIDENT_RECIPE | (PLANES if name.endswith("-MinAtar") else {})
+    return recipe(spec) | RESIDENT | (PLANES if name.endswith("-MinAtar") else {})
 
 
 BACKEND = Backend(
     names=lambda: NAMES,
     probe=_probe,
-    make_unit=make_unit,
+    make_unit=units_of(make_resident),
     recipe=_recipe,
     make_resident=make_resident,
+    step_seconds=LONG_SECONDS,
 )

@@ -115,15 +115,14 @@ class GymnaxRows:
         self._state: Any = None
 
     def attach(self, weights_PK: Tensor) -> None:
-        """See `ResidentEnv`. There is no shaping."""
+        """There is no shaping."""
 
     def reset(self) -> Mapping[str, Tensor]:
-        """See `ResidentEnv`."""
         self._key, self._state, obs = self._reset(self._key)
         return {"obs": _tensor(obs)}
 
     def spread_phases(self, seed: int) -> bool:
-        """See `ResidentEnv`. For environments that count `time` up to `max_steps_in_episode`, as gymnax's own do."""
+        """For environments that count `time` up to `max_steps_in_episode`, as gymnax's own do."""
         time = getattr(self._state, "time", None)
         if time is None or not self._limit:
             return False
@@ -132,14 +131,13 @@ class GymnaxRows:
         return True
 
     def step(self, action: Tensor) -> ResidentStep:
-        """See `ResidentEnv`. The action is read when this returns."""
+        """The action is read when this returns."""
         given = jax.dlpack.from_dlpack(action.detach().contiguous())
         self._key, self._state, out = self._step(self._key, self._state, given)
         obs, reward, over, cut, final = map(_tensor, out)
         return ResidentStep({"obs": obs}, reward, over, cut, {"obs": final})
 
     def close(self) -> None:
-        """See `ResidentEnv`."""
         self._state = None
 
 

@@ -193,7 +193,6 @@ class ResidentUnit:
         self._ended = np.zeros(env.rows, np.bool_)
 
     def reset(self, out: StepArrays) -> None:
-        """See Unit."""
         for row in range(self.rows):
             self._begin_episode(row)
         self._env.attach(self._weights)
@@ -204,7 +203,6 @@ class ResidentUnit:
         self._write_obs(obs, out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """See Unit."""
         with torch.no_grad():
             step = self._env.step(torch.from_numpy(np.ascontiguousarray(action)).to(self._env.device))
         self._checks.step(step)
@@ -253,7 +251,6 @@ class ResidentUnit:
             array[:] = obs[name].cpu().numpy()
 
     def close(self) -> None:
-        """See Unit."""
         self._env.close()
 
 

@@ -41,7 +41,6 @@ class _Rows(ABC):
         return {"obs": self._see()}
 
     def spread_phases(self, seed: int) -> bool:
-        """See `ResidentEnv`."""
         drawn = torch.randint(self.limit, (self.rows,), generator=torch.Generator().manual_seed(seed))
         self._steps.copy_(drawn)
         return True

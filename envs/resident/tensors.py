@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, Unit
+from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec
 from ..family import Backend, EnvOptions, budget
-from .kinds import RESIDENT_RECIPE, unit_of_resident
+from ..recipes import RESIDENT
+from .custom import units_of
 
 SPECS = {
     "pendulum": EnvSpec(
@@ -24,7 +25,7 @@ SPECS = {
         resident=True,
     ),
 }
-RECIPE: dict[str, object] = RESIDENT_RECIPE | {
+RECIPE: dict[str, object] = RESIDENT | {
     "model.encoder": "mlp",
     "model.hidden": 64,
     "model.layers": 2,
@@ -71,14 +72,10 @@ def make_resident(name: str, rows: int, seed: int, device: str, options: EnvOpti
         raise EnvSetupError(f"tensors/{name}: {error}; its option is limit=STEPS (--env-option)") from None
 
 
-def _make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
-    return unit_of_resident(name, rows, seed, shaping, options, make_resident)
-
-
 BACKEND = Backend(
     names=lambda: tuple(SPECS),
     probe=probe,
-    make_unit=_make_unit,
+    make_unit=units_of(make_resident),
     recipe=lambda name, _options: RECIPE | OWN.get(name, {}),
     make_resident=make_resident,
 )

@@ -1,6 +1,7 @@
-"""What the families of robot simulators share: tasks by their ids, described before one is made for a run.
+"""The families mjlab/ and isaaclab/: tasks of robots by their ids, described before one is made for a run.
 
-Neither torch nor a simulator is imported before one is made.
+Neither torch nor a simulator is imported before one is made. isaaclab/ was never run with Isaac Lab, only with a
+stand-in: one process runs one simulator, which its launcher starts before anything else of Isaac Lab is imported.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,8 @@ from .. import time_limits
 from ..base import EnvSetupError, EnvSpec
 from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe
-from ..resident.kinds import filmed, unit_of_resident
-from .recipe import ROBOTS
+from ..recipes import ROBOTS
+from ..resident.custom import filmed, units_of
 
 MakeVecEnv = Callable[[str, int, int, str, str | None], Any]
 """(task, rows, seed, device, render_mode) -> RSL-RL `VecEnv`. Raises EnvSetupError."""
@@ -68,9 +70,7 @@ def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make:
     return Backend(
         names=names,
         probe=lambda name, options: (describe if engine in sys.modules else first)(name, options.keywords),
-        make_unit=lambda name, rows, seed, options, shaping: unit_of_resident(
-            name, rows, seed, shaping, options, make_resident
-        ),
+        make_unit=units_of(make_resident),
         film=lambda name, rows, seed, options, shaping: filmed(
             make_resident(name, rows, seed, "cpu", options, "rgb_array"), shaping
         ),
@@ -78,3 +78,49 @@ def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make:
         step_seconds=time_limits.LONG_SECONDS,
         make_resident=make_resident,
     )
+
+
+def _of_mjlab(name: str, rows: int, seed: int, device: str, render_mode: str | None) -> Any:
+    """Make R rows of a task of mjlab. Raises EnvSetupError."""
+    import_module("mjlab.tasks")
+    registry, rl = import_module("mjlab.tasks.registry"), import_module("mjlab.rl")
+    if name not in registry.list_tasks():
+        raise EnvSetupError(
+            f"mjlab/{name} is not a task of mjlab: there are {', '.join(registry.list_tasks())}"
+        )
+    config = registry.load_env_cfg(name)
+    config.scene.num_envs, config.seed = rows, seed
+    engine = import_module("mjlab.envs").ManagerBasedRlEnv(config, device=device, render_mode=render_mode)
+    return rl.RslRlVecEnvWrapper(engine, registry.load_rl_cfg(name).clip_actions)
+
+
+_started: list[Any] = []
+"""The launcher, once it runs."""
+
+
+def _start(device: str, *, cameras: bool) -> None:
+    """Start the simulator, once a process."""
+    if not _started:
+        launcher = import_module("isaaclab.app").AppLauncher
+        _started.append(launcher(headless=True, device=device, enable_cameras=cameras))
+
+
+def _of_isaaclab(name: str, rows: int, seed: int, device: str, render_mode: str | None) -> Any:
+    """Start the simulator and make R rows of a task. Raises EnvSetupError."""
+    _start(device, cameras=render_mode is not None)
+    gymnasium = import_module("gymnasium")
+    import_module("isaaclab_tasks")  # registers them
+    if name not in gymnasium.registry:
+        there = ", ".join(sorted(task for task in gymnasium.registry if task.startswith("Isaac-")))
+        raise EnvSetupError(f"isaaclab/{name} is not a task of Isaac Lab: there are {there or 'none'}")
+    parse = import_module("isaaclab_tasks.utils").parse_env_cfg
+    config = parse(name, device=device, num_envs=rows)
+    config.seed = seed
+    wrapper = import_module("isaaclab_rl.rsl_rl").RslRlVecEnvWrapper
+    return wrapper(gymnasium.make(name, cfg=config, render_mode=render_mode))
+
+
+MJLAB = robots("mjlab", "warp", task_names("mjlab", r'task_id="(Mjlab-[\w-]+)"'), _of_mjlab)
+ISAACLAB = robots(
+    "isaaclab", "isaaclab.app", task_names("isaaclab_tasks", r'id="(Isaac-[\w-]+)"'), _of_isaaclab
+)

@@ -114,18 +114,17 @@ class VecEnvRows:
         self._stats: dict[str, Tensor] = {}
 
     def attach(self, weights_PK: Tensor) -> None:
-        """See `ResidentEnv`."""
         if self._terms is not None:
             self._terms.attach(weights_PK)
 
     def reset(self) -> Mapping[str, Tensor]:
-        """See `ResidentEnv`. A `VecEnv` is reset when it is made, and asked for its observations once."""
+        """A `VecEnv` is reset when it is made, and asked for its observations once."""
         assert self._first is not None, "reset is called once"
         obs, self._first = self._first, None
         return obs
 
     def spread_phases(self, seed: int) -> bool:
-        """See `ResidentEnv`. As RSL-RL's `learn(init_at_random_ep_len=True)`."""
+        """As RSL-RL's `learn(init_at_random_ep_len=True)`."""
         counts, limit = (
             getattr(self._env, "episode_length_buf", None),
             getattr(self._env, "max_episode_length", 0),
@@ -138,7 +137,6 @@ class VecEnvRows:
 
     @torch.no_grad()
     def step(self, action: Tensor) -> ResidentStep:
-        """See `ResidentEnv`."""
         if self._terms is not None:
             self._terms.read_weights()
         obs, reward, dones, extras = self._env.step(action)
@@ -164,7 +162,6 @@ class VecEnvRows:
         return getattr(self._env, "unwrapped", self._env).render()
 
     def close(self) -> None:
-        """See `ResidentEnv`."""
         close = getattr(self._env, "close", None)
         if close is not None:
             close()

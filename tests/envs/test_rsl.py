@@ -201,10 +201,10 @@ def test_the_objective_is_chosen_for_what_a_factory_returned_unless_it_takes_it(
 
 
 def test_the_list_of_tasks_needs_no_torch():
-    from pbt_rl.envs.rsl.mjlab import names
+    from pbt_rl.envs.rsl.tasks import MJLAB
 
     pytest.importorskip("mjlab")
-    assert "Mjlab-Cartpole-Balance" in names()
+    assert "Mjlab-Cartpole-Balance" in MJLAB.names()
 
 
 @pytest.mark.slow

@@ -21,8 +21,7 @@ from pbt_rl.envs.dmlab.cache import DIGEST_BYTES, STALE_SECONDS, LevelCache
 from pbt_rl.envs.dmlab.levels import ACTIONS, LEVELS
 from pbt_rl.envs.dmlab.options import PHOTOGRAPHS, DmlabOptions
 from pbt_rl.envs.dmlab.setup import describe, level_scripts, row_setup
-from pbt_rl.envs.dmlab.task_scheduler import TaskScheduler
-from pbt_rl.envs.dmlab.unit import names
+from pbt_rl.envs.dmlab.unit import TaskScheduler, names
 from pbt_rl.envs.spaces import hash_words
 from pbt_rl.learner.build import normalized_obs
 from tests.helpers.runs import python

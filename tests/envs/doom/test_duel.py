@@ -17,7 +17,7 @@ pytest.importorskip("vizdoom", reason="the extra `vizdoom` is not installed")
 import vizdoom
 
 from pbt_rl.envs.base import EnvSetupError, cpu_clock, read_stats
-from pbt_rl.envs.doom import pair as doom_pair
+from pbt_rl.envs.doom import duel
 from pbt_rl.envs.doom.duel import DuelUnit
 from pbt_rl.envs.doom.scenarios import SCENARIOS
 from pbt_rl.envs.doom.unit import probe
@@ -116,27 +116,27 @@ def test_a_port_that_is_taken_is_left_alone_and_none_at_all_is_an_error(monkeypa
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("", 0))
         port = taken.getsockname()[1]
-        monkeypatch.setattr(doom_pair, "_PORTS", range(port, port + 1))
+        monkeypatch.setattr(duel, "_PORTS", range(port, port + 1))
         with pytest.raises(EnvSetupError, match=f"UDP port from {port} to {port}.*all are taken"):
             Played("duel")
-    claim, claimed = doom_pair._claim_port()
+    claim, claimed = duel._claim_port()
     assert claimed == port
     with pytest.raises(EnvSetupError, match="all are taken"):
-        doom_pair._claim_port()
+        duel._claim_port()
     claim.close()
 
 
 @pytest.mark.slow
 def test_a_player_killed_by_the_others_arrival_starts_again(monkeypatch):
-    deaths, real = [], doom_pair._new_episode
+    deaths, real = [], duel._new_episode
 
     def watched(game):
         if game is pair.games[0]:
             deaths.append(pair._deaths())
         real(game)
 
-    monkeypatch.setattr(doom_pair, "_new_episode", watched)
-    pair = doom_pair.Pair("multi_duel", ["ATTACK"], 0)
+    monkeypatch.setattr(duel, "_new_episode", watched)
+    pair = duel.Pair("multi_duel", ["ATTACK"], 0)
     try:
         for _ in range(10):
             pair.begin_episode()
