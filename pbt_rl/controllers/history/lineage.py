@@ -58,6 +58,10 @@ class Lineage:
         self._children: defaultdict[StateKey, list[StateKey]] = defaultdict(list)
         self._seen_frames: dict[StateKey, int] = {}
 
+    def __repr__(self) -> str:
+        """Return how large it is."""
+        return f"<Lineage of {len(self._present)} members with {len(self._nodes)} nodes>"
+
     @classmethod
     def from_events(cls, events: Iterable[Event]) -> Lineage:
         """Read the events of a journal that the tree follows from; skip all others. Raises ConfigError."""
