@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .base import EnvSetupError
+
 MOST_WRAPPERS = 64
 """A chain of wrappers that is longer has no end."""
 _NO_NAME = "no_environment_has_an_attribute_of_this_name"
@@ -162,3 +164,18 @@ def flag_of(value: Any) -> bool:
     if array.size != 1 or array.dtype.kind not in "fiub":
         raise ValueError("True or False")
     return bool(array.reshape(-1)[0])
+
+
+def level_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield settings as the engines of DeepMind take them: as text (true, 60), those of a table as `table.name`."""
+    for key, value in settings.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from level_settings(value, f"{name}.")
+        elif isinstance(value, bool | int | float | str):
+            yield name, str(value).lower() if isinstance(value, bool) else str(value)
+        else:
+            raise EnvSetupError(
+                f"--env-option {name}={value} cannot be used: a setting of a level is a number, true, false, a word or "
+                'a table of those, such as {"width": 9}'
+            )

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import dmlab2d
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource
 from ..family import budget, keywords_backend
+from ..values import level_settings
 from .multi_agent import MultiAgentUnit, Scene, probe_with
 
 LENGTH = "episodeLengthFrames"
@@ -52,7 +53,7 @@ class Lab2dTable:
         self._id = f"dmlab2d/{level}"
         self._limit = _whole(self._id, LENGTH, settings[LENGTH])
         players = settings.get("numPlayers", 0)
-        engine_settings = {"levelName": level, **{name: _text(value) for name, value in _flat(settings)}}
+        engine_settings = {"levelName": level, **dict(level_settings(settings))}
         try:
             self._world = dmlab2d.Lab2d(runfiles_helper.find(), engine_settings)
             seen = [f"{n}.RGB" for n in range(1, players + 1)] or ["WORLD.RGB"]
@@ -188,19 +189,6 @@ def _whole(env_id: str, name: str, value: Any) -> int:
             f"{env_id}: --env-option {name}={value} cannot be used: give a whole number of 1 or more"
         )
     return value
-
-
-def _flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Flatten nested settings as the engine needs them: names joined by dots."""
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from ((f"{name}.{inner}", part) for inner, part in _flat(value))
-        else:
-            yield name, value
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _first_line(error: Exception) -> str:

@@ -26,6 +26,7 @@ from typing import Any
 
 from pbt_rl.actors.child import Program, python_module
 
+from ..base import cpu_ns_of
 from .row import ROW_BYTES, RowSetup, receive, send
 
 SILENCE_SECONDS = 300.0
@@ -113,8 +114,7 @@ class Labs:
             raise
         finally:
             os.close(memory_fd)
-        # Linux's clock of the CPU time of another process, by its id (see clock_getcpuclockid(3)).
-        self._clocks = [(~row.program.pid << 3) | 2 for row in self.rows]
+        self._pids = [row.program.pid for row in self.rows]
 
     def _start(self, setup: RowSetup) -> Row:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -147,11 +147,7 @@ class Labs:
 
     def cpu_ns(self) -> int:
         """Return the CPU-nanoseconds of the rows so far. Dead ones count nothing."""
-        total = 0
-        for clock in self._clocks:
-            with contextlib.suppress(OSError):
-                total += time.clock_gettime_ns(clock)
-        return total
+        return cpu_ns_of(self._pids)
 
     def close(self) -> None:
         """End every process. Safe to call twice."""

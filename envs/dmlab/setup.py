@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..base import LAST, ActionSpec, ArraySpec, EnvSetupError, EnvSpec
+from ..values import level_settings
 from .levels import ACTIONS, FOLDER, LEVELS, TASK_CAP, TEST_MIXER_SEED, Level
 from .options import DmlabOptions
 from .row import FRAME_SKIP, PICTURE, WORDS, RowSetup
@@ -95,7 +96,7 @@ def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> R
         )
     test = {"allowHoldOutLevels": "true", "mixerSeed": str(TEST_MIXER_SEED)} if options.test else {}
     return RowSetup(
-        config={**fixed, **dict(_flat(settings))},
+        config={**fixed, **dict(level_settings(settings))},
         of_level={
             _script(level, options): {
                 **test,
@@ -110,18 +111,3 @@ def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> R
         memory_fd=-1,
         row=row,
     )
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Flatten settings to the engine's strings (true, 60, text), those of a table as `table.name`."""
-    for key, value in settings.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{name}.")
-        elif isinstance(value, bool | int | float | str):
-            yield name, str(value).lower() if isinstance(value, bool) else str(value)
-        else:
-            raise EnvSetupError(
-                f"--env-option {name}={value} cannot be used: a setting of a level is a number, true, false, a word or "
-                'a table of those, such as {"width": 9}'
-            )

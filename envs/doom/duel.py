@@ -49,8 +49,8 @@ import vizdoom
 from numpy.typing import NDArray
 
 from ..agents.multi_agent import MultiAgentUnit, Scene
-from ..base import EnvSetupError, EnvSpec, ShapingSource
-from .game import PICTURE, configured, cpu_ns, pids, shrink, start, write_launcher
+from ..base import EnvSetupError, EnvSpec, ShapingSource, cpu_ns_of
+from .game import PICTURE, configured, pids, shrink, start, write_launcher
 from .scenarios import Scenario
 from .senses import Buttons, Senses
 
@@ -169,7 +169,7 @@ class Pair:
 
     def cpu_ns(self) -> int:
         """Return the CPU-nanoseconds of both engines so far."""
-        return cpu_ns(self._pids)
+        return cpu_ns_of(self._pids)
 
     def close(self) -> None:
         """End both engines. Safe to call twice."""

@@ -15,12 +15,10 @@ Only a kill in the tenth of a second in which a game starts can leave three smal
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import shutil
 import tempfile
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +29,7 @@ from numpy.typing import NDArray
 
 from pbt_rl.actors.child import bound_to_us
 
-from ..base import EnvSetupError
+from ..base import EnvSetupError, cpu_ns_of
 
 SCREEN = (120, 160)
 """Height and width that the engine draws: its smallest, and twice as fast as 256x144."""
@@ -77,7 +75,7 @@ class Games:
 
     def cpu_ns(self) -> int:
         """Return the CPU-nanoseconds of the games so far. Dead ones count nothing."""
-        return cpu_ns(self._pids)
+        return cpu_ns_of(self._pids)
 
     def close(self) -> None:
         """End every game once."""
@@ -106,15 +104,6 @@ def write_launcher(scratch: Path, *, quiet: bool = False) -> Path:
 def pids(scratch: Path) -> list[int]:
     """Return the processes that were started from a scratch folder."""
     return [int(folder.name) for folder in scratch.glob("[0-9]*")]
-
-
-def cpu_ns(processes: Sequence[int]) -> int:
-    """Return the CPU-nanoseconds of processes so far. Dead ones count nothing."""
-    total = 0
-    for pid in processes:
-        with contextlib.suppress(OSError):  # Linux's clock of another process (see clock_getcpuclockid(3))
-            total += time.clock_gettime_ns((~pid << 3) | 2)
-    return total
 
 
 def configured(config: str, buttons: Sequence[str], launcher: Path, seed: int, arguments: str) -> Any:
