@@ -154,15 +154,23 @@ def test_a_host_that_dies_with_its_node_is_no_fault_of_the_learner(engine, known
     assert fleet.waits(0), "even if the cluster still lists the node"
 
 
-@pytest.mark.parametrize("end", [HostDied("out of memory"), HostFailed("out of memory", user_error=True)])
-def test_a_host_that_dies_alone_counts_as_its_learner(engine, monkeypatch, end):
+def test_a_host_that_dies_alone_counts_as_its_learner(engine, monkeypatch):
     monkeypatch.setattr(module, "DEATH_SECONDS", 0.0)
     fleet = make_fleet(engine)
     happened(fleet)
-    engine.on("b").answers = [end]
+    engine.on("a").answers = [HostDied("out of memory")]
+    [lost] = happened(fleet)
+    assert lost.kind != "machine"
+    assert "out of memory" in lost.text
+
+
+def test_the_error_of_a_host_is_that_of_its_learner(engine):
+    fleet = make_fleet(engine)
+    happened(fleet)
+    engine.on("b").answers = [HostFailed("no such environment", user_error=True)]
     [lost] = happened(fleet)
     assert (lost.pack, lost.kind) == (1, "died")
-    assert "out of memory" in lost.text
+    assert "no such environment" in lost.text
 
 
 DEATH = [Heard(LearnerLost(0, "the learner was killed by SIGKILL"))]
