@@ -61,14 +61,14 @@ class ArraySpec:
     """Shape (of one row, without leading axes) and numpy dtype name of one array of an observation.
 
     given: what the environment gives instead, in words; empty: the same. boolean: it gives nothing but 0 and 1.
-    large: its numbers have no bounds, or far ones, so that their scale is not known.
+    unscaled: its numbers have no bounds, or others than within -1 to 1.
     """
 
     shape: tuple[int, ...]
     dtype: str
     given: str = field(default="", compare=False)
     boolean: bool = field(default=False, compare=False)
-    large: bool = field(default=False, compare=False)
+    unscaled: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,6 @@ SMALLEST_GRID = 3
 """Whole numbers (but uint8) in two axes, one of which is shorter, are a table of numbers."""
 LARGEST_CODE = 16
 """Whole numbers up to this are codes or counts, which a network reads as they are."""
-LARGEST_KNOWN = 100
-"""Numbers with bounds beyond this are of a scale that is not known (prices, places in pixels, degrees)."""
 LARGEST_WHOLE = 2**16
 """Bounds of whole numbers beyond this say nothing of the numbers."""
 LARGEST_LEVEL = 1e18
@@ -303,10 +301,10 @@ def _array_leaf(
     if isinstance(what, Numbers):
         given = f"divided by {1 / what.scale:g}" if what.scale != 1 else ""
         boolean = isinstance(space, spaces.MultiBinary) or space.dtype == np.bool_
-        large = isinstance(space, spaces.Box) and bool(
-            max(-float(space.low.min()), float(space.high.max())) * what.scale > LARGEST_KNOWN
+        unscaled = isinstance(space, spaces.Box) and bool(
+            max(-float(space.low.min()), float(space.high.max())) * what.scale > 1
         )
-        spec = ArraySpec(shape or (1,), "float32", given, boolean, large)
+        spec = ArraySpec(shape or (1,), "float32", given, boolean, unscaled)
         return Leaf(name, path, "float", shape, 0, spec, scale=what.scale)
     given = f"{space.dtype} {'x'.join(map(str, shape))}"
     if what.levels is not None:

@@ -331,7 +331,7 @@ class Config:
     """Actor processes, planned from the machine's cores."""
     units_per_actor: int = option(2, at_least=1, may_change=True)
     """Vector environments per actor, which steps one while the others wait for actions."""
-    envs_per_unit: int = option(0, at_least=0, zero="planned", may_change=True)
+    envs_per_unit: int = option(0, at_least=0, zero="planned", may_change=True, common=True)
     """Environments of each policy in one unit (b)."""
     random_phases: bool = True
     """Cut the first episode of each environment short, at a step drawn up to its time limit, so that environments do

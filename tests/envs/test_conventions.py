@@ -124,7 +124,8 @@ def test_a_truth_or_an_array_of_one_is_a_choice(truth):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "normalised"), [(-np.inf, np.inf, True), (0, 640, True), (-5, 5, False), (0, 1, False)]
+    ("low", "high", "normalised"),
+    [(-np.inf, np.inf, True), (0, 640, True), (-5, 5, True), (0, 1, False), (-1, 1, False)],
 )
 def test_numbers_of_unknown_scale_are_normalised_by_the_recipe(low, high, normalised):
     env = type("Own", (Env,), {"observation_space": spaces.Box(low, high, (2,), np.float32)})()
@@ -156,4 +157,4 @@ def test_a_table_of_large_floats_is_no_picture(high, image):
     table = spaces.Box(0, high, (40, 40), np.float32)
     spec = describe("m:f", type("Own", (Env,), {"observation_space": table})())
     assert (spec.obs["obs"].dtype == "uint8") == image
-    assert spec.obs["obs"].large == (not image)
+    assert spec.obs["obs"].unscaled == (not image)
