@@ -10,8 +10,8 @@ from pbt_rl.run.train import train
 
 def objective(out, env, frames, **options):
     """Train one policy; its mean true objective at the end."""
-    options = "--mode=serial --name=x --seed=1 --num-policies=1 --actors=1 --pbt.objective-episodes=60"
-    words = options.split()
+    small = "--mode=serial --name=x --seed=1 --num-policies=1 --actors=1 --pbt.objective-episodes=60"
+    words = small.split()
     words += [f"--env={env}", f"--out={out}", f"--train-for-frames={frames}"]
     words += [f"--{n.replace('__', '.').replace('_', '-')}={value}" for n, value in options.items()]
     assert train(parse_train(words)[0]) == 0
