@@ -4,11 +4,10 @@ import json
 import math
 from itertools import groupby
 
-import pytest
-
 from pbt_rl.config import Config, Hypers
 from pbt_rl.controllers.decisions import decision_to_dict
 from pbt_rl.controllers.hypers import hyper_table
+from pbt_rl.record.events import decode_event
 from pbt_rl.record.folder import to_json
 from pbt_rl.record.journal import as_json_types
 
@@ -71,5 +70,4 @@ def write(folder, events):
 
 def read_events(records):
     """Return the events of records, as JSON types, that were not written to a file."""
-    decode_event = pytest.importorskip("pbt_rl.record.events").decode_event
     return [decode_event(json.dumps(record).encode(), i) for i, record in enumerate(records, start=1)]

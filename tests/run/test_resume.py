@@ -20,11 +20,11 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.record.checkpoints import Checkpoints, SavedFile, read_manifest
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import read_journal
+from pbt_rl.report.audit.recorded import audit
 from pbt_rl.run.ending import RunEnd
 from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.run.train import train
 from tests.helpers import runs as helper
-from tests.helpers.audits import audit
 
 SHARED = ("time", "milliseconds", "decision_to_applied_milliseconds", "milliseconds_until")
 SERIAL = {"env": "toy/shaped", "mode": "serial", "num-policies": 4, "actors": 2, "envs-per-unit": 2}

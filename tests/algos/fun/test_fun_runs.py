@@ -9,7 +9,7 @@ from pbt_rl.api.policy import load_policy
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError
-from tests.helpers.audits import audit
+from pbt_rl.report.audit.recorded import audit
 from tests.helpers.serial import SMALL, run, weights
 
 OPTIONS = SMALL | {
