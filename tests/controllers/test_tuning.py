@@ -135,7 +135,7 @@ def test_scales_of_ranges(entry, scale):
     [
         ("learning_rate=", "LOW:HIGH"),
         ("learning_rate=1e-4", "LOW:HIGH"),
-        ("learning_rate=5e-4:1e-4", "LOW:HIGH"),
+        ("learning_rate=5e-4:1e-4", "learning_rate=0.0001:0.0005"),
         ("learning_rate=nan:1e-3", "LOW:HIGH"),
         ("learning_rate=1e-5:1e-3:log:x", "LOW:HIGH"),
         ("learning_rate=1e-5:1e-3:logarithmic", "the scale logarithmic is not one of log, linear"),

@@ -30,6 +30,7 @@ from pbt_rl.config import hypers_of
 from pbt_rl.envs.registry import FAMILIES
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import table
+from pbt_rl.other_names import OPTIONS
 from tests.helpers.runs import ENVIRONMENT, ROOT, start
 
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -218,9 +219,10 @@ def test_options_in_running_text_are_understood(page):
 
 def refusal(line):
     """Why no command takes these options; None if one does."""
-    if OTHERS.keys() & set(re.split("[= ]", line)) or re.match(
+    others = OTHERS.keys() | {f"--{name}" for name in OPTIONS}
+    if others & set(re.split("[= ]", line)) or re.match(
         r"--[a-z0-9]+_", line
-    ):  # Sample Factory's have a line below
+    ):  # Sample Factory's, with a line below
         return None
     if re.fullmatch(r"--[a-z0-9.-]+\*?", line):  # a name, without a value
         return None if name_is_known(line.rstrip(".*")) else "no such option"

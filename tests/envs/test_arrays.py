@@ -158,7 +158,7 @@ def test_the_recipe_reads_grids_by_an_mlp_that_normalises_and_asks_for_bounds_of
     )
     assert recipe(of(box(0, 1, (*LARGE, 3), np.float32)))["model.encoder"] == "auto"
     planes, short = (recipe(of(box(0, 1, shape, np.bool_))) for shape in ((10, 10, 4), (10,)))
-    assert planes["hypers.gae_lambda"] > short["hypers.gae_lambda"]
+    assert planes["learner.batch"] > short["learner.batch"]
     assert recipe(of(spaces.MultiBinary((10, 10, 4)))) == planes
     numbers = recipe(of(box(0, 1, (7, 7, 3), np.float32)))
     assert numbers == short, "batches of 8192 steps are for games of millions of frames"

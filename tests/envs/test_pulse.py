@@ -9,6 +9,7 @@ from pbt_rl.envs.atari import LIFE_LOSS_PENALTY, SCORE_SCALE, AtariOptions
 from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.episodes import AT_ONCE, ROW
 from pbt_rl.envs.gym import GymUnit
+from pbt_rl.envs.registry import EnvOptions
 from pbt_rl.envs.toy import Identity
 
 ROWS = 3
@@ -100,7 +101,7 @@ def test_what_is_made_and_seeded_in_one_call_is_announced(monkeypatch):
         return SyncVectorEnv([lambda: Row(source)] * num_envs)
 
     monkeypatch.setattr(custom, "find_factory", lambda _: make)
-    unit = custom.make_unit("own:env", ROWS, 0, source, {})
+    unit = custom.make_unit("own:env", ROWS, 0, EnvOptions(), source)
     assert type(unit).__name__ == "VectorUnit"
     announced = source.taken()[-ROWS:]
     assert announced == [(99, ROWS)] * ROWS

@@ -28,7 +28,7 @@ def test_flatten_joins_names_with_dots_and_gives_floats():
     assert all(type(value) is float for value in flat.values())
 
 
-@pytest.mark.parametrize("value", [True, "1", None, [1.0], float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [True, "1", None, [1.0, 2.0], float("nan"), float("inf")])
 def test_a_value_that_is_no_finite_number_is_refused(value):
     with pytest.raises(EnvSetupError, match=r"'hit'.*finite number"):
         flatten({"weapon": {"hit": value}})

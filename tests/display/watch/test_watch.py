@@ -281,7 +281,7 @@ def test_the_command_serves_until_ctrl_c(tmp_path, events):
 def test_a_run_that_only_starts_is_waited_for(tmp_path, events):
     """`watch` is started beside `train`, before there is a folder."""
     command = start(tmp_path, "watch", "runs/x")
-    command.wait_for("runs/x has no journal yet: waiting")
+    command.wait_for("waiting for the run to begin")
     write(tmp_path / "runs" / "x", events)
     command.wait_for("open http://")
     assert command.end(signal.SIGINT) == 0

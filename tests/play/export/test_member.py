@@ -13,7 +13,7 @@ from safetensors import safe_open
 from torch import nn
 
 from pbt_rl.api.policy import load_policy
-from pbt_rl.cli import export as command
+from pbt_rl.cli import evaluate as command
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit
@@ -171,7 +171,7 @@ def test_safetensors_hold_the_weights_by_name(tmp_path):
 def test_the_card_has_the_score_of_an_evaluation(tmp_path, capsys):
     run = run_of(tmp_path, "gym/CartPole-v1", MLP)
     arguments = [str(run), "--format", "safetensors", "--episodes", "3", "--seed", "5"]
-    assert command.run([*arguments, "--out", str(tmp_path / "there")]) == 0
+    assert command.run_export([*arguments, "--out", str(tmp_path / "there")]) == 0
     files = [str(tmp_path / "there" / name) for name in ("policy.safetensors", "README.md")]
     assert capsys.readouterr().out.split() == files
     evaluate(Source(run), 3, None, 5, greedy=False)

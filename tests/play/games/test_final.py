@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pbt_rl
-from pbt_rl.cli import audit
+from pbt_rl.cli.report import run_audit
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.display.ranking import best_member, ranked, table_lines
@@ -109,7 +109,7 @@ def test_a_run_names_the_best_by_them_and_eval_follows(run):
     run.paths.summary.write_text(text)
     kinds = [event["event"] for event in run.journal]
     assert kinds[-2:] == ["final", "end"]
-    assert audit.run([str(run.folder)]) == 0
+    assert run_audit([str(run.folder)]) == 0
 
 
 @pytest.mark.parametrize(
