@@ -24,7 +24,7 @@ MARK = "PBT_RL_STORM"
 """In the environment of every process of a run."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - this very folder
 KNOWN = re.compile(
-    r"(config|summary)\.json|journal\.jsonl|\.lock|checkpoints|population|logs|policy_\d+(\.json)?"
+    r"(config|summary)\.json|journal\.jsonl|\.lock|\.origin|checkpoints|population|logs|policy_\d+(\.json)?"
     r"|(checkpoints/)policy_\d+\.safetensors|checkpoints/at_\d+(_\d+)?"
 )
 CHANGES = frozenset({"replace", "mutate", "restart"})

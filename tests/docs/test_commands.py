@@ -74,7 +74,7 @@ OTHERS = {
     **dict.fromkeys(("--experiment", "--rollout", "--recurrence", "--gamma"), "Sample Factory's"),
 }
 NEEDS = {
-    r"--init-from|--schedule\.run|--against|--video|--format rsl_rl": "a run of that environment",
+    r"--shaping\.reach|--init-from|--schedule\.run|--against|--video|--format rsl_rl": "a run of that environment",
     r"cuda": "a GPU",
     r"--nodes ray|--track wandb": "a package that is not among those of development",
     r"--config |--pbt\.start-values ": "a file",
@@ -283,6 +283,12 @@ def test_a_program_of_a_page_exists(line):
         assert all(f'"{option}"' in code or option[2:].replace("-", "_") in code for option in options)
 
 
+def function(name):
+    """What a command calls with its arguments."""
+    module, _, called = pbt_rl.cli.commands()[name].module.partition(":")
+    return getattr(import_module(module), called or "run")
+
+
 @pytest.mark.long
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("line", [c for c in WHOLE if re.match(r"pbt-rl (train|prove|sweep) ", c.values[0])])
@@ -294,7 +300,7 @@ def test_a_command_that_trains_is_planned(line, own_files, monkeypatch, capsys):
         arguments = ["--env", "toy/shaped", *arguments]
     dry = [] if {"--show", "--help", "--help-all"} & set(arguments) else ["--show"]
     try:
-        code = import_module(pbt_rl.cli.commands()[name].module).run([*arguments, *dry])
+        code = function(name)([*arguments, *dry])
     except SystemExit as ended:  # --help
         code = ended.code
     assert code == 0
@@ -336,7 +342,7 @@ def test_a_command_about_a_run_is_carried_out(line, recorded, monkeypatch):
         arguments[arguments.index("--at") + 1] = str(kept)
     if name == "resume":  # of a run that has ended: its options are checked, and nothing is trained
         arguments = [arguments[0], *arguments[1:], "--train-for-frames", "3000"]
-    assert import_module(pbt_rl.cli.commands()[name].module).run(arguments) in (0, None)
+    assert function(name)(arguments) in (0, None)
 
 
 @pytest.mark.parametrize("page", ["from-sample-factory.md", "from-ray-tune.md"])

@@ -53,7 +53,7 @@ def test_the_commands_of_the_page_run(lab, tmp_path):  # noqa: F811
     pytest.importorskip("imageio_ffmpeg")
     here = tmp_path / "here"
     here.mkdir()
-    shown = commands(PAGE)
+    shown = [line for line in commands(PAGE) if "RUN" not in line]
     assert len(shown) == 3
     for line in shown:
         _, command, *arguments = shlex.split(line, comments=True)
