@@ -98,4 +98,4 @@ def test_a_folder_that_holds_runs_names_one_and_a_run_without_its_journal_says_w
     with pytest.raises(ConfigError, match=r"it has no config\.json; it holds runs: name one, such as .*one$"):
         read_config(run.path.parent)
     assert run.lacks("journal.jsonl") == f"{run.path} has no journal.jsonl: restore the file"
-    assert RunFolder(Path("x" * 5000)).lacks("config.json").endswith("there is none")
+    assert "there is none" in RunFolder(Path("x" * 5000)).lacks("config.json")
