@@ -101,6 +101,8 @@ class Dispatch:
     """The remembered states."""
     _unsaved: dict[int, State] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     """Members that the checkpoint in progress still needs as they are -> their state."""
+    _renewed: dict[Key, dict[int, State]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    """What members had gone on from when the checkpoint in progress began -> member -> its state in that."""
     _saving: dict[Key, tuple[int, Pin]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     """What learners write: the pack, and the state."""
     _waiting: dict[Key, list[Waiting]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
@@ -477,6 +479,7 @@ class Dispatch:
                 state = self._origins[member.id].state if held is None else held.state
                 header = _header(member, state.header.fresh_frames)
             self._coming[member.id] = Origin(state, -member.frames, None if to_disk else Pin(state))
+            self._renewed.setdefault(self._origins[member.id].state.key, {})[member.id] = state
             if state.drawn != (member.id, 0):
                 wanted.append((Pin(state), header))
         for number, generation in sorted(self._kept):
@@ -497,12 +500,18 @@ class Dispatch:
         """Note that the checkpoint is whole, so that members go on from it, or that it was given up."""
         self._unsaved.clear()
         coming, self._coming = self._coming, {}
+        renewed, self._renewed = self._renewed, {}
         if not whole:
             return
         for _, pin in self._saving.values():  # the checkpoint that holds what stands for it may be deleted
-            number = pin.state.header.member
-            if pin.state.before is self._origins[number].state:
+            number, before = pin.state.header.member, pin.state.before
+            if before is self._origins[number].state:
                 pin.state.before = coming[number].state
+            elif (
+                before is not None and before.key in renewed
+            ):  # the member has been given other weights since
+                of = renewed[before.key]
+                pin.state.before = of.get(number, next(iter(of.values())))
         self._origins = coming
 
     # -- lost learners ------------------------------------------------------------------------------------------

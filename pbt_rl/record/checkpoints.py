@@ -1,6 +1,6 @@
 """Checkpoints of a run: finding the newest whole one, and reading it. Reading executes nothing.
 
-checkpoints/at_FRAMES/             FRAMES: the population's clock; the second one at the same frames is at_FRAMES_2
+checkpoints/at_FRAMES/             FRAMES: least of the members that train; the second one there is at_FRAMES_2
   manifest.json                    written last, so a folder where it reads well was finished
   state.json                       everything but the members: what `CheckpointWriter.begin_checkpoint` was given
   policy_00.safetensors            each member, its arrays as named tensors
@@ -269,7 +269,7 @@ class SavedMember(SavedFile):
 
 @dataclass(frozen=True)
 class Manifest:
-    """What manifest.json holds. number: rises with every checkpoint of a run; frames: the population's clock."""
+    """What manifest.json holds. number: rises with every checkpoint of a run; frames: see `Checkpoint`."""
 
     number: Whole
     frames: Whole
@@ -341,7 +341,7 @@ class Checkpoint:
 
     @property
     def frames(self) -> int:
-        """The population's clock."""
+        """The least of the members that train, or those at which it was due if it is kept."""
         return self.manifest.frames
 
     @property

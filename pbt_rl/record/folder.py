@@ -11,7 +11,7 @@ runs/NAME/
   .origin          where the folder was made: only there it is its user's own, see `RunFolder.is_own`
   logs/            what actors, learners and environments print: actor_0.log, learner_0.log
   report/          the output of `pbt-rl report`
-  .lock            held while a process writes the run, see `record.lock`
+  .lock            held while a process writes the run, see `record.claim`
 """
 
 from __future__ import annotations

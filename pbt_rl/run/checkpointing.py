@@ -253,6 +253,9 @@ class Checkpointing:
             self._end_copies(current)
             return
         current.wanted = wanted
+        if not wanted:
+            self._ended(WriteFailed(current.frames, "no member has trained yet"), current)
+            return
         for pack in sorted(packs):
             fleet.send(pack, SaveLearner(current.number))
         if not packs:
@@ -347,26 +350,27 @@ class Checkpointing:
     def _take_results(self, writer: CheckpointWriter) -> None:
         for result in writer.poll():
             self._let_go()
-            if self._round is not None:
-                self._ended(result, self._round)
-            elif isinstance(result, WriteFailed):
-                self._note_failure(result)
+            self._ended(result, self._round)
 
-    def _ended(self, result: Written | WriteFailed, current: Round) -> None:
+    def _ended(self, result: Written | WriteFailed, current: Round | None) -> None:
+        """Note what became of a checkpoint. current: None if it was given up before."""
         if isinstance(result, Written):
             try:
                 self.newest = Checkpoint(result.path, read_manifest(result.path / FILE))
             except CheckpointBroken as error:  # somebody has removed it at once
                 result = WriteFailed(result.frames, str(error))
         if isinstance(result, WriteFailed):
-            self._give_up(current)
+            if current is not None:
+                self._give_up(current)
             self._note_failure(result)
+            return
+        self._recorder.checkpoint(result)
+        if current is None:  # too late: it is whole
             return
         assert self.newest is not None
         for state, header in current.written:
             state.put_elsewhere(_in_checkpoint(self.newest, header, self._names))
         self._whole(current)
-        self._recorder.checkpoint(result)
         self.failure = ""
         if current.evaluates:
             self.games.begin_games(self.newest, current.state["best_member"], current.all_frames)
