@@ -39,7 +39,7 @@ KINDS = (SEVERAL_AGENTS, VECTOR)
 def make(env_id: str, rows: int, keywords: Mapping[str, Any], index: int = 0) -> CustomEnv:
     """Call the user's factory once: for one environment, or for one that has all R rows (`Kind.all_rows`).
 
-    index: of its first row among all rows that play at the same time, the same one when it is made again.
+    index: a number of its own among those that play at the same time, the same one when it is made again.
     """
     factory = find_factory(env_id)
     arguments = dict(keywords)
@@ -227,7 +227,9 @@ BACKEND = replace(
             name, rows, seed, EnvOptions(keywords=words), shaping
         ),
         lambda spec: recipe(spec) | ({"mode": "sync"} if spec.resident else {}),
-        make=lambda name, options: None if resident_backend(name) else make(name, 1, options.keywords),
+        make=lambda name, options: (
+            None if resident_backend(name) else make(name, 1, options.keywords, options.first_row)
+        ),
         make_resident=make_resident,
     ),
     make_unit=make_unit,

@@ -174,7 +174,7 @@ def _film_own(
     if takes(find_factory(env_id), "render_mode"):
         keywords.setdefault("render_mode", "rgb_array")
     with all_at_once(pulse_of(shaping), rows):
-        env = make(env_id, rows, keywords)
+        env = make(env_id, rows, keywords, options.first_row)
     unit = unit_of(env, env_id, rows, seed, shaping, options)
     kind = kind_of(env)
     return unit, RenderCamera(env, row=0 if kind is not None and kind.all_rows else None, remedy=OWN_REMEDY)

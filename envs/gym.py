@@ -130,7 +130,7 @@ rare: where a batch holds none, normalised advantages are noise of full size, an
 reward (docs/lab/environments.md)."""
 
 PLANES: dict[str, object] = {
-    "model.critic": "separate",  # with one trunk Hopper and Walker2d learn slowly (docs/lab/games.md)
+    "model.critic": "separate",
     "model.activation": "relu",
     "learner.rollout": 128,
     "hypers.unroll": 128,

@@ -27,7 +27,7 @@ from .base import (
     StepArrays,
 )
 from .shaping import SHAPING_METHODS, default_shaping, find_interface
-from .values import array_of, attribute, briefly, flag_of, has_methods, metadata_of, number_of, wrapped
+from .values import array_of, attribute, briefly, has_methods, metadata_of, number_of, wrapped
 
 CALLED: Mapping[str, tuple[str, ...]] = {
     "get_default_reward_shaping": (),
@@ -131,8 +131,8 @@ def mistakes_of(env: Any, obs: Sequence[tuple[str, Any]], action: ActionSpec) ->
     return tuple(found)
 
 
-_RUNNING = re.compile(r"Running(Mean|Stat|Norm)|Welford")
-"""Classes that keep statistics."""
+_RUNNING = re.compile(r"Running(MeanStd|Stat|Norm)|Welford")
+"""Classes that keep a deviation, by which something is normalised."""
 
 
 def normalised(kind: str) -> str:
@@ -147,13 +147,11 @@ def normalised(kind: str) -> str:
 def _normalises(env: Any) -> bool:
     """Whether a wrapper keeps running statistics of observations, as those of Gymnasium, SB3 and Baselines do."""
     named = {base.__name__ for base in type(env).__mro__} & {"NormalizeObservation", "VecNormalize"}
-    own = {
-        name: value
-        for name, value in getattr(env, "__dict__", {}).items()
-        if not name.startswith(("ret", "rew"))
-    }
+    own = {name.lstrip("_"): value for name, value in getattr(env, "__dict__", {}).items()}
     running = {"obs_rms", "ob_rms"} & own.keys() or any(
-        _RUNNING.search(type(value).__name__) for value in own.values()
+        _RUNNING.search(type(value).__name__)
+        for name, value in own.items()
+        if not name.startswith(("ret", "rew", "ep", "len"))
     )
     return bool(named or running) and attribute(env, "update_running_mean") is not False
 
@@ -192,8 +190,9 @@ def _is_mask(name: Any, value: Any, choices: int, rows: int) -> bool:
     if not isinstance(name, str) or name.startswith("_") or not _MASK.search(name):
         return False
     try:
-        flat = np.hstack([*value])
-    except (TypeError, ValueError):
+        parts = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+        flat = np.hstack([array_of(part).ravel() for part in parts])
+    except (TypeError, ValueError, RuntimeError):
         return False
     if flat.dtype.kind not in "biuf" or not flat.size:
         return False
@@ -295,8 +294,11 @@ class Remarks:
 
     def of_end(self, info: Mapping[str, Any], *, terminated: bool) -> None:
         """Note an end by a time limit that is told in the way of before Gymnasium alone."""
-        if terminated and flag_of(info.get("TimeLimit.truncated")):
-            self._say(TIME_LIMIT)
+        told = info.get("TimeLimit.truncated")
+        if terminated and told is not None:
+            flag = array_of(told)
+            if flag.ndim == 0 and flag.dtype.kind == "b" and flag:
+                self._say(TIME_LIMIT)
 
     def of_observation(self, space: Any, obs: Any) -> None:
         """Note arrays of another dtype than their space."""

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
+from pbt_rl.cli.envs import run_check
 from pbt_rl.envs import custom, time_limits
 from pbt_rl.envs.base import EnvSetupError, private_step_arrays
 from pbt_rl.envs.family import EnvOptions
@@ -58,6 +59,34 @@ def test_a_factory_is_told_the_index_of_each_environment():
     out = private_step_arrays(unit.spec, 3)
     unit.reset(out)
     assert (out.obs["obs"] * 100).round().ravel().tolist() == [8, 9, 10]
+
+
+def test_the_checker_gives_each_environment_an_index_of_its_own(monkeypatch, capsys):
+    monkeypatch.setattr(Waits, "taken", set(), raising=False)
+    run_check([f"{__name__}:waits_at_a_port", "--steps", "8"])
+    assert "address already in use" not in capsys.readouterr().out
+
+
+def waits_at_a_port(env_index):
+    env = Waits(env_index)
+    assert env_index not in Waits.taken, "address already in use"
+    Waits.taken.add(env_index)
+    env.close = lambda: Waits.taken.discard(env_index)
+    return env
+
+
+def test_the_command_lets_what_runs_at_exit_run():
+    code = """
+        import atexit, time
+        from pbt_rl import cli
+        cli.EXIT_SECONDS = 0.1
+        atexit.register(lambda: (time.sleep(1), print("written")))
+        cli._end(3)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, "written\n", "")
 
 
 def test_the_command_ends_though_a_thread_goes_on():

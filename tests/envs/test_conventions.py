@@ -83,6 +83,9 @@ def test_a_mask_by_another_convention_is_told(attributes):
         {"is_legal_action": lambda self, action: True, "legal_actions": lambda self, state: []},
         {"info": {"TimeLimit.truncated": False}},
         {"info": {"TimeLimit.truncated": True}, "end": (False, True)},
+        {"info": {"TimeLimit.truncated": "no"}},
+        {"info": {"valid_logits": torch.ones(2, requires_grad=True) / 3, "valid": iter([1, 0])}},
+        {"lengths": type("RunningMean", (), {})()},
     ],
 )
 def test_what_only_looks_like_it_is_not(attributes):

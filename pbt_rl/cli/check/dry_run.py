@@ -11,8 +11,8 @@ import hashlib
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from typing import Any
 
 import gymnasium
@@ -184,13 +184,14 @@ class DryRun:
 
     def unit(self, seed: int, shaping: ShapingSource, ledger: Ledger) -> tuple[Unit, Ledger | None]:
         """Make a unit, with witnesses if that is possible."""
-        raw = registry.make_raw(self.env_id, self.options)
+        made = (registry.make_raw(self.env_id, replace(self.options, first_row=row)) for row in count())
+        raw = next(made)
         self.engine = raw is None
         if not isinstance(raw, gymnasium.Env):
             if raw is not None:
                 close_in_time(raw)
             return registry.make_unit(self.env_id, self.rows, seed, self.options, shaping), None
-        given = chain([raw], iter(lambda: registry.make_raw(self.env_id, self.options), None))
+        given = chain([raw], made)
 
         def make() -> gymnasium.Env[Any, Any]:
             env = next(given)

@@ -72,7 +72,7 @@ def evaluated(setup: EvaluationSetup) -> Evaluated:
     began = time.monotonic()
     config, seed = setup.config, evaluation_seed(setup.config)
     spec, options = evaluation_spec(config)
-    options = replace(options, first_row=OUTSIDE)
+    options = replace(options, first_row=OUTSIDE * (1 + setup.member))
     pack = load_pack(config, spec, SavedPolicy(Path(), setup.checkpoint, setup.member), seed)
     policy = Policy(pack, spec, config.model, seed, greedy=False)
     episodes = evaluation_episodes(config, spec)

@@ -67,7 +67,7 @@ def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
     spec, options = evaluation_spec(config)
     pack = load_pack(config, spec, SavedPolicy(Path(), setup.checkpoint, setup.member), seed)
     rows = setup.episodes if spec.resident else rows_of(setup.episodes)  # a row of tensors costs little
-    options = replace(options, first_row=OUTSIDE)
+    options = replace(options, first_row=OUTSIDE * (1 + setup.member))
     unit = make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))
     with closing(unit):
         yield FinalRound(())
