@@ -177,7 +177,7 @@ def test_the_journal_says_how_far_everyone_is(search):
 
 
 def test_sync_learns_without_lag(tmp_path):
-    run = train(tmp_path, "toy/shaped", *BUSY, "--mode=sync", "--train-for-frames=6000")
+    run = train(tmp_path, "toy/shaped", *BUSY, "--mode=sync", "--train-for-frames=24000")
     assert run.wait() == 0, run.err
     assert run.summary["policy_lag"] == {"mean": 0.0, "max": 0}
     assert run.summary["replacements"] > 0
