@@ -416,7 +416,7 @@ def path_given(name: str, given: str | Path) -> Path:
 def as_type(hint: Any, value: Any) -> Any:
     """Return a value in the type of an option: a list becomes a tuple, a text a path, a whole number a float.
 
-    Numbers and truths of numpy, and arrays of one, are taken as Python's, and whole floats as whole numbers.
+    Numbers and truths of numpy, and arrays without axes, are taken as Python's, and whole floats as whole numbers.
 
     Raises ValueError, whose text describes the type, for a value of another type.
     """

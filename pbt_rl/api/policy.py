@@ -96,7 +96,10 @@ class Policy(play.Policy):
         return self._interface.actions(action_RA), state
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel to other processes, which load it from its run; the draws of actions begin anew there."""
+        """Travel to other processes, which load it from its run; the draws of actions begin anew there.
+
+        Raises ConfigError there if that checkpoint is not kept any more: a run that goes on deletes old ones.
+        """
         if self._loaded is None:
             raise TypeError("only a policy of load_policy can be pickled")
         return partial(load_policy, **self._loaded), ()
@@ -177,7 +180,7 @@ def load_policy(
     policy._loaded = {  # noqa: SLF001 - its own module
         "run": folder.absolute(),
         "member": str(saved.member),
-        "at": at,
+        "at": saved.checkpoint.frames,
         "greedy": greedy,
         "seed": seed,
         "trust": trust,

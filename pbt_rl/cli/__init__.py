@@ -173,6 +173,8 @@ def _end(code: int) -> NoReturn:
         for child in multiprocessing.active_children():
             names.add(child.name)
             child.kill()
+        if not names:  # what runs at exit takes long
+            return
         print(
             f"pbt-rl: what an environment started does not end: {', '.join(sorted(names)[:5])}",
             file=sys.stderr,

@@ -47,16 +47,21 @@ def json_of(text: str) -> Any:
 
 
 class _Yaml(yaml.SafeLoader):  # type: ignore[misc]
-    """YAML in which a key stands once, and 1e6 is a number, as in YAML 1.2."""
+    """YAML in which a key stands once, 1e6 is a number and 1:30 a text, as in YAML 1.2."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        _unique((self.construct_object(key, deep=True), None) for key in keys)
         found: dict[Any, Any] = super().construct_mapping(node, deep)
+        _unique((self.construct_object(key, deep=True), None) for key in keys)
         return found
 
 
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+_CLOCK = re.compile(r"\d+(:\d+)+(\.\d*)?$")  # YAML 1.1 reads 1:30 as 90, whatever the unit is
+_Yaml.yaml_implicit_resolvers = {
+    first: [("tag:yaml.org,2002:str", _CLOCK), *others]
+    for first, others in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 _Yaml.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
 
 READERS: Mapping[str, Callable[[str], Any]] = {

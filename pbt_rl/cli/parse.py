@@ -39,7 +39,7 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
     typed = spelt(name)
     last = typed.rpartition(".")[2]
     option = other_names.OPTIONS.get(last)
-    if last in other_names.ANSWERS:
+    if last in other_names.ANSWERS and "num-policies" in known:
         return f"{name} is no option: {other_names.ANSWERS[last]}"
     if option in known:
         twice = last in other_names.TWICE
@@ -91,7 +91,7 @@ def duration(text: str, unit: float) -> float:
     if parts and not _PART.sub("", digits):
         of_letter = {"d": 86400, "h": 3600, "m": 60, "s": 1}
         return sum((float(amount) * of_letter[letter[0]] for amount, letter in parts), 0.0) / unit
-    if len(fields) in (2, 3) and all(field.replace(".", "", 1).isdigit() for field in fields):
+    if len(fields) in (2, 3) and all(field.replace(".", "", 1).isdecimal() for field in fields):
         return sum((float(field) * 60.0**place for place, field in enumerate(reversed(fields))), 0.0) / unit
     try:
         return number(str(float(digits)))

@@ -66,7 +66,9 @@ def _rows(path: Path) -> list[Mapping[Any, Any]]:
     text = text_of(path)
     mark = next((mark for mark in "\t;" if mark in text.partition("\n")[0]), ",")
     table = csv.DictReader(io.StringIO(text), strict=True, delimiter=mark)
-    rows, names = list(table), list(table.fieldnames or ())
+    names = [name.strip() for name in table.fieldnames or ()]
+    table.fieldnames = names
+    rows = list(table)
     if any(None in row or None in row.values() for row in rows):
         raise ValueError("a line has more or fewer cells than the header")
     if twice := {name for name in names if names.count(name) > 1}:

@@ -48,10 +48,12 @@ def run(arguments: list[str]) -> int:
     if not 0 <= command.port <= MOST_PORT:
         raise ConfigError(f"--port {command.port} cannot be used: give 0 to {MOST_PORT}")
     try:
-        server = _server(command, _reader(command.run))
+        reader = _reader(command.run)
     except KeyboardInterrupt:
         print()
         return 0
+    try:
+        server = _server(command, reader)
     except OSError as error:
         raise ConfigError(
             f"--host {command.host}{f' --port {command.port}' if command.port else ''} cannot be used: "
@@ -76,7 +78,7 @@ def _reader(run: Path) -> Reader:
             return Reader(run)
         except ConfigError as error:
             journal = RunFolder(run).journal
-            begun = os.path.lexists(journal) and journal.stat().st_size > 0
+            begun = os.path.lexists(journal) and not (journal.is_file() and journal.stat().st_size == 0)
             new = not os.path.lexists(run) and time.monotonic() < deadline
             if begun or not (new or is_held(run)):
                 raise

@@ -31,7 +31,7 @@ def test_times(text, seconds):
     assert duration(text, 3600) == (float(text) if text[-1].isdigit() and ":" not in text else seconds / 3600)
 
 
-@pytest.mark.parametrize("text", ["30M", "2k", "1g", "soon", "1:xx", "inf", "nan", ""])
+@pytest.mark.parametrize("text", ["30M", "2k", "1g", "soon", "1:xx", "²:00", "inf", "nan", ""])
 def test_what_is_no_time(text):
     with pytest.raises(ValueError, match=r"time|finite"):
         duration(text, 1)
@@ -40,6 +40,8 @@ def test_what_is_no_time(text):
 def test_times_on_the_command_line_and_in_files(tmp_path):
     (tmp_path / "c.yaml").write_text("env: toy/identity\ntrain_for_seconds: 30m\n")
     assert read_config(tmp_path / "c.yaml")["train_for_seconds"] == 1800
+    (tmp_path / "c.yaml").write_text("env: toy/identity\nhours: 1:30:00\n")  # 5400, by YAML 1.1
+    assert read_config(tmp_path / "c.yaml")["hours"] == 1.5
     assert (
         parse_train(["--env", "toy/identity", "--hours", "30m", "--train-for-frames", "1m"])[0].hours == 0.5
     )
