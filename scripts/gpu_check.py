@@ -153,14 +153,15 @@ def main() -> int:
     add("--stage", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     stages = planned(arguments.policies, quick=arguments.quick)
-    unknown = set(filter(None, arguments.only.split(","))) - set(stages)
+    only = tuple(filter(None, arguments.only.split(",")))
+    unknown = set(only) - set(stages)
     if unknown:
         parser.error(f"--only {', '.join(sorted(unknown))}: there is {', '.join(stages)}")
     if arguments.stage:
         print(json.dumps(one_stage(arguments)))
         return 0
     results: dict[str, dict[str, Any]] = {}
-    asked = tuple(arguments.only.split(",")) if arguments.only else stages
+    asked = only or stages
     end = time.monotonic() + 60 * (min(4.0, arguments.minutes) if arguments.quick else arguments.minutes)
     for stage in asked:
         began = time.monotonic()

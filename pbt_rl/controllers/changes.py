@@ -87,9 +87,12 @@ def changes(decisions: Sequence[Decision], generations: Mapping[int, int]) -> li
 
 
 def given(values: Values, members: Iterable[tuple[int, int, Values]]) -> list[Change]:
-    """Return the changes by which the user gives members some values by hand. members: id, generation, all values."""
+    """Return the changes by which the user gives members some values by hand. members: id, generation, all values.
+
+    No controller has decided them: they count as no mutation.
+    """
     return [
-        Change(member, "mutate", generation + 1, values={**own, **values})
+        Change(member, "continue", generation + 1, values={**own, **values})
         for member, generation, own in members
     ]
 

@@ -2,7 +2,7 @@
 
     supervisor --- RunView, about once a second ---+--> tensorboard.TensorBoard   TensorBoard event files
                                                    +--> terminal.Terminal         live table or plain lines
-    supervisor --- last RunView -------------------+--> summary.summary           content of summary.json
+    supervisor --- last RunView -------------------+--> scalars.summary           content of summary.json
 
 A display consumes views, produces text or files, and waits for nothing.
 

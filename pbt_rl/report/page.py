@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import os
 import time
 from collections import Counter
@@ -15,7 +14,7 @@ from statistics import fmean
 
 from pbt_rl.controllers.changes import DecisionName
 from pbt_rl.controllers.records import finite
-from pbt_rl.display.ranking import value
+from pbt_rl.display.ranking import shown_values, value
 from pbt_rl.display.terminal import counted, in_words
 from pbt_rl.errors import ConfigError
 from pbt_rl.report.exports import files, members, value_column
@@ -184,9 +183,8 @@ def _moved(history: History) -> str:
         return ""
     line = history.lineage.line(history.last[history.best].key)
     then, now = line[0].values, line[-1].values
-    ratios = {n: abs(math.log(now[n] / x)) for n, x in then.items() if n in now and x * now[n] > 0}
-    name = max(ratios, key=lambda n: ratios[n], default="")
-    if not name or not ratios[name]:
+    name = next(iter(shown_values(then, now)), "")
+    if not name:
         return ""
     options = history.options
     before, after = (

@@ -12,19 +12,17 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from random import Random
 from statistics import fmean
 
 from evidence import read_rows
 
 from pbt_rl.experiments.prove.arms import BASELINE
-from pbt_rl.experiments.prove.statistics import interval_by_t
+from pbt_rl.experiments.prove.statistics import interval_by_bootstrap, interval_by_t
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "docs" / "lab" / "results"
 PAGE = ROOT / "docs" / "lab" / "results.md"
 BLOCK = re.compile(r"(?<=<!-- table: does PBT help -->\n).*?(?=<!-- end -->)", re.DOTALL)
-RESAMPLES = 10_000
 HELPS = "**yes**"
 PARTNERS = 6
 """Members of random search in `figure5.csv` that stand beside PBT's: the first ones."""
@@ -85,13 +83,6 @@ def half_by_t(gains: Sequence[float]) -> float:
     return fmean(gains) - interval_by_t(gains).low
 
 
-def bootstrap(gains: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the mean difference, by resampling seeds."""
-    rng = Random(0)
-    means = sorted(fmean(rng.choices(gains, k=len(gains))) for _ in range(RESAMPLES))
-    return means[round(0.025 * RESAMPLES)], means[round(0.975 * RESAMPLES) - 1]
-
-
 def gained(gains: Sequence[float]) -> str:
     """Return the mean of paired differences with half of its 95 % interval by Student's t."""
     return f"{short(fmean(gains), '+')} +- {short(half_by_t(gains))}" if len(gains) > 1 else "-"
@@ -136,7 +127,7 @@ def does_pbt_help() -> list[str]:
             [[score(arm[seed]) for seed in seeds] for arm in arms] for score in (picked, mean_test)
         )
         gains, others = ([a - b for a, b in zip(*both, strict=True)] for both in (best, means))
-        surely = min(fmean(gains) - half_by_t(gains), bootstrap(gains)[0]) > 0
+        surely = min(fmean(gains) - half_by_t(gains), interval_by_bootstrap(gains).low) > 0
         helps = HELPS if surely else "not shown"
         two = (f"{fmean(of):.4g}" for of in best)
         rows.append((title, *two, gained(gains), better(gains), helps, gained(others)))

@@ -78,7 +78,8 @@ def state(history: History, events: Sequence[Event]) -> State:
 def _lost(history: History) -> list[str]:
     lost = history.learners_lost
     last = f" (the last one {clock(lost[-1])} after the start)" if lost else ""
-    return [f"{counted(len(lost), 'learner')} died or hung and was replaced{last}"] if lost else []
+    verb = "was" if len(lost) == 1 else "were"
+    return [f"{counted(len(lost), 'learner')} died or hung and {verb} replaced{last}"] if lost else []
 
 
 def _frames_budget(history: History, told: Progress | None) -> int | None:

@@ -126,7 +126,9 @@ def page(found: Outcome, images: dict[str, bytes], name: str, options: str, note
             "Verdicts",
             "Validation games pick a member of each run; its score is the mean of other, fresh games. Every arm is "
             f"compared with {base} on the same seeds: difference, its score minus the other's.{many}",
-            table([_verdict(arm, one) for arm, one in found.comparisons.items()]),
+            table([_verdict(arm, one) for arm, one in found.comparisons.items()])
+            if found.comparisons
+            else "",
         ),
         *map(none, warnings),
         section(

@@ -124,6 +124,7 @@ def test_final_games_choose_the_best_and_remarks_are_shown(tmp_path, events):
     more = [
         moment | {"event": "remark", "text": "the run could not be saved: no space"},
         moment | {"event": "pack_lost", "pack": 0, "kind": "killed", "cause": "x", "members": []},
+        moment | {"event": "pack_lost", "pack": 0, "kind": "hung", "cause": "x", "members": []},
         moment | {"event": "final", "members": games},
         moment | {"event": "end", "ended": "seconds"},
     ]
@@ -131,7 +132,7 @@ def test_final_games_choose_the_best_and_remarks_are_shown(tmp_path, events):
     assert (shown["best"], shown["final_episodes"], shown["ended"]) == (2, 20, "seconds")
     assert {m["member"]: m["final"] for m in shown["members"]} == {g["member"]: g["mean"] for g in games}
     lost, said = shown["remarks"]
-    assert lost.startswith("1 learner died or hung and was replaced")
+    assert lost.startswith("2 learners died or hung and were replaced")
     assert said == "the run could not be saved: no space"
     assert shown["score"] == 10.0
 

@@ -21,7 +21,7 @@ from pbt_rl.experiments.prove.arms import Arm, Task, read_arms
 from pbt_rl.experiments.prove.games import FILE, Judged, frames_of, read_judged
 from pbt_rl.experiments.prove.members import prove_members
 from pbt_rl.experiments.prove.outcome import outcome
-from pbt_rl.experiments.prove.page import headline
+from pbt_rl.experiments.prove.page import headline, page
 from pbt_rl.record.events import Round
 from pbt_rl.run.train import train
 from tests.helpers.runs import start
@@ -202,6 +202,11 @@ def test_validation_picks_and_test_games_score():
     scores = {"random": {0: judged(1.0), 1: judged(2.0)}, "pbt": {0: judged(1.0), 1: judged(math.inf)}}
     with pytest.raises(ConfigError, match="arm pbt, seed 1 has the score inf"):
         outcome(scores, "random")
+
+
+def test_arms_without_common_seeds_have_a_page():
+    found = outcome({"random": {0: judged(1.0)}, "pbt": {1: judged(2.0)}}, "random")
+    assert "nothing can be told" in page(found, {"differences": b"", "curves": b""}, "proof", "")
 
 
 def test_a_line_per_arm():
