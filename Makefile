@@ -44,7 +44,7 @@ test-long: $(READY)
 
 # Over a cluster of Ray on this machine. Ray (about 300 MB) is installed beside .venv, whose packages it sees.
 test-nodes: $(NODES)/.ready
-	$(NODES)/bin/python -m pytest -m nodes -rs tests/nodes $(ARGS)
+	$(NODES)/bin/python -m pytest -m nodes -rs tests/run/nodes $(ARGS)
 
 # Simulators whose rows are tensors. JAX and gymnax (about 250 MB) are installed beside .venv, whose packages it sees.
 test-resident: $(RESIDENT)/.ready

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pbt_rl import tune
-    from pbt_rl.api.policy import Policy, load_policy
-    from pbt_rl.api.stopping import Stop
-    from pbt_rl.api.train import MemberResult, Result, train
+    from pbt_rl.cli.python import MemberResult, Result, train
     from pbt_rl.config import Config
     from pbt_rl.envs.base import EnvSetupError, EnvSpec, RewardShapingInterface, TrainingInfoInterface
     from pbt_rl.errors import ConfigError, RunFailed
+    from pbt_rl.play.policy import Policy, load_policy
+    from pbt_rl.run.callbacks import Stop
 
 __version__ = "0.2.0"
 
@@ -51,9 +51,9 @@ _MODULES = {
     "config": ("Config",),
     "envs.base": ("EnvSetupError", "EnvSpec", "RewardShapingInterface", "TrainingInfoInterface"),
     "errors": ("ConfigError", "RunFailed"),
-    "api.train": ("MemberResult", "Result", "train"),
-    "api.policy": ("Policy", "load_policy"),
-    "api.stopping": ("Stop",),
+    "cli.python": ("MemberResult", "Result", "train"),
+    "play.policy": ("Policy", "load_policy"),
+    "run.callbacks": ("Stop",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -37,7 +37,6 @@ from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.other_names import VALUES
 
 T = TypeVar("T")
 
@@ -323,7 +322,7 @@ def _meant(name: str, metadata: Mapping[str, Any], value: str, known: Mapping[st
 
 def meant(option: str, value: str, names: Collection[str]) -> str:
     """Return what is probably meant by a value of an option, to stand before all names; "" if nothing is near."""
-    if answer := VALUES.get((option, value.lower())):
+    if answer := OTHER_VALUES.get((option, value.lower())):
         return f"{answer}; "
     close = get_close_matches(value.lower(), names, n=1)
     return f"did you mean {close[0]}? " if close else ""
@@ -468,3 +467,68 @@ def _text(value: Any) -> str:
     if isinstance(value, tuple):
         return " ".join(map(str, value))[:_SHOWN] or "(none)"
     return str(value)[:_SHOWN] or "''"
+
+
+# -- names elsewhere -------------------------------------------------------------------------------------------
+
+OTHER_NAMES: dict[str, str] = {
+    name: option
+    for option, names in {
+        "actors": "num-workers num-rollout-workers num-env-runners",
+        "devices": "device gpu gpus cuda num-gpus",
+        "envs-per-unit": "num-envs n-envs num-envs-per-worker",
+        "hypers.clip-ratio": "clip-coef clip-range ppo-clip-ratio",
+        "hypers.clip-value": "ppo-clip-value clip-vloss clip-range-vf",
+        "hypers.entropy-coef": "ent-coef entropy-coeff exploration-loss-coeff",
+        "hypers.kl-coef": "kl-loss-coeff",
+        "hypers.learning-rate": "lr",
+        "hypers.value-coef": "vf-coef vf-loss-coeff value-loss-coeff",
+        "learner.batch": "batch-size train-batch-size",
+        "learner.epochs": "update-epochs n-epochs num-sgd-iter",
+        "learner.lr-schedule-kl": "lr-schedule-kl-threshold desired-kl",
+        "learner.minibatches": "num-batches-per-epoch",
+        "learner.normalize-observations": "normalize-input",
+        "learner.returns": "with-vtrace",
+        "learner.rollout": "num-steps n-steps recurrence rollout-fragment-length",
+        "mode": "async-rl serial-mode",
+        "model.action-bounds": "continuous-tanh-scale",
+        "model.core": "use-rnn rnn-type use-lstm",
+        "model.core-layers": "rnn-num-layers",
+        "model.core-size": "rnn-size lstm-size",
+        "model.critic": "actor-critic-share-weights",
+        "model.deviation": "adaptive-stddev",
+        "model.encoder": "encoder-conv-architecture policy",
+        "name": "experiment exp-name run-name",
+        "num-policies": "population-size num-samples",
+        "out": "train-dir log-dir storage-path",
+        "pbt.enabled": "with-pbt",
+        "pbt.period-frames": "perturbation-interval pbt-period-env-steps",
+        "pbt.replace-fraction": "quantile-fraction",
+        "pbt.start-frames": "burn-in-period pbt-start-mutation",
+        "random-phases": "decorrelate-envs-on-one-worker init-at-random-ep-len",
+        "pbt.tune": "hyperparam-mutations pbt-optimize-gamma",
+        "resume": "restart-behavior",
+        "save-every-frames": "save-milestones-sec save-freq",
+        "train-for-frames": "total-timesteps train-for-env-steps",
+        "track": "with-wandb",
+        "units-per-actor": "worker-num-splits",
+    }.items()
+    for name in names.split()
+}
+"""What Sample Factory, Stable-Baselines3, CleanRL and Ray call an option, where that is not alike -> its name here."""
+_OFF_POLICY = "there are no off-policy algorithms; `pbt_rl.tune.run` tunes those of other libraries"
+_RAYS_MODE = "it is Ray's, and here more is better: let the environment give the negative as its reward"
+OTHER_VALUES: dict[tuple[str, str], str] = {
+    ("algo", "ppo"): "appo is PPO, with --mode sync as it was published",
+    ("algo", "impala"): "appo with --learner.returns vtrace is near it",
+    ("algo", "a2c"): "a3c with --mode sync is A2C",
+    **{
+        ("algo", name): _OFF_POLICY
+        for name in ["sac", "dqn", "rainbow", "td3", "ddpg", "qrdqn", "c51", "crossq", "tqc", "r2d2", "apex"]
+    },
+    ("model.encoder", "cnn"): "nature is the usual CNN",
+    ("model.encoder", "resnet"): "impala is a residual network",
+    ("mode", "min"): _RAYS_MODE,
+    ("mode", "max"): "it is Ray's, and here more is better: leave it out",
+}
+"""(option, value elsewhere) -> what to do instead."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 PRODUCT = ("algos", "envs", "pbt_rl")
 MAX_LINES = 600
-MAX_TOP_MODULES = 8
+MAX_TOP_MODULES = 6
 PACKAGE = "pbt_rl"
 
 PURE = frozenset({"controllers"})

@@ -10,7 +10,6 @@ import sys
 
 import pytest
 
-from pbt_rl.api.policy import load_policy
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.controllers.history.decide import audit_decisions
 from pbt_rl.controllers.hypers import hyper_table
@@ -22,6 +21,7 @@ from pbt_rl.envs.registry import EnvOptions, keywords, probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_pack
 from pbt_rl.play.member import evaluate
+from pbt_rl.play.policy import load_policy
 from pbt_rl.population.matchups.against import evaluate_against, find_opponent
 from pbt_rl.record.folder import RunFolder, config_from_json, to_json
 from pbt_rl.record.journal import read_journal

@@ -21,9 +21,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import tyro
 
-from pbt_rl import other_names
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import MOST, Option, build, changed, local_path, meant, table
+from pbt_rl.options import MOST, OTHER_NAMES, Option, build, changed, local_path, meant, table
 from pbt_rl.run.recipes import PAIRS, merged
 
 
@@ -32,17 +31,27 @@ def spelt(name: str) -> str:
     return name.lstrip("-").replace("_", "-").lower()
 
 
+TWICE = {"value-loss-coeff", "vf-loss-coeff", "vf-coef"}
+"""Weights of a value loss without the factor 1/2 of ours; `vf-coef` as Stable-Baselines3 has it, not CleanRL."""
+
+ANSWERS = {
+    "metric": "members are compared by the objective that the environment reports; more is better",
+    "seeds": "`pbt-rl sweep --name NAME --seeds 0 1 2` trains the same with several seeds",
+}
+"""Option that has none for it -> what to do instead."""
+
+
 def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
     """Return one line about a name that is none of the known options (dotted, with `-`), with the right one if it
     is recognised.
     """
     typed = spelt(name)
     last = typed.rpartition(".")[2]
-    option = other_names.OPTIONS.get(last)
-    if last in other_names.ANSWERS and "num-policies" in known:
-        return f"{name} is no option: {other_names.ANSWERS[last]}"
+    option = OTHER_NAMES.get(last)
+    if last in ANSWERS and "num-policies" in known:
+        return f"{name} is no option: {ANSWERS[last]}"
     if option in known:
-        twice = last in other_names.TWICE
+        twice = last in TWICE
         remark = (
             ", and twice the number unless it is CleanRL's: our value loss has the factor 1/2"
             if twice

@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from pbt_rl.cli.config_file import file_of_options
+from pbt_rl.cli.files import file_of_options
 from pbt_rl.cli.parse import HELP, spelt, value_of, whole
 from pbt_rl.cli.runs import table
 from pbt_rl.cli.train import parse_train

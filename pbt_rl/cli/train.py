@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pbt_rl.actors.waiting import Waiting, spare_learner
-from pbt_rl.cli.config_file import file_of_options
+from pbt_rl.cli.files import file_of_options, with_start_values
 from pbt_rl.cli.parse import typed, value_of
-from pbt_rl.cli.tables import with_start_values
 from pbt_rl.config import Config, hypers_of
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import family_of
@@ -84,7 +83,7 @@ def _run(
     resolved = resolve(config)
     initial = resolved.controller().initial(config.members)
     if command.format != "text":
-        from pbt_rl.cli.config_file import written
+        from pbt_rl.cli.files import written
 
         print(written(to_json(config), command.format), end="")
         return 0

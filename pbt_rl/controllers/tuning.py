@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from pbt_rl.controllers.hypers import OFF, SHAPING, HyperSpec, Prior, Range, Scale, scale_within
 from pbt_rl.errors import ConfigError
-from pbt_rl.other_names import OPTIONS
+from pbt_rl.options import OTHER_NAMES
 
 SCALES: Mapping[str, Scale] = {
     "log": "log",
@@ -93,7 +93,7 @@ def _entry(option: str, table: Mapping[str, HyperSpec], entry: str) -> tuple[str
                 f"--{option} {entry} cannot be used: bounds stand behind a name, as NAME=LOW:HIGH, such as "
                 f"learning_rate={_example(table['learning_rate'])}"
             )
-        other = OPTIONS.get(name.replace("_", "-"), "").rpartition(".")[2].replace("-", "_")
+        other = OTHER_NAMES.get(name.replace("_", "-"), "").rpartition(".")[2].replace("-", "_")
         close = [other] if other in table else difflib.get_close_matches(name, table, n=3)
         hint = f"did you mean {' or '.join(close)}? " if close else ""
         raise ConfigError(

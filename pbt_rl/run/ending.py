@@ -4,37 +4,12 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Sequence
-from pathlib import Path
 
 from pbt_rl.config import Config
-from pbt_rl.controllers.decisions import Decision, PopulationReport
-from pbt_rl.display.view import RunView
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
-from pbt_rl.record.checkpoint_writer import Written
+from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.throughput import Throughput
-
-
-class Callbacks:
-    """What follows a run, and may end it: nothing. Whoever starts a run from Python may give more."""
-
-    folder: Path | None = None
-    """Of the run, once it has one."""
-    ended: str | None = None
-    """Why the run shall end, once it shall."""
-    error: Exception | None = None
-    """What a user's code has raised: raised again once the run has ended."""
-
-    def report(self, view: RunView) -> RunView:
-        """Take a view, once per second or rarer; return what is shown of it."""
-        return view
-
-    def decided(self, report: PopulationReport, decisions: Sequence[Decision]) -> None:
-        """Take a comparison that decided something."""
-
-    def saved(self, written: Written) -> None:
-        """Take a checkpoint."""
 
 
 class RunEnd:

@@ -32,7 +32,7 @@ from pbt_rl.record.append import Outage, reason
 from pbt_rl.record.checkpoint_writer import Written
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import Journal, cut_journal
-from pbt_rl.run.ending import Callbacks
+from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.shown import tuned_table

@@ -48,9 +48,10 @@ from pbt_rl.population.dispatch import Read
 from pbt_rl.record.append import reason
 from pbt_rl.record.claim import ClaimedRun
 from pbt_rl.run.awake import Every, Patience
+from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons, make_slots
-from pbt_rl.run.ending import Callbacks, RunEnd
+from pbt_rl.run.ending import RunEnd
 from pbt_rl.run.fleet import (
     ActorFailed,
     Event,

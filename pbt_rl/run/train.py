@@ -14,7 +14,7 @@ from pbt_rl.display.view import check_sinks
 from pbt_rl.errors import RunFailed
 from pbt_rl.record.checkpoint_writer import remove_unfinished
 from pbt_rl.record.claim import claim_run_folder
-from pbt_rl.run.ending import Callbacks
+from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.fleet import ProcessFleet, StartsFleet
 from pbt_rl.run.memory_check import check_memory
 from pbt_rl.run.open_files import allow_open_files, descriptors_needed
@@ -25,7 +25,7 @@ from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.run.warm_start import WarmStart
 
 if TYPE_CHECKING:
-    from pbt_rl.nodes.train import OverNodes
+    from pbt_rl.run.nodes.train import OverNodes
 
 
 def check_start(resolved: ResolvedRun) -> None:
@@ -50,7 +50,7 @@ def _machines(config: Config) -> AbstractContextManager[OverNodes | None]:
     """Return the cluster that --nodes names; none if the run is for this machine. Raises ConfigError."""
     if not config.nodes:
         return nullcontext()
-    from pbt_rl.nodes.train import connected  # noqa: PLC0415 - Ray is loaded with it
+    from pbt_rl.run.nodes.train import connected  # noqa: PLC0415 - Ray is loaded with it
 
     return connected(config)
 

@@ -17,7 +17,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, TypeGuard
 
-from pbt_rl.api.stopping import Stop
 from pbt_rl.controllers.controllers import PbtController
 from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.history.decide import Mismatch, audit_decisions
@@ -28,9 +27,9 @@ from pbt_rl.controllers.records import Whole, converted
 from pbt_rl.controllers.state import save_state
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import path_given
-from pbt_rl.other_names import TUNE, TUNE_ANSWERS
 from pbt_rl.population.turns import SlotAssigner
 from pbt_rl.record.events import Event, Start
+from pbt_rl.run.callbacks import Stop
 from pbt_rl.tune.progress import Progress, Screen
 from pbt_rl.tune.result import Result
 from pbt_rl.tune.saving import JOURNAL, RunState, alone
@@ -194,14 +193,44 @@ def run(
                 record.close()
 
 
+RAY_NAMES = {
+    "num_samples": "num_members",
+    "population_size": "num_members",
+    "perturbation_interval": "period",
+    "quantile_fraction": "quantile",
+    "perturbation_factors": "factors",
+    "custom_explore_fn": "explore",
+    "num_workers": "workers",
+    "max_concurrent_trials": "slots",
+    "storage_path": "folder",
+    "local_dir": "folder",
+    "callbacks": "on_progress",
+    "verbose": "progress",
+    "num_iterations": "steps",
+    "training_iteration": "steps",
+    "stop": "steps",
+}
+"""Ray's argument -> that of `pbt_rl.tune.run`."""
+RAY_ANSWERS = {
+    "metric": "`evaluate` returns the one number by which members are compared",
+    "mode": "more is better: let `evaluate` return the negative of what should be small",
+    **dict.fromkeys(
+        ("config", "param_space", "hyperparam_mutations", "space"),
+        'the space is the second argument, such as {"lr": (1e-5, 1e-1)}',
+    ),
+    "scheduler": "the second argument is a space, which PBT tunes, or a controller",
+}
+"""Argument of Ray that has none for it -> what to do instead."""
+
+
 def _unknown(name: str) -> str:
     """Return the message about an argument of `run` that it does not have."""
     from inspect import signature  # noqa: PLC0415
 
-    if answer := TUNE_ANSWERS.get(name):
+    if answer := RAY_ANSWERS.get(name):
         return f"{name} is no option of tune.run: {answer}"
     known = [one for one in signature(run).parameters if one != "others"]
-    close = [TUNE[name]] if name in TUNE else get_close_matches(name, known, n=1)
+    close = [RAY_NAMES[name]] if name in RAY_NAMES else get_close_matches(name, known, n=1)
     hint = f"write {close[0]}" if close else f"there are {', '.join(known)}"
     return f"{name} is no option of tune.run: {hint}"
 

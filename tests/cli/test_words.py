@@ -8,14 +8,13 @@ from typing import Literal
 import pytest
 import tyro
 
-from pbt_rl import other_names
 from pbt_rl.cli.evaluate import EvalCommand
-from pbt_rl.cli.parse import number, parse, typed, whole
+from pbt_rl.cli.parse import TWICE, number, parse, typed, whole
 from pbt_rl.cli.resume import parse_resume
 from pbt_rl.cli.train import TrainCommand, parse_train
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import option, table
+from pbt_rl.options import OTHER_NAMES, option, table
 from pbt_rl.record.folder import to_json
 
 
@@ -111,9 +110,9 @@ def test_a_wrong_word_is_answered_in_one_line(typed):
 
 def test_every_foreign_name_leads_to_an_option():
     known = table(TrainCommand).keys()
-    assert set(other_names.OPTIONS.values()) <= known
-    assert not set(other_names.OPTIONS) & known
-    assert {other_names.OPTIONS[name] for name in other_names.TWICE} == {"hypers.value-coef"}
+    assert set(OTHER_NAMES.values()) <= known
+    assert not set(OTHER_NAMES) & known
+    assert {OTHER_NAMES[name] for name in TWICE} == {"hypers.value-coef"}
 
 
 def test_positional_words():

@@ -29,8 +29,7 @@ from pbt_rl.cli.watch import WatchCommand
 from pbt_rl.config import hypers_of
 from pbt_rl.envs.registry import FAMILIES
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import table
-from pbt_rl.other_names import OPTIONS
+from pbt_rl.options import OTHER_NAMES, table
 from tests.helpers.runs import ENVIRONMENT, ROOT, start
 
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -219,7 +218,7 @@ def test_options_in_running_text_are_understood(page):
 
 def refusal(line):
     """Why no command takes these options; None if one does."""
-    others = OTHERS.keys() | {f"--{name}" for name in OPTIONS}
+    others = OTHERS.keys() | {f"--{name}" for name in OTHER_NAMES}
     if others & set(re.split("[= ]", line)) or re.match(
         r"--[a-z0-9]+_", line
     ):  # Sample Factory's, with a line below

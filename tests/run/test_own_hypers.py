@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from pbt_rl.api.train import make_config, train
+from pbt_rl.cli.python import make_config, train
 from pbt_rl.cli.resume import parse_resume
 from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError

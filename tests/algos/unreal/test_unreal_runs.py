@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from pbt_rl.api.policy import load_policy
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError
+from pbt_rl.play.policy import load_policy
 from tests.helpers.serial import SMALL, run, weights
 
 OPTIONS = SMALL | {

@@ -3,9 +3,8 @@ import tomllib
 
 import pytest
 
-from pbt_rl.api.train import make_config
-from pbt_rl.api.values import checked
-from pbt_rl.cli.config_file import read_config, written
+from pbt_rl.cli.files import checked, read_config, written
+from pbt_rl.cli.python import make_config
 from pbt_rl.cli.train import parse_train
 from pbt_rl.controllers.registry import build_exploit
 from pbt_rl.envs.registry import keywords

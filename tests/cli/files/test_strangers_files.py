@@ -5,10 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from pbt_rl.api.values import checked
-from pbt_rl.cli.config_file import read_config
+from pbt_rl.cli.files import checked, read_config, read_table
 from pbt_rl.cli.parse import duration
-from pbt_rl.cli.tables import read_table
 from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError
 

@@ -1,7 +1,7 @@
 import pytest
 
-from pbt_rl.api.train import make_config
-from pbt_rl.cli.tables import read_table
+from pbt_rl.cli.files import read_table
+from pbt_rl.cli.python import make_config
 from pbt_rl.errors import ConfigError
 
 

@@ -12,7 +12,6 @@ import yaml
 from safetensors import safe_open
 from torch import nn
 
-from pbt_rl.api.policy import load_policy
 from pbt_rl.cli import evaluate as command
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source, private_step_arrays
@@ -23,6 +22,7 @@ from pbt_rl.play.export.formats import KEY, check_same
 from pbt_rl.play.export.member import export_member
 from pbt_rl.play.export.net import Port, _ports, exported_policy
 from pbt_rl.play.member import evaluate, evaluation_spec
+from pbt_rl.play.policy import load_policy
 from pbt_rl.record.saved import Source, read_config
 from tests.helpers.saved import saved_run
 

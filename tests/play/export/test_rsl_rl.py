@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from pbt_rl.api.policy import load_policy
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.export.member import export_member
+from pbt_rl.play.policy import load_policy
 from pbt_rl.record.saved import Source
 from tests.helpers import serial
 from tests.helpers.saved import saved_run

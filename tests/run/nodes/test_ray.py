@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip("ray", reason="needs Ray: pip install 'pbt-rl[ray]'")
 
 from pbt_rl.cli.train import parse_train
-from pbt_rl.nodes.train import connected
+from pbt_rl.run.nodes.train import connected
 from pbt_rl.run.train import train, train_on
 from tests.helpers import serial
-from tests.nodes.clusters import ROOT, Nodes, Run
-from tests.nodes.watched import FLEETS, Watched
+from tests.run.nodes.clusters import ROOT, Nodes, Run
+from tests.run.nodes.watched import FLEETS, Watched
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.nodes]
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pbt_rl.nodes.messages import Turn
+from pbt_rl.run.nodes.messages import Turn
 
 
 class HostUnavailable(Exception):  # noqa: N818 - a state, not an error

@@ -8,9 +8,8 @@ import pytest
 
 import pbt_rl
 from pbt_rl import ConfigError
-from pbt_rl.api.callbacks import OwnCallbacks as Callbacks
-from pbt_rl.api.stopping import Stop
 from pbt_rl.display.scalars import member_scalars, population_scalars
+from pbt_rl.run.callbacks import Callbacks, Stop
 from tests.helpers.views import member, view
 
 FEW = {"num_policies": 2, "mode": "serial", "devices": "cpu", "actors": 1, "figures": False}

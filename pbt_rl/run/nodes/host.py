@@ -9,7 +9,10 @@ from dataclasses import replace
 
 from pbt_rl.actors.messages import Applied, LearnerReady, Load, Save, Saved, SetValues, ToLearner
 from pbt_rl.actors.store import StatePool
-from pbt_rl.nodes.messages import (
+from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, ProcessFleet, Received
+from pbt_rl.run.inline import InlineFleet
+from pbt_rl.run.memory import Start
+from pbt_rl.run.nodes.messages import (
     Answer,
     Heard,
     HostSetup,
@@ -20,9 +23,6 @@ from pbt_rl.nodes.messages import (
     State,
     Turn,
 )
-from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, ProcessFleet, Received
-from pbt_rl.run.inline import InlineFleet
-from pbt_rl.run.memory import Start
 from pbt_rl.run.train import check_start
 
 OwnFleet = ProcessFleet | InlineFleet

@@ -3,11 +3,11 @@
 import pytest
 
 from pbt_rl.cli.train import parse_train
-from pbt_rl.nodes.engine import Node
+from pbt_rl.run.nodes.engine import Node
 from pbt_rl.run.train import train_on
 from tests.helpers.serial import OPTIONS, record, weights
-from tests.nodes.fakes import InProcessEngine
-from tests.nodes.watched import FLEETS, Watched
+from tests.run.nodes.fakes import InProcessEngine
+from tests.run.nodes.watched import FLEETS, Watched
 
 pytestmark = pytest.mark.long
 

@@ -16,12 +16,12 @@ from pbt_rl.actors.messages import (
     SetValues,
 )
 from pbt_rl.actors.store import Counts
-from pbt_rl.nodes import fleet as module
-from pbt_rl.nodes.engine import HostDied, HostFailed, HostUnavailable, Node
-from pbt_rl.nodes.messages import Heard, RestartActor, Send, State
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, MachineLeaving, Notice, Received
 from pbt_rl.run.memory import Start
-from tests.nodes.fakes import FakeEngine, make_fleet
+from pbt_rl.run.nodes import fleet as module
+from pbt_rl.run.nodes.engine import HostDied, HostFailed, HostUnavailable, Node
+from pbt_rl.run.nodes.messages import Heard, RestartActor, Send, State
+from tests.run.nodes.fakes import FakeEngine, make_fleet
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_host_begins_with_the_states_that_its_slots_hold(engine):
 
 
 def test_a_turn_that_did_not_arrive_is_sent_again_under_its_number(engine, monkeypatch):
-    monkeypatch.setattr("pbt_rl.nodes.station.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("pbt_rl.run.nodes.station.RETRY_SECONDS", 0.0)
     fleet = make_fleet(engine)
     host = engine.on("a")
     host.answers = [HostUnavailable("a link is down"), [Heard(Received(0, LearnerReady()))]]
@@ -115,7 +115,7 @@ def test_a_turn_that_did_not_arrive_is_sent_again_under_its_number(engine, monke
 
 
 def test_a_host_that_cannot_be_reached_for_long_is_lost_with_its_node(engine, monkeypatch):
-    monkeypatch.setattr("pbt_rl.nodes.station.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("pbt_rl.run.nodes.station.RETRY_SECONDS", 0.0)
     fleet = make_fleet(engine)
     engine.on("a").answers = [HostUnavailable("a link is down")] * 5
     assert happened(fleet, 3) == []
@@ -177,7 +177,7 @@ DEATH = [Heard(LearnerLost(0, "the learner was killed by SIGKILL"))]
 
 
 def test_a_learner_that_dies_alone_is_lost_once_its_host_has_answered_again(engine, monkeypatch):
-    monkeypatch.setattr("pbt_rl.nodes.station.HOLD_SECONDS", 0.05)
+    monkeypatch.setattr("pbt_rl.run.nodes.station.HOLD_SECONDS", 0.05)
     fleet = make_fleet(engine)
     happened(fleet)
     engine.on("b").answers = [DEATH, DEATH]
@@ -190,7 +190,7 @@ def test_a_learner_that_dies_alone_is_lost_once_its_host_has_answered_again(engi
 
 
 def test_a_learner_that_dies_before_its_node_goes_with_it(engine, monkeypatch):
-    monkeypatch.setattr("pbt_rl.nodes.station.HOLD_SECONDS", 0.0)
+    monkeypatch.setattr("pbt_rl.run.nodes.station.HOLD_SECONDS", 0.0)
     fleet = make_fleet(engine)
     happened(fleet)
     engine.on("b").answers = [DEATH, HostDied("its node has died", node_gone=True)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ray.cluster_utils import Cluster
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 STORE_BYTES = 100_000_000
 OPTIONS = (
     "--env=toy/shaped --num-policies=4 --actors=2 --units-per-actor=1 --envs-per-unit=4 --learner.rollout=16"

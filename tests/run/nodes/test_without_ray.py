@@ -9,7 +9,9 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.run.train import train
 
-LOADED = "import sys, pbt_rl.nodes.train, pbt_rl.run.train, pbt_rl.cli.train; sys.exit('ray' in sys.modules)"
+LOADED = (
+    "import sys, pbt_rl.run.nodes.train, pbt_rl.run.train, pbt_rl.cli.train; sys.exit('ray' in sys.modules)"
+)
 
 
 def test_a_run_on_one_machine_imports_no_ray():
@@ -18,7 +20,7 @@ def test_a_run_on_one_machine_imports_no_ray():
 
 def test_without_ray_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "pbt_rl.nodes.ray_engine", raising=False)
+    monkeypatch.delitem(sys.modules, "pbt_rl.run.nodes.ray_engine", raising=False)
     config, _ = parse_train(["--env=toy/shaped", "--nodes=ray:auto"])
     with pytest.raises(ConfigError, match=r"--nodes ray:auto needs Ray.*pip install 'pbt-rl\[ray\]'"):
         train(config)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pbt_rl.api.values import checked
-from pbt_rl.cli.tables import with_start_values
+from pbt_rl.cli.files import checked, with_start_values
 from pbt_rl.config import Config, hypers_of
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.options import build
@@ -17,7 +16,7 @@ from pbt_rl.record.journal import read_journal
 from pbt_rl.run.recipes import composed
 
 if TYPE_CHECKING:
-    from pbt_rl.api.callbacks import OnCheckpoint, OnDecision, OnReport
+    from pbt_rl.run.callbacks import OnCheckpoint, OnDecision, OnReport
 
 
 @dataclass(frozen=True)
@@ -126,10 +125,10 @@ def train(
         raise ConfigError(f"train takes a Config, or options by name, such as env={config!r:.200}")
     elif options:
         raise ConfigError(f"train takes a Config or options, not both: {', '.join(options)}")
-    from pbt_rl.api.callbacks import OwnCallbacks  # noqa: PLC0415 - the supervisor imports torch
-    from pbt_rl.run.train import train as supervise  # noqa: PLC0415
+    from pbt_rl.run.callbacks import Callbacks
+    from pbt_rl.run.train import train as supervise
 
-    callbacks = OwnCallbacks(on_report, on_decision, on_checkpoint)
+    callbacks = Callbacks(on_report, on_decision, on_checkpoint)
     code = supervise(config, callbacks)
     folder = callbacks.folder
     assert folder is not None, "a run that has ended had a folder"

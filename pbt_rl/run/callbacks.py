@@ -15,30 +15,46 @@ An exception in one of them ends the run in the same way; then the caller of `tr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pbt_rl.api.stopping import Stop
 from pbt_rl.controllers.decisions import Decision, PopulationReport
 from pbt_rl.display.view import EXTRA, MemberView, RunView
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.checkpoint_writer import Written
-from pbt_rl.run.ending import Callbacks
+
+if TYPE_CHECKING:
+    from pbt_rl.record.checkpoint_writer import Written
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Returned by a callback: end the run now, in order. reason: is noted as how it ended."""
+
+    reason: str = "stopped"
+
 
 Metrics = Mapping[str, float | Mapping[int, float]]
 """Name -> number of the population, or of each of these members."""
 OnReport = Callable[[RunView], "Stop | Metrics | None"]
 OnDecision = Callable[[PopulationReport, Sequence[Decision]], Stop | None]
-OnCheckpoint = Callable[[Written], Stop | None]
+OnCheckpoint = Callable[["Written"], Stop | None]
 
 
 @dataclass(eq=False)
-class OwnCallbacks(Callbacks):
+class Callbacks:
     """The functions of a user, and what has become of them. Use it from one thread."""
 
     on_report: OnReport | None = None
     on_decision: OnDecision | None = None
     on_checkpoint: OnCheckpoint | None = None
+    folder: Path | None = field(default=None, init=False)
+    """Of the run, once it has one."""
+    ended: str | None = field(default=None, init=False)
+    """Why the run shall end, once it shall."""
+    error: Exception | None = field(default=None, init=False)
+    """What a user's code has raised: raised again once the run has ended."""
 
     def __post_init__(self) -> None:
         for name in ("on_report", "on_decision", "on_checkpoint"):

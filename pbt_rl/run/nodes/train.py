@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from pbt_rl.actors.store import StatePool
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.nodes.fleet import NodeFleet
-from pbt_rl.nodes.plan import cluster_run
 from pbt_rl.run.memory import Matchups, Start
+from pbt_rl.run.nodes.fleet import NodeFleet
+from pbt_rl.run.nodes.plan import cluster_run
 from pbt_rl.run.resolved import ResolvedRun
 
 if TYPE_CHECKING:
-    from pbt_rl.nodes.engine import Engine
+    from pbt_rl.run.nodes.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def connected(config: Config) -> Iterator[OverNodes]:
     """Connect to the cluster that --nodes names, or start one. Raises ConfigError."""
     nodes = config.nodes
     try:
-        from pbt_rl.nodes.ray_engine import RayEngine  # noqa: PLC0415 - an extra, of 300 MB
+        from pbt_rl.run.nodes.ray_engine import RayEngine  # noqa: PLC0415 - an extra, of 300 MB
     except ImportError as error:
         raise ConfigError(
             f"--nodes {nodes} needs Ray, which is not installed: pip install 'pbt-rl[ray]'"

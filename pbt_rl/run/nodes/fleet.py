@@ -23,10 +23,6 @@ from numpy.typing import NDArray
 
 from pbt_rl.actors.messages import LearnerReady, LearnerReport, Load, Saved, ToLearner
 from pbt_rl.actors.store import StatePool
-from pbt_rl.nodes.engine import Engine, HostDied, HostFailed, HostUnavailable, Node
-from pbt_rl.nodes.messages import Heard, HostSetup, RestartActor, Send, SetMatchup, State
-from pbt_rl.nodes.plan import free_places, packs_per_node, places_of
-from pbt_rl.nodes.station import Station
 from pbt_rl.run.awake import AwakeClock
 from pbt_rl.run.fleet import (
     GRACE_SECONDS,
@@ -39,6 +35,10 @@ from pbt_rl.run.fleet import (
     Received,
 )
 from pbt_rl.run.memory import Matchups, Start
+from pbt_rl.run.nodes.engine import Engine, HostDied, HostFailed, HostUnavailable, Node
+from pbt_rl.run.nodes.messages import Heard, HostSetup, RestartActor, Send, SetMatchup, State
+from pbt_rl.run.nodes.plan import free_places, packs_per_node, places_of
+from pbt_rl.run.nodes.station import Station
 from pbt_rl.run.resolved import ResolvedRun
 
 UNREACHABLE_SECONDS = 30.0
