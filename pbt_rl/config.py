@@ -19,9 +19,8 @@ import tyro
 from pbt_rl.algos import registry as algorithms
 from pbt_rl.algos.hypers import LearnerHypers
 from pbt_rl.controllers.hypers import shaping_given
-from pbt_rl.controllers.options import PbtConfig, ScheduleConfig
+from pbt_rl.controllers.options import PbtConfig, ScheduleConfig, SearchConfig
 from pbt_rl.controllers.registry import controller_entry, texts
-from pbt_rl.controllers.search.options import SearchConfig
 from pbt_rl.envs import registry as environments
 from pbt_rl.envs.registry import EnvOptions, FamilyOptions, keywords
 from pbt_rl.envs.shaping import names_of

@@ -151,9 +151,9 @@ READY_RULES: Registry[Any] = Registry(
     "pbt_rl.ready",
     {
         "synchronous": "pbt_rl.controllers.ready:SYNCHRONOUS",
-        "asynchronous": "pbt_rl.controllers.published.clocks:ASYNCHRONOUS",
-        "partially-synchronous": "pbt_rl.controllers.published.clocks:PARTIALLY_SYNCHRONOUS",
-        "timed": "pbt_rl.controllers.timed:TIMED",
+        "asynchronous": "pbt_rl.controllers.ready:ASYNCHRONOUS",
+        "partially-synchronous": "pbt_rl.controllers.ready:PARTIALLY_SYNCHRONOUS",
+        "timed": "pbt_rl.controllers.ready:TIMED",
     },
 )
 """What `--pbt.ready` names: each a `ReadyRule` (`controllers/ready.py`)."""
@@ -162,12 +162,12 @@ EXPLOIT_RULES: Registry[Any] = Registry(
     {
         "top-middle-bottom": "pbt_rl.controllers.exploit:TOP_MIDDLE_BOTTOM",
         "truncation": "pbt_rl.controllers.exploit:TRUNCATION",
-        "t-test": "pbt_rl.controllers.published.tournaments:T_TEST",
-        "binary-tournament": "pbt_rl.controllers.published.tournaments:BINARY_TOURNAMENT",
-        "impala": "pbt_rl.controllers.published.tournaments:IMPALA",
-        "quantile": "pbt_rl.controllers.published.orion:QUANTILE",
-        "backtrack": "pbt_rl.controllers.published.orion:BACKTRACK",
-        "sigma-gap": "pbt_rl.controllers.published.sigma_gap:SIGMA_GAP",
+        "t-test": "pbt_rl.controllers.exploit_published:T_TEST",
+        "binary-tournament": "pbt_rl.controllers.exploit_published:BINARY_TOURNAMENT",
+        "impala": "pbt_rl.controllers.exploit_published:IMPALA",
+        "quantile": "pbt_rl.controllers.exploit_published:QUANTILE",
+        "backtrack": "pbt_rl.controllers.exploit_published:BACKTRACK",
+        "sigma-gap": "pbt_rl.controllers.exploit_published:SIGMA_GAP",
     },
 )
 """What `--pbt.exploit` names: each an `ExploitRule`, whose fields `--pbt.exploit-option` sets."""
@@ -176,12 +176,12 @@ EXPLORE_RULES: Registry[Any] = Registry(
     {
         "perturb": "pbt_rl.controllers.explore:PERTURB",
         "factors": "pbt_rl.controllers.explore:FACTORS",
-        "pb2": "pbt_rl.controllers.pb2.pb2:PB2",
-        "pb2-mix": "pbt_rl.controllers.pb2.pb2_mix:PB2_MIX",
-        "multiply-or-divide": "pbt_rl.controllers.published.explore:MULTIPLY_OR_DIVIDE",
-        "resample": "pbt_rl.controllers.published.explore:RESAMPLE",
-        "resample-all": "pbt_rl.controllers.published.explore:RESAMPLE_ALL",
-        "pairwise": "pbt_rl.controllers.published.pairwise:PAIRWISE",
+        "pb2": "pbt_rl.controllers.pb2:PB2",
+        "pb2-mix": "pbt_rl.controllers.pb2:PB2_MIX",
+        "multiply-or-divide": "pbt_rl.controllers.explore_published:MULTIPLY_OR_DIVIDE",
+        "resample": "pbt_rl.controllers.explore_published:RESAMPLE",
+        "resample-all": "pbt_rl.controllers.explore_published:RESAMPLE_ALL",
+        "pairwise": "pbt_rl.controllers.explore_published:PAIRWISE",
     },
 )
 """What `--pbt.explore` names: each an `ExploreRule`, whose fields `--pbt.explore-option` sets."""

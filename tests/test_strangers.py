@@ -11,11 +11,11 @@ import sys
 import pytest
 
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
-from pbt_rl.controllers.history.decide import audit_decisions
+from pbt_rl.controllers.decide import audit_decisions
+from pbt_rl.controllers.exploit_published import TTest
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.options import PbtConfig, ScheduleConfig
-from pbt_rl.controllers.own.settings import with_settings
-from pbt_rl.controllers.published.tournaments import TTest
+from pbt_rl.controllers.settings import with_settings
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import EnvOptions, keywords, probe
 from pbt_rl.errors import ConfigError

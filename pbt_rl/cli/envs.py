@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import tyro
 
 from pbt_rl.cli import EXIT_FAILED, commands
-from pbt_rl.cli.check.report import Report, check
+from pbt_rl.cli.check import Report, check
 from pbt_rl.cli.parse import parse
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.first_trial import tried
@@ -108,8 +108,8 @@ def _checked(command: CheckCommand, options: EnvOptions) -> Report:
     # torch is imported where the environment is tried.
     from pbt_rl.config import Config
     from pbt_rl.learner.build import check_network
-    from pbt_rl.run.network import network_sees
     from pbt_rl.run.recipes import composed
+    from pbt_rl.run.shown import network_sees
 
     given = {"env": command.env, "env_option": command.env_option}
     config = build(Config, composed(given, algo=Config.algo, fields=[f.name for f in fields(Config)]))

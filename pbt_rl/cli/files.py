@@ -1,4 +1,4 @@
-"""Options in files: TOML, YAML or JSON, also the config.json of another run. Nested as the config: groups are tables.
+"""Options in files and mappings. Files are TOML, YAML or JSON, also the config.json of another run. Nested as the config: groups are tables.
 
 Reading a file executes nothing of it. Modules that it names (an environment, an encoder, a rule of one's own) are
 imported when it is trained with, as if they had been typed.
@@ -258,7 +258,12 @@ def with_start_values(config: Config) -> Config:
 
 
 def read_table(path: Path) -> tuple[str, ...]:
-    """Return one text per member, such as `learning_rate=1e-3,gamma=0.99`. Raises ConfigError."""
+    """Return one text per member, such as `learning_rate=1e-3,gamma=0.99`. Raises ConfigError.
+
+    CSV, a header with names of values and a line per member, or JSON, a list with an object per member. Cells of a CSV
+    may be separated by `;` or tabs, as spreadsheets write them, then also with decimal commas. A column (or key)
+    `member` holds ids, if the rows are not those of members 0, 1, ... An empty cell leaves the value out.
+    """
     try:
         rows = _rows(path)
     except OSError as error:

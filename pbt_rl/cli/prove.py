@@ -21,9 +21,8 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.config import NAME, OF_NAMES
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, last_line
-from pbt_rl.experiments.prove.arms import BASELINE, Arm, Task, check_words, read_arms
+from pbt_rl.experiments.prove.arms import BASELINE, Arm, Task, check_words, lucky, read_arms, too_short
 from pbt_rl.experiments.prove.games import judge, read_judged
-from pbt_rl.experiments.prove.held import lucky, too_short
 from pbt_rl.experiments.prove.outcome import Outcome, Scores, outcome
 from pbt_rl.options import path_given
 from pbt_rl.record.folder import RunFolder

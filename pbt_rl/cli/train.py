@@ -74,9 +74,8 @@ def _run(
 ) -> int:
     command = _parsed(arguments, understood)
     config = with_start_values(as_base(Config, command))
-    from pbt_rl.run.shown import page
+    from pbt_rl.run.shown import describe_plan, page
     from pbt_rl.run.train import resolve, train
-    from pbt_rl.run.views import describe_plan
 
     if not command.show:
         return train(config, spare=next(iter(spares), None))

@@ -1,13 +1,14 @@
 """Rules of readiness: when members are compared, and which of them take part.
 
-The protocol, the comparison that it starts, how a rule is built, and the rule of all members together. Pure: seeded
+The protocol, the comparison that it starts, how a rule is built, and the rules: all members together, each by its
+own clock, by the time of training (a fact of the report, which the journal keeps). Pure: seeded
 Python, no process, no file, no torch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -147,3 +148,201 @@ class Synchronous:
 
 
 SYNCHRONOUS = ReadyRule(lambda pbt: Synchronous(*periods(pbt)))
+
+
+# -- a clock for each member --------------------------------------------------------------------------------
+
+
+@dataclass
+class Clocks:
+    """When each member is due, in its own frames: first at `start_frames`, but not before one whole period."""
+
+    period_frames: int
+    start_frames: int
+    growth: float
+    held: int = field(default=0, init=False)
+    """Comparisons."""
+    _due: dict[int, int] = field(default_factory=dict, init=False)
+    _rounds: dict[int, int] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        assert self.period_frames > 0
+        assert self.growth >= 1
+
+    def arrived(self, member: MemberReport) -> bool:
+        """Return whether the member is due."""
+        return self.frames_left(member) == 0
+
+    def frames_left(self, member: MemberReport) -> int:
+        """Return the frames until the member is due."""
+        due = self._due.get(member.member, max(self.start_frames, self.period_frames))
+        return max(0, due - member.frames)
+
+    def restart(self, members: Iterable[MemberReport]) -> None:
+        """Count a comparison of these members."""
+        self.held += 1
+        for m in members:
+            rounds = self._rounds[m.member] = self._rounds.get(m.member, 0) + 1
+            self._due[m.member] = m.frames + grown(self.period_frames, self.growth, rounds)
+
+
+@dataclass
+class Asynchronous:
+    """Each member on its own clock, compared with the others as they are (Jaderberg et al. 2017, algorithm 1).
+
+    A member decides once it has trained `period_frames` since it last did (the first time: `start_frames`, but not
+    less than a period) and has `min_episodes` episodes since its last change; until then its comparison stays due.
+    The others are those that have enough episodes, whatever their clocks show; without any it waits, too.
+    growth: a member's next period is its last one times this.
+    """
+
+    period_frames: int
+    start_frames: int
+    min_episodes: int
+    growth: float = 1.0
+    _clocks: Clocks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._clocks = Clocks(self.period_frames, self.start_frames, self.growth)
+
+    def frames_left(self, report: PopulationReport) -> int:
+        """Return those of the member that is due first."""
+        return min((self._clocks.frames_left(m) for m in report.members), default=0)
+
+    def next_round(self, report: PopulationReport) -> Round | None:
+        """Let the members that have arrived decide, among all that can be compared."""
+        judged = tuple(m for m in report.members if comparable(m, self.min_episodes))
+        arrived = [m for m in judged if self._clocks.arrived(m)]
+        if len(judged) < 2 or not arrived:
+            return None
+        self._clocks.restart(arrived)
+        return Round(self._clocks.held, judged, "", frozenset(m.member for m in arrived))
+
+
+@dataclass
+class PartiallySynchronous:
+    """Those that have arrived, as soon as they are this fraction of the members (Jaderberg et al. 2017, A.1).
+
+    A member arrives when it has trained `period_frames` since its last comparison (the first time: `start_frames`,
+    but not less than a period) and has `min_episodes` episodes since its last change. Members that come too late
+    have arrived for the next comparison. At least two must have arrived. growth: a member's next period is its last
+    one times this.
+    """
+
+    period_frames: int
+    start_frames: int
+    min_episodes: int
+    growth: float = 1.0
+    fraction: float = field(default=0.8, kw_only=True)
+    _clocks: Clocks = field(init=False)
+
+    def __post_init__(self) -> None:
+        assert 0 < self.fraction <= 1
+        self._clocks = Clocks(self.period_frames, self.start_frames, self.growth)
+
+    def frames_left(self, report: PopulationReport) -> int:
+        """Return those of the member that makes them enough."""
+        left = sorted(self._clocks.frames_left(m) for m in report.members)
+        needed = self._needed(report)
+        return left[needed - 1] if len(left) >= needed else 0
+
+    def _needed(self, report: PopulationReport) -> int:
+        return max(2, math.ceil(self.fraction * len(report.members) - 1e-9))
+
+    def next_round(self, report: PopulationReport) -> Round | None:
+        """Compare the members that have arrived, if they are enough."""
+        arrived = [m for m in report.members if comparable(m, self.min_episodes) and self._clocks.arrived(m)]
+        if len(arrived) < self._needed(report):
+            return None
+        self._clocks.restart(arrived)
+        there = {m.member for m in arrived}
+        missing = [str(m.member) for m in report.members if m.member not in there]
+        note = f"without {', '.join(missing)}: on their way" if missing else ""
+        return Round(self._clocks.held, tuple(arrived), note)
+
+
+def _partially(pbt: PbtConfig) -> PartiallySynchronous:
+    return PartiallySynchronous(*periods(pbt), fraction=pbt.ready_fraction)
+
+
+ASYNCHRONOUS = ReadyRule(
+    lambda pbt: Asynchronous(*periods(pbt)),
+    help="each member at its own times, with the others as they are then (Jaderberg et al. 2017).",
+)
+PARTIALLY_SYNCHRONOUS = ReadyRule(
+    _partially,
+    (*PERIOD_OPTIONS, "pbt.ready_fraction"),
+    help="the members that have arrived, once they are enough (Jaderberg et al.).",
+)
+
+
+# -- by the time of training --------------------------------------------------------------------------------
+
+
+@dataclass
+class Timed:
+    """All members together, every `period_seconds` of training, first at `start_seconds` or after a whole period.
+
+    Later ones keep the times of the first, so that their number follows from the budget; after one that was later than
+    half a period, a whole one follows. Members with fewer than `min_episodes` episodes since their last change wait for
+    the next comparison. One of fewer than half of the members stays due for one period at most, of fewer than two for
+    ever, as with `Synchronous`.
+    """
+
+    period_seconds: float
+    start_seconds: float
+    min_episodes: int
+    _held: int = field(default=0, init=False)
+    _due_seconds: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        assert self.period_seconds > 0
+        assert self.min_episodes > 0
+        self._due_seconds = max(self.start_seconds, self.period_seconds)
+
+    def restored(self) -> None:
+        """Let another start or period hold for the first comparison at once."""
+        if not self._held:
+            self._due_seconds = max(self.start_seconds, self.period_seconds)
+
+    def next_round(self, report: PopulationReport) -> Round | None:
+        """Compare the members that are ready, once a comparison is due and two of them are."""
+        late = -self.seconds_left(report)
+        if late < 0:
+            return None
+        ready = tuple(m for m in report.members if comparable(m, self.min_episodes))
+        if len(ready) < 2 or (2 * len(ready) < len(report.members) and late < self.period_seconds):
+            return None
+        note = self._note(report, late)
+        self._held += 1
+        on_time = late < self.period_seconds / 2
+        self._due_seconds = (self._due_seconds if on_time else self._due_seconds + late) + self.period_seconds
+        return Round(self._held, ready, note)
+
+    def seconds_left(self, report: PopulationReport) -> float:
+        """Return the seconds until a comparison is due; negative if it is overdue."""
+        return self._due_seconds - (report.seconds or 0.0)
+
+    def frames_left(self, report: PopulationReport) -> int:
+        """Return how many frames of the slowest member that is, by its frames until now; 1 before there are any."""
+        left = self.seconds_left(report)
+        if left <= 0:
+            return 0
+        return math.ceil(report.frames / report.seconds * left) or 1 if report.seconds else 1
+
+    def _note(self, report: PopulationReport, late: float) -> str:
+        notes = []
+        if late > LATE_SHARE * self.period_seconds:
+            notes.append(f"compared {late:.3g} s after it was due")
+        waiting = [str(m.member) for m in report.members if not comparable(m, self.min_episodes)]
+        if waiting:
+            notes.append(f"without {', '.join(waiting)}: fewer than {self.min_episodes} episodes that count")
+        return "; ".join(notes)
+
+
+TIMED = ReadyRule(
+    lambda pbt: Timed(pbt.period_seconds, pbt.start_seconds, pbt.min_episodes),
+    ("pbt.period_seconds", "pbt.start_seconds", "pbt.min_episodes"),
+    by_time=True,
+    help="all members together, by seconds of training.",
+)

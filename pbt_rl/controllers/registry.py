@@ -13,8 +13,7 @@ from pbt_rl.controllers.exploit import Exploit, ExploitRule
 from pbt_rl.controllers.explore import Explore, ExploreRule
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.controllers.own.controllers import own_controller
-from pbt_rl.controllers.own.rules import own_exploit, own_explore, refine_exploit, refine_explore
+from pbt_rl.controllers.own import own_controller, own_exploit, own_explore, refine_exploit, refine_explore
 from pbt_rl.controllers.ready import Ready, ReadyRule
 from pbt_rl.errors import ConfigError
 from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RULES

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from pbt_rl.controllers.decisions import Controller, Decision, Mutate, PopulationReport, StateKey
 from pbt_rl.controllers.entry import ControllerEntry, Ingredients
-from pbt_rl.controllers.history.lineage import Lineage
 from pbt_rl.controllers.hypers import SHAPING, HyperSpec, Values
+from pbt_rl.controllers.lineage import Lineage
 from pbt_rl.controllers.options import ScheduleConfig
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.options import path_given
@@ -136,7 +136,7 @@ def _schedule(given: Ingredients) -> Controller:
 
 
 def _recorded(run: str) -> list[Event]:
-    from pbt_rl.record.reading import journal_events  # noqa: PLC0415 - this room is without files
+    from pbt_rl.record.journal import journal_events  # noqa: PLC0415 - this room is without files
 
     require(run != "", "schedule.run", repr(run), "give the folder of a recorded run")
     try:

@@ -9,7 +9,7 @@ that an audit needs (`round`...) last of all.
 
 JSON has no NaN and no infinities: they are written as the strings "nan", "inf" and "-inf".
 
-Reads the JSON files of a run's folder, which may come from anybody and be damaged in any way.
+Reads journals and the other JSON files of a run's folder, which may come from anybody and be damaged in any way.
 """
 
 from __future__ import annotations
@@ -17,25 +17,29 @@ from __future__ import annotations
 import json
 import math
 import os
+import platform
 import stat
+import subprocess
 import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
+import pbt_rl
 from pbt_rl.controllers.decisions import Decision, PopulationReport, decision_to_dict
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.controllers.records import NOT_JSON
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.append import AppendFile, Outage, reason
+from pbt_rl.record.events import Event, decode_event
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.versions import git_version, versions
 
 MAX_WAITING_BYTES = 64 << 20
 AUDITED = frozenset({"start", "initial", "round", "resume"})
@@ -301,3 +305,58 @@ _KIND = msgspec.json.Decoder(_Kind)
 
 def _reason(error: Exception) -> str:
     return f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else f"{error}"
+
+
+PACKAGES = ("torch", "numpy", "numba", "gymnasium", "ale-py", "safetensors")
+"""Packages whose versions affect a result."""
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of this package, of Python and of the installed packages that affect a result."""
+    found = {"pbt_rl": pbt_rl.__version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_version() -> str | None:
+    """Return the commit of this source tree, with "-dirty" if files differ from it; None outside of one."""
+    root = Path(pbt_rl.__file__).resolve().parent.parent
+    if not (root / ".git").exists():  # an installed package must not report a repository around it
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()
+
+
+# -- events, as they are read -------------------------------------------------------------------------------
+
+
+def each_event(path: Path) -> Iterator[Event]:
+    """Yield the events in order, without a broken last line (the process was killed while writing it).
+
+    One after the other, as a journal of weeks has gigabytes. Raises OSError; ConfigError for a line that is no event,
+    ValueError for one that is no JSON anywhere but at the end: the file is damaged then.
+    """
+    return each_line(path, decode_event)
+
+
+def journal_events(folder: Path) -> Iterator[Event]:
+    """Yield the events of a run's journal in order. Raises ConfigError."""
+    path = RunFolder(folder).journal
+    try:
+        check_file(path)
+        yield from each_event(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(RunFolder(folder).lacks(path.name)) from None
+    except ConfigError:
+        raise
+    except (OSError, ValueError) as error:
+        why = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else error
+        raise ConfigError(f"{folder} cannot be read: {why}") from error

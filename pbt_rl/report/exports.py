@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pbt_rl.controllers.decisions import StateKey
-from pbt_rl.controllers.history.lineage import Node
+from pbt_rl.controllers.lineage import Node
 from pbt_rl.controllers.records import finite
 from pbt_rl.report.read import FRAMES, History
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pbt_rl.controllers.decisions import StateKey
-from pbt_rl.controllers.history.lineage import Node
+from pbt_rl.controllers.lineage import Node
 from pbt_rl.report.read import History
 
 THIN_LANE = 0.3

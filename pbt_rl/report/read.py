@@ -14,8 +14,7 @@ from msgspec import Meta, structs
 from pbt_rl.config import number_of_controls
 from pbt_rl.controllers.changes import Change, changes
 from pbt_rl.controllers.decisions import Decision, MemberReport
-from pbt_rl.controllers.history.lineage import Lineage, Node, mean
-from pbt_rl.controllers.history.noise import Noise
+from pbt_rl.controllers.lineage import Lineage, Node, Noise, mean
 from pbt_rl.controllers.objectives import by_score
 from pbt_rl.controllers.records import Whole, converted, finite
 from pbt_rl.display.ranking import GPU_LEARNING, WAITING
@@ -36,7 +35,7 @@ from pbt_rl.record.events import (
     Start,
 )
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.reading import journal_events
+from pbt_rl.record.journal import journal_events
 
 FRAMES = "frames"
 """What members of a run are trained for, in the names of columns and the texts of figures."""

@@ -9,7 +9,7 @@ from html import escape
 from math import comb
 from statistics import fmean
 
-from pbt_rl.controllers.history.noise import LEVEL, Noise
+from pbt_rl.controllers.lineage import LEVEL, Noise
 from pbt_rl.display.terminal import counted
 from pbt_rl.report.read import History
 from pbt_rl.report.style import short

@@ -35,9 +35,8 @@ from pbt_rl.record.journal import Journal, cut_journal
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.shown import tuned_table
-from pbt_rl.run.verdict import verdict
-from pbt_rl.run.views import WaitingComparison, describe_plan
+from pbt_rl.run.shown import describe_plan, tuned_table
+from pbt_rl.run.views import WaitingComparison, verdict
 from pbt_rl.run.warm_start import WarmStart
 
 if TYPE_CHECKING:

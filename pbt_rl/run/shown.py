@@ -1,18 +1,30 @@
-"""What a plan says of comparisons; and the page of `--show` below it: values, and options other than the defaults."""
+"""What is said of a run before it trains: its plan, when it compares, what its network sees, which options nothing reads;
+and the page of `--show`: values, and options other than the defaults.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from math import prod
+from typing import Any
 
+from pbt_rl.algos.encoders import CNNS, is_grid, is_image, is_text
 from pbt_rl.cli.parse import is_repeated
 from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import OFF, HyperSpec, Values
 from pbt_rl.controllers.registry import controller_entry
 from pbt_rl.controllers.tuning import chosen
-from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES
+from pbt_rl.display.terminal import counted
+from pbt_rl.envs.base import ACTION_MASK, LAST, EnvSpec
+from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES, backend_of
+from pbt_rl.learner.build import normalized_obs, obs_layouts
 from pbt_rl.options import Option, table
-from pbt_rl.registry import READY_RULES
+from pbt_rl.population.matchups import run as matchups
+from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
+from pbt_rl.run import control
+from pbt_rl.run.memory_check import memory_notes
+from pbt_rl.run.plan import PackPlan
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.warm_start import WarmStart
 
@@ -216,3 +228,235 @@ def _as_word(value: object) -> str:
         if isinstance(value, float)
         else str(value)
     )
+
+
+# -- the plan --------------------------------------------------------------------------------------------
+
+
+def describe_plan(resolved: ResolvedRun) -> list[str]:
+    """Return lines that name the members, actors and threads of each device, and notes."""
+    spec, plan, config = resolved.spec, resolved.plan, resolved.config
+    resident = sum(pack.slots for pack in plan.packs)
+    turns = f" ({resident} resident at a time)" if resident < config.members else ""
+    controls = f" and {counted(config.controls, 'control')}" if config.controls else ""
+    first_line = (
+        f"{config.env}: {counted(config.num_policies, 'policy', 'policies')}{controls}{turns}, "
+        f"{config.algo}, {config.mode}; "
+        f"{counted(plan.actors, 'actor')}, {counted(plan.environments // spec.seats, 'environment')}"
+        f"{f' of {spec.seats} seats' if spec.seats > 1 else ''} on {counted(plan.cpus, 'core')}; "
+        f"1 step = {counted(spec.frame_skip, 'frame')}"
+    )
+    lines = [first_line]
+    for number, pack in enumerate(plan.packs):
+        steps, asked = pack.batch_rows * config.learner.rollout, config.learner.batch
+        wanted = f" ({asked} asked for)" if steps != asked and not plan.sizing.per_unit else ""
+        lines.append(
+            f"learner {number} on {pack.device}: member{'s' * (len(pack.members) > 1)} {_ids(pack.members)}"
+            f"{'' if pack.slots == len(pack.members) else ' in ' + counted(pack.slots, 'slot')}; "
+            f"{counted(pack.environments // pack.slots, 'row' if spec.seats > 1 else 'environment')} of each "
+            f"({_sampled_by(pack)}); "
+            f"batch {steps} steps per policy{wanted}; "
+            f"{counted(pack.threads, 'thread')}"
+        )
+    least, most = plan.rollout_age
+    if most:
+        lines.append(
+            f"rollouts are learned from when they are {least} to {most} optimiser steps old, "
+            f"{config.optimizer_steps_of_batch} of which are a batch (docs/lab/rollout-age.md)"
+        )
+    lines += [f"warning: {mistake}" for mistake in spec.mistakes]
+    lines += [f"note: {note}" for note in spec.notes] + network_sees(config, spec)
+    lines += [*describe_comparisons(resolved), *comparison_notes(resolved)]
+    lines += [*control.notes(config), *hours_note(config)]
+    if spec.seats > 1:
+        lines.append(matchups.note(config, plan.packs))
+    if not resolved.spread:  # else the memory is that of other machines
+        lines += memory_notes(resolved)
+    return [*lines, *unread(resolved)]
+
+
+def hours_note(config: Config) -> list[str]:
+    """Return what `--hours` means."""
+    if config.hours is None:
+        return []
+    times = f", compared every {config.pbt.period_seconds:.3g} s" if config.pbt.ready == "timed" else ""
+    return [f"--hours {config.hours:g}: {config.train_for_seconds:,.0f} s of training{times}"]
+
+
+def _sampled_by(pack: PackPlan) -> str:
+    if pack.groups:
+        return "1 simulator on the device"
+    return (
+        f"{counted(pack.actors, 'actor')} x {counted(pack.units_per_actor, 'unit')} of {pack.envs_per_policy}"
+    )
+
+
+def _ids(members: tuple[int, ...]) -> str:
+    """List all ids, or the first and the last of many."""
+    if len(members) <= 16:
+        return ", ".join(map(str, members))
+    return f"{', '.join(map(str, members[:3]))}, ... {members[-1]} ({len(members)})"
+
+
+# -- options that this run does not read --------------------------------------------------------------------
+
+KINDS: Mapping[str, Mapping[str, Any]] = {
+    "pbt.ready": READY_RULES,
+    "pbt.exploit": EXPLOIT_RULES,
+    "pbt.explore": EXPLORE_RULES,
+}
+"""Option that names a rule -> the rules."""
+OF_CONTROLLERS = ("schedule", "search", "pbt.frequencies", "pbt.migrant_hypers")
+"""Groups of options, and single ones, that only some controllers read."""
+
+
+def unread(resolved: ResolvedRun) -> list[str]:
+    """Return a note for each option that has another value than usual, and that this run does not read."""
+    config = resolved.config
+    backend, name = backend_of(config.env, config.env_options)
+    made = backend.recipe_of  # none is made again for it
+    recommended = backend.recipe(name, config.env_options) if made is None else made(resolved.spec)
+    reasons = dict([*_reasons(config, resolved.spec.seats), *_of_learning(resolved)])
+    found = []
+    for one in table(config).values():
+        value = one.of(config)
+        if one.field in reasons and value not in (one.default, recommended.get(one.field, one.default)):
+            found.append(f"note: {' '.join(as_typed(one, value))} does nothing here: {reasons[one.field]}")
+    return found
+
+
+def _reasons(config: Config, seats: int) -> Iterator[tuple[str, str]]:
+    """Yield the options (as files write them) that this run does not read, and why."""
+    for group in ENVIRONMENT_GROUPS - read_groups(config.env, seats):
+        yield from _of_group(config, group, f"{config.env} does not read it")
+    if config.num_policies > 1:
+        yield from of_rules(config)
+    elif ":" not in config.controller:
+        yield from _of_controllers(config)
+
+
+def of_rules(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield likewise the options of controllers and of rules. A controller of the user's own may read any of them."""
+    if ":" in config.controller:
+        return
+    yield from _of_controllers(config)
+    entry, pbt = controller_entry(config.controller), config.pbt
+    off = entry.compares and not pbt.enabled
+    if off:
+        yield "controller", "--pbt.no-enabled leaves all members alone"
+    why = f"{'--pbt.no-enabled' if off else f'--controller {config.controller}'} compares no members by it"
+    if off or not entry.compares:
+        yield from ((name, why) for name in ("pbt.copy", "pbt.custom_explore"))
+    for option, rules in KINDS.items():
+        chosen = option.partition(".")[2]
+        rule = getattr(pbt, chosen)
+        of_kind = {name for other in rules.values() for name in other.options} - {*entry.options}
+        if off or not entry.compares:
+            yield from ((name, why) for name in (option, *of_kind))
+        elif rule in rules and not (chosen == "ready" and getattr(config, "hours", None) is not None):
+            for name in of_kind.difference(rules[rule].options):
+                readers = [other for other, declared in rules.items() if name in declared.options]
+                yield name, f"it is read by --{option} {', '.join(readers)}"
+
+
+def _of_controllers(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield the options that belong to other controllers."""
+    for name in sorted({*OF_CONTROLLERS}.difference(controller_entry(config.controller).options)):
+        readers = [other for other, entry in CONTROLLERS.items() if name in entry.options]
+        yield from _of_group(config, name, f"it is read by --controller {', '.join(readers)}")
+
+
+def _of_group(config: Config, group: str, reason: str) -> Iterator[tuple[str, str]]:
+    """group: of options, or a single one."""
+    yield from ((one.field, reason) for one in table(config).values() if group in (one.path[0], one.field))
+
+
+def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
+    """Yield likewise what neither the algorithm nor the network reads, nor the games at the end."""
+    config, spec = resolved.config, resolved.spec
+    for one in table(config).values():
+        if one.path[0] == "hypers" and one.path[-1] not in resolved.table:
+            how = f" with {'V-trace' if config.uses_vtrace else 'GAE'}" * (config.algo == "appo")
+            yield one.field, f"--algo {config.algo} does not read it{how}"
+    model, learner = config.model, config.learner
+    if getattr(config.hypers, "unroll", 0) > learner.rollout:
+        yield (
+            "hypers.unroll",
+            f"a rollout has {learner.rollout} steps (--learner.rollout), and returns look no further",
+        )
+    if learner.lr_schedule != "kl-adaptive":
+        yield "learner.lr_schedule_kl", "it is read by --learner.lr-schedule kl-adaptive"
+    if learner.epochs * learner.minibatches == 1:
+        yield "learner.target_kl", "a batch is one optimiser step (--learner.epochs, --learner.minibatches)"
+    if model.core == "none":
+        yield "model.core_size", "the network has no memory (--model.core)"
+    if config.algorithm.learns_per_unit:
+        once = f"--algo {config.algo} learns once from each rollout"
+        yield from ((name, once) for name in ("learner.epochs", "learner.minibatches"))
+    if config.mode != "async":
+        fresh = f"with --mode {config.mode} no rollout is older than the policy"
+        yield from ((name, fresh) for name in ("learner.max_policy_lag", "learner.proximal"))
+    if not config.slots:
+        yield "slot_frames", "all members train at the same time (--slots)"
+    if spec.seats > 1:
+        yield "final_episodes", "a score means little without its opponents"
+    elif spec.tasks:
+        yield "final_episodes", "an episode of each task would take too long"
+
+
+# -- what the network sees ----------------------------------------------------------------------------------
+
+SHOWN = 6
+"""Components of an action that are shown."""
+
+
+def network_sees(config: Config, spec: EnvSpec) -> list[str]:
+    """Return what the network sees, array by array, and what its actions are scaled to."""
+    normalized, encoder = normalized_obs(config, spec), config.model.encoder
+    parts = []
+    for name, layout in obs_layouts(spec).items():
+        if name in (ACTION_MASK, LAST):
+            continue
+        (shape, dtype), given = layout.seen, spec.obs[name].given
+        size = "x".join(map(str, shape))
+        if is_text(shape, dtype):
+            what = f"a text of {shape[0]} words"
+        elif is_grid(shape, dtype):
+            what = f"a grid {size}"
+        elif is_image(shape, dtype):
+            what = f"a picture {size}"
+        else:
+            what = f"{prod(shape):,} number{'s' * (prod(shape) != 1)}"
+        read = _reader(encoder, shape, dtype)
+        how = f"{read}, normalised" if name in normalized else read
+        alone = ", for the critic alone" * (name in spec.critic)
+        parts.append(f"{name}: {what}{f' ({given})' * bool(given)}, by {how}{alone}")
+    lines = [f"the network sees {'; '.join(parts)}"]
+    scaled = _scaled(spec) if config.model.action_bounds == "clip" else ""
+    return [*lines, scaled] if scaled else lines
+
+
+def _reader(encoder: str, shape: tuple[int, ...], dtype: str) -> str:
+    if ":" in encoder:
+        return encoder
+    if is_text(shape, dtype):
+        return "an embedding of each word"
+    if is_image(shape, dtype) and encoder != "mlp":
+        return f"the CNN {'nature' if encoder not in CNNS else encoder}"
+    return "an MLP"
+
+
+def _scaled(spec: EnvSpec) -> str:
+    centres, halves = spec.action.units
+    bounds = [
+        f"{low:g}..{high:g}"
+        for low, high, centre, half, free in zip(
+            spec.action.low, spec.action.high, centres, halves, spec.action.unbounded, strict=True
+        )
+        if (centre, half) != (0, 1) and not free
+    ]
+    if not bounds:
+        return ""
+    shown = ", ".join(dict.fromkeys(bounds[:SHOWN])) + (", ..." if len(bounds) > SHOWN else "")
+    bends = "" if any(spec.action.unbounded) else " (--model.action-bounds tanh bends it instead)"
+    return f"actions: -1..1 of the network is scaled to {shown}{bends}"

@@ -1,29 +1,36 @@
-"""The run as its displays see it: its plan, and how it is now."""
+"""The run as its displays see it: how it is now, and at its end in a sentence what it has come to."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from pbt_rl.config import Config
 from pbt_rl.controllers.controllers import PbtController, innermost
 from pbt_rl.controllers.decisions import Controller
+from pbt_rl.controllers.lineage import Lineage, Noise
 from pbt_rl.controllers.registry import controller_entry
+from pbt_rl.display.ranking import best, best_member, number, replacements
 from pbt_rl.display.terminal import counted
 from pbt_rl.display.view import MemberView, RunView
 from pbt_rl.envs.registry import begins
 from pbt_rl.learner.samplers import simulators
 from pbt_rl.population.dispatch import Dispatch
-from pbt_rl.population.matchups import run as matchups
 from pbt_rl.population.population import Population
-from pbt_rl.run import control
-from pbt_rl.run.memory_check import memory_notes
-from pbt_rl.run.network import network_sees
-from pbt_rl.run.plan import PackPlan
+from pbt_rl.record.events import Round
+from pbt_rl.record.journal import journal_events
+from pbt_rl.registry import READY_RULES
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.shown import comparison_notes, describe_comparisons, tuned_names
+from pbt_rl.run.shown import (
+    compares,
+    environments_each,
+    first_comparison,
+    tuned_names,
+)
 from pbt_rl.run.throughput import Throughput
-from pbt_rl.run.unread import unread
 
 
 def discarded_share(resolved: ResolvedRun, discarded: int, steps: int) -> float:
@@ -153,74 +160,6 @@ def _waits_for(resolved: ResolvedRun, *, begun: bool) -> str:
     return f"{learners} torch and the network"
 
 
-# -- the plan --------------------------------------------------------------------------------------------
-
-
-def describe_plan(resolved: ResolvedRun) -> list[str]:
-    """Return lines that name the members, actors and threads of each device, and notes."""
-    spec, plan, config = resolved.spec, resolved.plan, resolved.config
-    resident = sum(pack.slots for pack in plan.packs)
-    turns = f" ({resident} resident at a time)" if resident < config.members else ""
-    controls = f" and {counted(config.controls, 'control')}" if config.controls else ""
-    first_line = (
-        f"{config.env}: {counted(config.num_policies, 'policy', 'policies')}{controls}{turns}, "
-        f"{config.algo}, {config.mode}; "
-        f"{counted(plan.actors, 'actor')}, {counted(plan.environments // spec.seats, 'environment')}"
-        f"{f' of {spec.seats} seats' if spec.seats > 1 else ''} on {counted(plan.cpus, 'core')}; "
-        f"1 step = {counted(spec.frame_skip, 'frame')}"
-    )
-    lines = [first_line]
-    for number, pack in enumerate(plan.packs):
-        steps, asked = pack.batch_rows * config.learner.rollout, config.learner.batch
-        wanted = f" ({asked} asked for)" if steps != asked and not plan.sizing.per_unit else ""
-        lines.append(
-            f"learner {number} on {pack.device}: member{'s' * (len(pack.members) > 1)} {_ids(pack.members)}"
-            f"{'' if pack.slots == len(pack.members) else ' in ' + counted(pack.slots, 'slot')}; "
-            f"{counted(pack.environments // pack.slots, 'row' if spec.seats > 1 else 'environment')} of each "
-            f"({_sampled_by(pack)}); "
-            f"batch {steps} steps per policy{wanted}; "
-            f"{counted(pack.threads, 'thread')}"
-        )
-    least, most = plan.rollout_age
-    if most:
-        lines.append(
-            f"rollouts are learned from when they are {least} to {most} optimiser steps old, "
-            f"{config.optimizer_steps_of_batch} of which are a batch (docs/lab/rollout-age.md)"
-        )
-    lines += [f"warning: {mistake}" for mistake in spec.mistakes]
-    lines += [f"note: {note}" for note in spec.notes] + network_sees(config, spec)
-    lines += [*describe_comparisons(resolved), *comparison_notes(resolved)]
-    lines += [*control.notes(config), *hours_note(config)]
-    if spec.seats > 1:
-        lines.append(matchups.note(config, plan.packs))
-    if not resolved.spread:  # else the memory is that of other machines
-        lines += memory_notes(resolved)
-    return [*lines, *unread(resolved)]
-
-
-def hours_note(config: Config) -> list[str]:
-    """Return what `--hours` means."""
-    if config.hours is None:
-        return []
-    times = f", compared every {config.pbt.period_seconds:.3g} s" if config.pbt.ready == "timed" else ""
-    return [f"--hours {config.hours:g}: {config.train_for_seconds:,.0f} s of training{times}"]
-
-
-def _sampled_by(pack: PackPlan) -> str:
-    if pack.groups:
-        return "1 simulator on the device"
-    return (
-        f"{counted(pack.actors, 'actor')} x {counted(pack.units_per_actor, 'unit')} of {pack.envs_per_policy}"
-    )
-
-
-def _ids(members: tuple[int, ...]) -> str:
-    """List all ids, or the first and the last of many."""
-    if len(members) <= 16:
-        return ", ".join(map(str, members))
-    return f"{', '.join(map(str, members[:3]))}, ... {members[-1]} ({len(members)})"
-
-
 LONG_WAIT = 3
 """Periods that a comparison may wait before that is said, if any episode has ended; else it is one."""
 
@@ -248,3 +187,70 @@ class WaitingComparison:
             "one. Let episodes end (such as by a TimeLimit), or give each member fewer environments"
         )
         return [text]
+
+
+# -- what a run has come to ---------------------------------------------------------------------------------
+
+
+def verdict(resolved: ResolvedRun, view: RunView, folder: Path) -> tuple[str, str]:
+    """Return the best member, comparisons and descent; and why there was no comparison, empty if there was one.
+
+    folder: of the run, whose journal is read. Raises ConfigError if that is damaged.
+    """
+    lineage, noise = Lineage(), Noise()
+    for event in journal_events(folder):
+        lineage.take(event)
+        if isinstance(event, Round):
+            noise.note(event)
+    parts = [_best(view)]
+    if not compares(resolved.config):
+        return parts[0], ""
+    if not noise.comparisons:
+        return parts[0], _uncompared(resolved, view)
+    parts.append(f"{replacements(view)} in {counted(noise.comparisons, 'comparison')}")
+    population = [m for m in lineage.members if m < resolved.config.num_policies]
+    founders = Counter(lineage.line(lineage.present(m).key)[0].member for m in population)
+    if view.replacements:
+        shares = (f"{n} of {len(population)} from member {founder}" for founder, n in founders.most_common(3))
+        rest = f" and {len(founders) - 3} more" if len(founders) > 3 else ""
+        parts.append(f"members descend: {', '.join(shares)}{rest}")
+    return "; ".join(parts), ""
+
+
+def _best(view: RunView) -> str:
+    """Return the best member and its score in final games; without them, in training."""
+    named = best_member(view.members)
+    final = next((m.final for m in view.members if m.member == named), None)
+    if final is None:
+        return best(view)
+    return f"best: member {named}, {number(final.mean)} in {counted(final.episodes, 'fresh game')}"
+
+
+def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
+    """Return why nobody was compared, and which option would have had them compared."""
+    config, pbt = resolved.config, resolved.config.pbt
+    first, trained = first_comparison(config), view.training_seconds
+    by_time = READY_RULES[pbt.ready].by_time
+    reached = trained if by_time else min((m.frames for m in view.members if not m.stopped), default=0)
+    unit = "s" if by_time else "frames each"
+    said = f"members were never compared: the first comparison is due at {first:,.0f} {unit}, "
+    if reached < first:
+        longer = math.ceil(1.5 * first * (1 if by_time else trained / max(reached, 1)))
+        budget = f"give --train-for-seconds {longer}"
+        if not config.train_for_seconds:
+            budget = f"give --train-for-frames {2 * first}"
+        if longer < config.train_for_seconds or (
+            not config.train_for_seconds and first < config.train_for_frames
+        ):
+            budget = "resume it"  # it was ended before its time
+        kind = "seconds" if by_time else "frames"
+        lower = f"lower --pbt.start-{kind} and --pbt.period-{kind}"
+        return f"{said}and this run ended at {reached:,.0f}: {budget}, or {lower}"
+    nearest = max(view.members, key=lambda m: m.ended)
+    option = "--rows" if resolved.plan.packs[0].groups else "--envs-per-unit"
+    fewer = max(1, resolved.plan.packs[0].envs_per_policy // 2)
+    return (
+        f"{said}and waited for an episode of each of a member's {environments_each(resolved)} environments "
+        f"(member {nearest.member}: {nearest.ended} of {nearest.environments}): "
+        f"give {option} {fewer}, or train longer"
+    )

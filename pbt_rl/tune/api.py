@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, TypeGuard
 
 from pbt_rl.controllers.controllers import PbtController
+from pbt_rl.controllers.decide import Mismatch, audit_decisions
 from pbt_rl.controllers.decisions import Controller
-from pbt_rl.controllers.history.decide import Mismatch, audit_decisions
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.controllers.member import MemberRecord
 from pbt_rl.controllers.objectives import ObjectiveWindow
@@ -246,7 +246,7 @@ def audit(
     folder: of `run(folder=...)`. controller: the space of the run, or its controller, made anew. explore: as in the
     run. Raises ConfigError.
     """
-    from pbt_rl.record.reading import journal_events  # noqa: PLC0415
+    from pbt_rl.record.journal import journal_events  # noqa: PLC0415
 
     events = list(journal_events(path_given("folder", folder)))
     start = events[0] if events else None
@@ -298,8 +298,7 @@ def _clear(journal: Path) -> None:
 
     Raises ConfigError for the record of anything else.
     """
-    from pbt_rl.record.journal import cut_journal  # noqa: PLC0415
-    from pbt_rl.record.reading import journal_events  # noqa: PLC0415
+    from pbt_rl.record.journal import cut_journal, journal_events  # noqa: PLC0415
 
     if not journal.exists():
         return

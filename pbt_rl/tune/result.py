@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pbt_rl.controllers.history.lineage import Lineage
 from pbt_rl.controllers.hypers import HyperSpec, Values
+from pbt_rl.controllers.lineage import Lineage
 from pbt_rl.tune.space import decode
 
 

@@ -17,9 +17,9 @@ from pbt_rl.controllers.controllers import PbtController
 from pbt_rl.controllers.exploit import Gap, Truncation
 from pbt_rl.controllers.explore import Explore, PerturbFactors
 from pbt_rl.controllers.hypers import HyperSpec, Scale, Values, choice_spec, meaning
-from pbt_rl.controllers.own.checks import named
-from pbt_rl.controllers.own.rules import CustomExplore
+from pbt_rl.controllers.own import CustomExplore
 from pbt_rl.controllers.ready import Synchronous
+from pbt_rl.controllers.settings import named
 from pbt_rl.errors import ConfigError
 
 LOG_RATIO = 100.0

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pbt_rl.controllers.changes import Change, changes
 from pbt_rl.controllers.decisions import Controller, PopulationReport, StateKey, values_of
-from pbt_rl.controllers.history.lineage import Lineage
 from pbt_rl.controllers.hypers import HyperSpec
+from pbt_rl.controllers.lineage import Lineage
 from pbt_rl.controllers.member import MemberRecord
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError, RunFailed

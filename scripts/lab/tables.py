@@ -17,7 +17,7 @@ from statistics import fmean
 from evidence import read_rows
 
 from pbt_rl.experiments.prove.arms import BASELINE
-from pbt_rl.experiments.prove.statistics import interval_by_bootstrap, interval_by_t
+from pbt_rl.experiments.prove.outcome import interval_by_bootstrap, interval_by_t
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "docs" / "lab" / "results"

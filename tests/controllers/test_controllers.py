@@ -159,8 +159,8 @@ def quadratic(controller, steps=200, step_size=0.01, every=4):
 
 
 def median_of_quadratic(copy, *, sigma, exploit=None):
-    from pbt_rl.controllers.own.rules import CustomExplore
-    from pbt_rl.controllers.published.tournaments import BinaryTournament
+    from pbt_rl.controllers.exploit_published import BinaryTournament
+    from pbt_rl.controllers.own import CustomExplore
 
     table = {name: HyperSpec(name, 1.0, 0.0, 10.0, "linear", tuned=True) for name in ("h0", "h1")}
     walk = CustomExplore(lambda v, rng: {n: x + rng.gauss(0, sigma) for n, x in v.items()}, table)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from pbt_rl.config import Hypers
 from pbt_rl.controllers.explore import ZERO_STEP, Perturb, PerturbFactors, changed_copy, perturb
+from pbt_rl.controllers.explore_published import ExplorePipeline, MultiplyOrDivide, Resample, ResampleAll
 from pbt_rl.controllers.hypers import HyperSpec, choice_spec, hyper_table, shaping_table
-from pbt_rl.controllers.own.rules import CustomExplore
-from pbt_rl.controllers.published.explore import ExplorePipeline, MultiplyOrDivide, Resample, ResampleAll
+from pbt_rl.controllers.own import CustomExplore
 from pbt_rl.errors import ConfigError
 from tests.helpers import populations  # noqa: F401 - its hypothesis profile
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbt_rl.controllers.published.clocks import Asynchronous, PartiallySynchronous
-from pbt_rl.controllers.ready import Synchronous, grown
+from pbt_rl.controllers.ready import Asynchronous, PartiallySynchronous, Synchronous, grown
 from pbt_rl.controllers.state import restore_state, save_state
 from tests.helpers.populations import member, report
 

@@ -10,8 +10,8 @@ from pbt_rl.controllers.controllers import PbtController
 from pbt_rl.controllers.decisions import Mutate, Replace, Restart, Stop
 from pbt_rl.controllers.exploit import Gap, Truncation
 from pbt_rl.controllers.explore import Perturb
-from pbt_rl.controllers.history.lineage import Lineage
 from pbt_rl.controllers.hypers import HyperSpec
+from pbt_rl.controllers.lineage import Lineage
 from pbt_rl.controllers.options import ScheduleConfig
 from pbt_rl.controllers.ready import Synchronous
 from pbt_rl.controllers.schedule import recorded_steps

@@ -15,8 +15,7 @@ from pbt_rl.config import Hypers
 from pbt_rl.controllers.changes import changes
 from pbt_rl.controllers.entry import Ingredients
 from pbt_rl.controllers.hypers import HyperSpec, choice_spec, hyper_table
-from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.controllers.search.options import SearchConfig
+from pbt_rl.controllers.options import PbtConfig, SearchConfig
 from pbt_rl.controllers.state import SHARED, STATE, TRANSIENT, restore_state, save_state
 from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 from tests.helpers.populations import member, report

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from pbt_rl.controllers.welch import incomplete_beta, welch_p
+from pbt_rl.controllers.exploit_published import incomplete_beta, welch_p
 from tests.helpers import populations  # noqa: F401 - its hypothesis profile
 
 samples = st.lists(st.floats(-1e3, 1e3).map(lambda x: round(x, 3)), min_size=2, max_size=12)

@@ -15,7 +15,7 @@ import numpy as np
 
 from pbt_rl.controllers.decisions import MemberReport
 from pbt_rl.controllers.exploit import Exploit, Gap, Truncation
-from pbt_rl.controllers.published.tournaments import TTest
+from pbt_rl.controllers.exploit_published import TTest
 
 COMPARISONS = 60
 WINDOWS = (20, 100)

@@ -3,9 +3,8 @@
 from pbt_rl.controllers.decisions import Continue, Stop
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.controllers.search.asha import Asha
-from pbt_rl.controllers.search.base import RandomSearch
-from pbt_rl.controllers.search.draws import draw_grid
-from pbt_rl.controllers.search.hyperband import Hyperband
+from pbt_rl.controllers.search.base import RandomSearch, draw_grid
+from pbt_rl.controllers.search.brackets import Hyperband
 from pbt_rl.controllers.search.hypertrick import HyperTrick, SuccessiveHalving
 from tests.helpers.populations import member, report
 

@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 
 from pbt_rl.config import Config, Hypers
+from pbt_rl.controllers.decide import audit_decisions
 from pbt_rl.controllers.decisions import Continue, MemberReport, PopulationReport, Replace
-from pbt_rl.controllers.history.decide import audit_decisions
-from pbt_rl.controllers.history.lineage import Lineage
 from pbt_rl.controllers.hypers import hyper_table, shaping_table
+from pbt_rl.controllers.lineage import Lineage
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.journal import Journal, cut_journal, read_journal, was_saved
-from pbt_rl.record.reading import each_event
+from pbt_rl.record.journal import Journal, cut_journal, each_event, read_journal, was_saved
 from pbt_rl.run.resolved import build_controller
 from tests.helpers.journals import read_events
 

@@ -4,8 +4,7 @@ import json
 
 import numpy as np
 
-from pbt_rl.record.journal import Journal
-from pbt_rl.record.versions import git_version, versions
+from pbt_rl.record.journal import Journal, git_version, versions
 
 
 def test_versions_name_what_is_installed_without_importing_torch():

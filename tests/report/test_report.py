@@ -10,8 +10,7 @@ import pytest
 
 from pbt_rl import cli
 from pbt_rl.config import Config
-from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.controllers.search.options import SearchConfig
+from pbt_rl.controllers.options import PbtConfig, SearchConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.report import exports
 from pbt_rl.report import importance as importances

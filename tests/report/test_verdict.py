@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 
 from pbt_rl.config import Config
-from pbt_rl.controllers.history.noise import Noise
+from pbt_rl.controllers.lineage import Noise
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.report.cost import costs, of_runs, pareto, run_costs
 from pbt_rl.report.figures import drawn_curves

@@ -8,12 +8,11 @@ import pytest
 from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.run import fleet
-from pbt_rl.run import open_files as module
+from pbt_rl.run import train as module
 from pbt_rl.run.memory import Start
-from pbt_rl.run.open_files import COMFORTABLE, RESERVE, SEGMENTS, allow_open_files, descriptors_needed
 from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.train import train
+from pbt_rl.run.train import COMFORTABLE, RESERVE, SEGMENTS, allow_open_files, descriptors_needed, train
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pbt_rl.config import Config
-from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.controllers.search.options import SearchConfig
+from pbt_rl.controllers.options import PbtConfig, SearchConfig
 from pbt_rl.display.ranking import title_lines
 from pbt_rl.population.population import Population
 from pbt_rl.run.resolved import build_controller, value_table

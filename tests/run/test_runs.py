@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 
-from pbt_rl.controllers.history.decide import audit_decisions
+from pbt_rl.controllers.decide import audit_decisions
 from pbt_rl.controllers.hypers import SHAPING
 from pbt_rl.record.folder import config_from_json
 from pbt_rl.run.plan import Machine

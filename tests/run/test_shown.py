@@ -3,7 +3,7 @@
 import pytest
 
 from pbt_rl.run.plan import Machine
-from pbt_rl.run.views import describe_plan
+from pbt_rl.run.shown import describe_plan
 from tests.helpers.plans import resolved
 
 

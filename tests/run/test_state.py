@@ -8,8 +8,7 @@ from random import Random
 import pytest
 
 from pbt_rl.config import MatchupConfig
-from pbt_rl.controllers.options import ScheduleConfig
-from pbt_rl.controllers.search.options import SearchConfig
+from pbt_rl.controllers.options import ScheduleConfig, SearchConfig
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError
 from pbt_rl.registry import CONTROLLERS

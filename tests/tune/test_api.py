@@ -25,7 +25,7 @@ from pbt_rl.controllers import (
     Synchronous,
     Truncation,
 )
-from pbt_rl.controllers.history.decide import audit_decisions
+from pbt_rl.controllers.decide import audit_decisions
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.record.journal import read_journal
 from pbt_rl.tune import run

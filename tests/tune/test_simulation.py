@@ -11,7 +11,7 @@ from pbt_rl.controllers.controllers import StaticController
 from pbt_rl.controllers.decisions import Continue, Replace, Restart, Stop
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.controllers.search.base import RandomSearch
-from pbt_rl.controllers.search.hyperband import Hyperband
+from pbt_rl.controllers.search.brackets import Hyperband
 from pbt_rl.controllers.search.hypertrick import HyperTrick, SuccessiveHalving
 from pbt_rl.tune.simulation import Stay, simulate
 

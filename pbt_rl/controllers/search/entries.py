@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.entry import ControllerEntry, Ingredients, OptionGroups
+from pbt_rl.controllers.options import SearchConfig
 from pbt_rl.controllers.search.asha import Asha
-from pbt_rl.controllers.search.base import RandomSearch
-from pbt_rl.controllers.search.draws import Sampling, draw_grid, draw_random
-from pbt_rl.controllers.search.hyperband import Hyperband
+from pbt_rl.controllers.search.base import RandomSearch, Sampling, draw_grid, draw_random
+from pbt_rl.controllers.search.brackets import Hyperband
 from pbt_rl.controllers.search.hypertrick import HyperTrick, SuccessiveHalving
-from pbt_rl.controllers.search.options import SearchConfig
 from pbt_rl.errors import require
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pbt_rl.controllers.changes import DecisionName
-from pbt_rl.controllers.history.lineage import Node
+from pbt_rl.controllers.lineage import Node
 from pbt_rl.display.ranking import clock
 from pbt_rl.display.terminal import counted, in_words
 from pbt_rl.record.events import Event, Progress

@@ -12,8 +12,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from pbt_rl.experiments.prove.outcome import Outcome, needed, signed
-from pbt_rl.experiments.prove.statistics import Comparison
+from pbt_rl.experiments.prove.outcome import Comparison, Outcome, needed, signed
 from pbt_rl.report.compare import COLOURS, mean_and_range
 from pbt_rl.report.exports import table_text
 from pbt_rl.report.figures import drawn_curves, top_mean

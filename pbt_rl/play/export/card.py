@@ -11,8 +11,8 @@ import yaml
 import pbt_rl
 from pbt_rl.actors.store import SnapshotHeader
 from pbt_rl.config import Config
-from pbt_rl.controllers.history.lineage import Lineage, Node
 from pbt_rl.controllers.hypers import SHAPING
+from pbt_rl.controllers.lineage import Lineage, Node
 from pbt_rl.controllers.objectives import mean, spread
 from pbt_rl.envs.base import ActionSpec
 from pbt_rl.play.export.net import STATE_IN, ExportedPolicy, Port

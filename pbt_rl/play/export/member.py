@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from pbt_rl.controllers.history.lineage import Lineage
+from pbt_rl.controllers.lineage import Lineage
 from pbt_rl.envs.registry import EnvOptions
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.export.card import Card
@@ -15,7 +15,7 @@ from pbt_rl.play.export.net import exported_policy
 from pbt_rl.play.export.rsl_rl import write_rsl_rl
 from pbt_rl.play.member import Policy, evaluation_spec, load_pack, play_episodes, say, warn_of_mistakes
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.reading import each_event
+from pbt_rl.record.journal import each_event
 from pbt_rl.record.saved import PLAY, SavedPolicy, Source, check_trust, find_saved, read_config
 
 CARD = "README.md"

@@ -23,8 +23,8 @@ from pbt_rl.algos.encoders import Mlp, ObsEncoder
 from pbt_rl.algos.models import FREE_LOG_STD_RANGE, Body, TwinBody
 from pbt_rl.algos.normalizers import return_scale
 from pbt_rl.config import Config
-from pbt_rl.controllers.history.lineage import Node
 from pbt_rl.controllers.hypers import SHAPING, Values
+from pbt_rl.controllers.lineage import Node
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.export.net import ExportedPolicy
 

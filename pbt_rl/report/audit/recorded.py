@@ -12,16 +12,15 @@ from msgspec import structs
 
 import pbt_rl
 from pbt_rl.config import Config
+from pbt_rl.controllers.decide import Mismatch, audit_decisions
 from pbt_rl.controllers.decisions import Controller
-from pbt_rl.controllers.history.decide import Mismatch, audit_decisions
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import table
 from pbt_rl.record.events import Event, Initial, Lost, Resume, Round, Start
 from pbt_rl.record.folder import config_from_json
-from pbt_rl.record.reading import journal_events
+from pbt_rl.record.journal import git_version, journal_events
 from pbt_rl.record.saved import AUDIT, check_trust
-from pbt_rl.record.versions import git_version
 from pbt_rl.registry import EXPLOIT_RULES
 from pbt_rl.run.resolved import build_controller, resumed_controller, value_table
 

@@ -17,10 +17,9 @@ from msgspec import structs
 from pbt_rl.cli.parse import is_repeated, over, spelt, typed
 from pbt_rl.config import Config
 from pbt_rl.controllers.controllers import PbtController, innermost
+from pbt_rl.controllers.decide import Resumed, with_values
 from pbt_rl.controllers.decisions import Controller, Decision, MemberReport, PopulationReport, Replace
-from pbt_rl.controllers.history.decide import Resumed, with_values
-from pbt_rl.controllers.history.lineage import Lineage
-from pbt_rl.controllers.history.noise import LEVEL, Noise
+from pbt_rl.controllers.lineage import LEVEL, Lineage, Noise
 from pbt_rl.controllers.registry import controller_entry
 from pbt_rl.controllers.state import save_state
 from pbt_rl.display.terminal import counted
@@ -30,7 +29,7 @@ from pbt_rl.record.events import Event, Initial, Lost, Resume, Round
 from pbt_rl.registry import READY_RULES
 from pbt_rl.report.audit.recorded import Recorded
 from pbt_rl.run.resolved import build_controller
-from pbt_rl.run.unread import of_rules
+from pbt_rl.run.shown import of_rules
 
 OF_SCORES = ("objective_episodes", "evaluate_episodes", "tune", "prior", "start_values", "enabled")
 """Options of PBT by which the recorded scores came about."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
-from pbt_rl.cli.check.report import check
+from pbt_rl.cli.check import check
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import EnvOptions

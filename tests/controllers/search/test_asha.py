@@ -4,9 +4,9 @@ from types import SimpleNamespace
 import pytest
 
 from pbt_rl.controllers.decisions import Continue, Stop
+from pbt_rl.controllers.options import SearchConfig
 from pbt_rl.controllers.search.asha import Asha
 from pbt_rl.controllers.search.entries import ASHA
-from pbt_rl.controllers.search.options import SearchConfig
 from pbt_rl.tune.simulation import simulate
 from tests.helpers.populations import member, report
 from tests.helpers.searches import TABLE, any_speed, begun, going_on

@@ -8,16 +8,15 @@ import pytest
 
 from pbt_rl.config import Config
 from pbt_rl.controllers.decisions import Continue, Stop
-from pbt_rl.controllers.search.base import RandomSearch
-from pbt_rl.controllers.search.draws import draw_grid
-from pbt_rl.controllers.search.hyperband import Hyperband
+from pbt_rl.controllers.options import SearchConfig
+from pbt_rl.controllers.search.base import RandomSearch, draw_grid
+from pbt_rl.controllers.search.brackets import Hyperband
 from pbt_rl.controllers.search.hypertrick import (
     HyperTrick,
     SuccessiveHalving,
     collection_size,
     expected_members,
 )
-from pbt_rl.controllers.search.options import SearchConfig
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError
 from pbt_rl.run.resolved import build_controller

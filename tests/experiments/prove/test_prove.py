@@ -16,7 +16,7 @@ from pbt_rl.controllers import Gap, PbtController, PerturbFactors, Synchronous, 
 from pbt_rl.controllers.decisions import MemberReport, PopulationReport, Replace
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.errors import ConfigError
-from pbt_rl.experiments.prove import held
+from pbt_rl.experiments.prove import arms as weakness
 from pbt_rl.experiments.prove.arms import Arm, Task, read_arms
 from pbt_rl.experiments.prove.games import FILE, Judged, frames_of, read_judged
 from pbt_rl.experiments.prove.members import prove_members
@@ -238,7 +238,9 @@ def test_a_line_per_arm():
 )
 def test_a_period_shorter_than_an_episode_is_named_with_what_to_set(compared, text):
     pbt = PbtConfig(period_frames=1000, start_frames=1000)
-    said = held.said(Config(env="toy/identity", num_policies=4, train_for_frames=25_000, pbt=pbt), compared)
+    said = weakness.said(
+        Config(env="toy/identity", num_policies=4, train_for_frames=25_000, pbt=pbt), compared
+    )
     assert text in said
     assert bool(text) == bool(said)
 
@@ -249,8 +251,8 @@ def test_replacements_by_luck_are_named_with_what_makes_fewer(away, text, monkey
     members = tuple(MemberReport(i, 0, window, 4, 0) for i, window in enumerate(windows))
     replaced = Replace(member=0, donor=1, copy="both", values={}, reason="")
     rounds = [Round(0.0, 0, report=PopulationReport(0, members), decisions=(replaced,))] * 2
-    monkeypatch.setattr(held, "journal_events", lambda _run: rounds)
-    said = held.lucky([Path("pbt.seed0"), Path("pbt.seed1")])
+    monkeypatch.setattr(weakness, "journal_events", lambda _run: rounds)
+    said = weakness.lucky([Path("pbt.seed0"), Path("pbt.seed1")])
     assert said.startswith(text)
     assert bool(text) == ("--pbt.replace-gap-absolute" in said)
 

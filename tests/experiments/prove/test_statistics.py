@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from pbt_rl.experiments.prove import statistics
-from pbt_rl.experiments.prove.statistics import (
+from pbt_rl.experiments.prove import outcome
+from pbt_rl.experiments.prove.outcome import (
     compare,
     interval_by_bootstrap,
     interval_by_t,
@@ -57,7 +57,7 @@ def test_the_needed_seeds_have_that_power(deviation):
 
 
 def test_t_covers_normal_and_heavy_tails_and_the_bootstrap_of_few_seeds_does_not(monkeypatch):
-    monkeypatch.setattr(statistics, "RESAMPLES", 500)
+    monkeypatch.setattr(outcome, "RESAMPLES", 500)
 
     def covered(interval, gains):
         return sum(one.low <= 0 <= one.high for one in map(interval, gains)) / len(gains)

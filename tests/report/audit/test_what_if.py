@@ -9,7 +9,7 @@ from pbt_rl.config import Config
 from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.events import Initial, Round
-from pbt_rl.record.reading import journal_events
+from pbt_rl.record.journal import journal_events
 from pbt_rl.report.audit.recorded import Recorded
 from pbt_rl.report.audit.what_if import _without_reason, decide_again, what_if, with_rules
 from pbt_rl.run import resolved

@@ -3,7 +3,7 @@
 import pytest
 
 from pbt_rl.run.plan import Machine
-from pbt_rl.run.unread import unread
+from pbt_rl.run.shown import unread
 from tests.helpers.plans import resolved as resolved_on
 
 

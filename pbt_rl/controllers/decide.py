@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pbt_rl.controllers.decisions import Controller, Decision, PopulationReport
-from pbt_rl.controllers.history.lineage import Lineage
 from pbt_rl.controllers.hypers import Values
+from pbt_rl.controllers.lineage import Lineage
 from pbt_rl.controllers.state import save_state
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.events import Event, Initial, Resume, Round

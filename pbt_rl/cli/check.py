@@ -10,7 +10,7 @@ from statistics import fmean
 import gymnasium
 import numpy as np
 
-from pbt_rl.cli.check.dry_run import DryRun, Played
+from pbt_rl.cli.dry_run import DryRun, Played
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import ACTION_MASK, EnvSpec
 from pbt_rl.envs.remarks import INFORMS

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pbt_rl.controllers.gaussian_process import MixedKernel
 from pbt_rl.controllers.hypers import choice_spec
-from pbt_rl.controllers.pb2.bandit import MANY_PLAYS_GAMMA, cap, exploration, probabilities, updated
-from pbt_rl.controllers.pb2.gaussian_process import MixedKernel
-from pbt_rl.controllers.pb2.pb2_mix import Pb2Mix
+from pbt_rl.controllers.pb2 import MANY_PLAYS_GAMMA, Pb2Mix, cap, exploration, probabilities, updated
 from pbt_rl.controllers.state import restore_state, save_state
-from tests.controllers.pb2.test_pb2 import MILLION, TABLE, train
+from tests.controllers.test_pb2 import MILLION, TABLE, train
 from tests.helpers.populations import member
 
 

@@ -27,7 +27,7 @@ def explore(rule, *entries):
 
 
 def test_settings_replace_fields_of_the_rule():
-    from pbt_rl.controllers.published.sigma_gap import SigmaGap
+    from pbt_rl.controllers.exploit_published import SigmaGap
 
     assert exploit("sigma-gap", "sigmas=0.4", "fraction=0.2") == SigmaGap(0.2, 0.4, 0.05)
     assert exploit("sigma-gap") == SigmaGap()

@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from pbt_rl.controllers.decisions import Continue, Replace
+from pbt_rl.controllers.explore_published import PairwiseLearning
 from pbt_rl.controllers.hypers import HyperSpec, choice_spec
-from pbt_rl.controllers.published.pairwise import PairwiseLearning
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError
 from tests.helpers.populations import OFTEN, build, member, report

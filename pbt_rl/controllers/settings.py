@@ -1,19 +1,24 @@
 """Settings of rules that have no option of their own: `--pbt.exploit-option NAME=VALUE` sets a field of the rule.
 
 A setting of a rule inside a rule is written with dots: `gap.relative=0.2`, or `rules.0.quantile=0.8` for the first
-rule of a pipeline.
+rule of a pipeline. What a user wrote is loaded here, and named in whatever goes wrong with it.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Sequence
+import traceback
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from pathlib import PurePath
 from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
-from pbt_rl.controllers.own.checks import load
+from pbt_rl.controllers.decisions import StateKey
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import allowed, allows, as_type
+from pbt_rl.registry import load_object
 
 Rule = TypeVar("Rule")
 
@@ -124,3 +129,47 @@ def _parsed(entry: str, known: dict[str, tuple[Any, Field[Any]]], option: str) -
     if not allows(f.metadata, value):
         raise ConfigError(f"--{option} {entry:.200} cannot be used: give {allowed(f.metadata, value)}")
     return name, value
+
+
+# -- loading and naming what a user wrote -------------------------------------------------------------------
+
+
+def load(path: str, option: str) -> Any:
+    """Return what `module:name` names. Raises ConfigError if it cannot be imported."""
+    try:
+        return load_object(path)
+    except ValueError as error:
+        raise ConfigError(f"--{option} {path} {error}") from error
+
+
+def check_signature(who: str, made: object, method: str, arguments: int) -> None:
+    """Raise ConfigError unless a method (or, if "", the object itself) takes so many arguments by position."""
+    called: Any = getattr(made, method) if method else made
+    try:
+        inspect.signature(called).bind(*range(arguments))
+    except TypeError as error:
+        call = f"{method or 'it'} is called with {arguments} argument{'s' * (arguments != 1)}"
+        raise ConfigError(f"{who} cannot be used: {call}: {error}") from None
+
+
+@contextmanager
+def named(who: str, method: str) -> Iterator[None]:
+    """Raise ConfigError in one line, with the place, for whatever the user's code raises inside."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        text = str(error).splitlines()
+        place = f"{PurePath(last.filename).name}, line {last.lineno}"
+        raise ConfigError(
+            f"{who} raised {type(error).__name__} ({place}){f' in {method}' if method else ''}: "
+            f"{text[0] if text else 'nothing said'}"
+        ) from error
+
+
+def not_kept(kept: Collection[StateKey]) -> str:
+    """Return which states are kept, for a message about one that is not."""
+    known = ", ".join(map(str, sorted(kept))) or "none"
+    return f"states that are kept (member, generation): {known}; `remembers` names present ones to keep from now on"

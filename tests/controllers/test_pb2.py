@@ -11,10 +11,10 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from pbt_rl.controllers.changes import changes
 from pbt_rl.controllers.decisions import Mutate, Replace, Restart
 from pbt_rl.controllers.explore import Learning
+from pbt_rl.controllers.gaussian_process import AT_A_TIME, FadingKernel, Surrogate
 from pbt_rl.controllers.hypers import HyperSpec, choice_spec, shaping_table
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.controllers.pb2.gaussian_process import AT_A_TIME, FadingKernel, Surrogate
-from pbt_rl.controllers.pb2.pb2 import Pb2, from_unit, to_unit
+from pbt_rl.controllers.pb2 import Pb2, from_unit, to_unit
 from pbt_rl.controllers.state import save_state
 from pbt_rl.errors import ConfigError
 from tests.helpers.populations import build, member, report
@@ -140,7 +140,7 @@ def test_the_surrogate_gets_the_time_and_the_width_of_the_bound(monkeypatch):
 
             return bound
 
-    monkeypatch.setattr("pbt_rl.controllers.pb2.gaussian_process.Surrogate", Recorder)
+    monkeypatch.setattr("pbt_rl.controllers.gaussian_process.Surrogate", Recorder)
     rule = Pb2({"lr": TABLE["lr"]}, candidates=20)
     for now in range(1, 7):
         rule.before([member(0, (float(now),), frames=now * MILLION, values={"lr": 1e-3})])

@@ -14,7 +14,7 @@ from pbt_rl.errors import ConfigError
 from tests.helpers.populations import build, member, report
 
 TABLE = {"rate": HyperSpec("rate", 1.0, 0.1, 100.0, "log", tuned=True)}
-HERE = "tests.controllers.own.test_rules"
+HERE = "tests.controllers.test_own_rules"
 
 
 @dataclass

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pbt_rl.controllers.changes import changes
 from pbt_rl.controllers.decisions import Continue, Mutate, Replace, Restart, Stop, decision_to_dict
-from pbt_rl.controllers.history.lineage import Lineage
+from pbt_rl.controllers.lineage import Lineage
 from tests.helpers.journals import read_events
 
 

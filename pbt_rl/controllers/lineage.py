@@ -1,4 +1,4 @@
-"""The family tree of a population, rebuilt from the events of a journal.
+"""The family tree of a population, rebuilt from the events of a journal; and how much of it is luck.
 
 Words, as in Orion (`orion.algo.pbt.pbt.LineageNode`): the *parent* of a node is the node that its weights came from;
 its *base* is the member's own node that was dropped for it, if the weights came from elsewhere. A member's *path* is
@@ -7,12 +7,22 @@ all of its nodes, oldest first; no node lies on two paths.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pbt_rl.controllers.changes import Change, changes, given
-from pbt_rl.controllers.decisions import Decision, PopulationReport, StateKey, donor_of, values_of
+from pbt_rl.controllers.decisions import (
+    Decision,
+    Evaluate,
+    PopulationReport,
+    Replace,
+    StateKey,
+    donor_of,
+    values_of,
+)
+from pbt_rl.controllers.exploit_published import welch_p
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.events import Event, Initial, Progress, Resume, Round
@@ -244,3 +254,42 @@ def mean(objectives: Iterable[float]) -> float | None:
     """Return the mean of a window, None if it is empty; NaN and infinities carry over."""
     values = list(objectives)
     return sum(values) / len(values) if values else None
+
+
+# -- luck ---------------------------------------------------------------------------------------------------
+
+LEVEL = 0.05
+
+
+@dataclass
+class Noise:
+    """Counts over the rounds of a journal.
+
+    A replacement is within the noise if Welch's two-sided test does not tell the member's window of episodes from its
+    donor's at `LEVEL`. Episodes of a window are of weights that learn meanwhile, so the test is a rough one.
+    """
+
+    comparisons: int = 0
+    replacements: int = 0
+    """By the present weights of another member; those by a remembered state have no window to compare."""
+    within: int = 0
+    first_frames: int = 0
+    last_frames: int = 0
+    """Of the population's clock at the first and last comparison."""
+
+    def note(self, event: Round) -> None:
+        """Count a round."""
+        windows = {m.member: m.objectives for m in event.report.members}
+        if not all(isinstance(d, Evaluate) for d in event.decisions):
+            self.comparisons += 1
+            self.first_frames = self.first_frames or event.frames
+            self.last_frames = event.frames
+        for decision in event.decisions:
+            if not isinstance(decision, Replace) or decision.donor_generation is not None:
+                continue
+            if decision.donor == decision.member or not {decision.donor, decision.member} <= windows.keys():
+                continue
+            self.replacements += 1
+            pair = windows[decision.member], windows[decision.donor]
+            if all(map(math.isfinite, (*pair[0], *pair[1]))):  # a broken member is not replaced by luck
+                self.within += welch_p(*pair) >= LEVEL

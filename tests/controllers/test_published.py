@@ -10,9 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbt_rl.controllers.exploit import Gap, Selection, Truncation, mean_objective, score
-from pbt_rl.controllers.published.orion import Backtrack, ExploitPipeline, QuantileTruncation
-from pbt_rl.controllers.published.sigma_gap import SigmaGap
-from pbt_rl.controllers.published.tournaments import BinaryTournament, Impala, TTest
+from pbt_rl.controllers.exploit_published import (
+    Backtrack,
+    BinaryTournament,
+    ExploitPipeline,
+    Impala,
+    QuantileTruncation,
+    SigmaGap,
+    TTest,
+)
 from tests.helpers.populations import member, scored
 
 RULES = {

@@ -1,1 +1,0 @@
-"""`pbt-rl envs check`: play an environment as training does, and look for mistakes in it."""

@@ -1,1 +1,0 @@
-"""Population Based Bandits: explore rules that learn from the whole population (PB2, PB2-Mix)."""
