@@ -1,4 +1,6 @@
-"""Options in files and mappings. Files are TOML, YAML or JSON, also the config.json of another run. Nested as the config: groups are tables.
+"""Options in files and mappings.
+
+Files are TOML, YAML or JSON, also the config.json of another run, nested as the config: groups are tables.
 
 Reading a file executes nothing of it. Modules that it names (an environment, an encoder, a rule of one's own) are
 imported when it is trained with, as if they had been typed.

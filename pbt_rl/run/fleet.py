@@ -157,19 +157,16 @@ class LocalFleet:
         self.memory = Memory(resolved, start, matchups, pool)
 
     def environment_seconds(self) -> float:
-        """See Fleet."""
         return self.memory.environment_seconds()
 
     def actions_given(self, actor: int) -> int:
-        """See Fleet."""
         return self.memory.actions_given(actor)
 
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
-        """See Fleet."""
         return self.memory.set_matchup(pack, row_UES)
 
     def waits(self, _pack: int) -> bool:
-        """See Fleet. This machine stays."""
+        """Return False: the machine stays."""
         return False
 
 
@@ -232,7 +229,7 @@ class ProcessFleet(LocalFleet):
         return None if self._logs is None else self._logs / f"{name}.log"
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
-        """See Fleet. A death is reported after all messages that the process sent."""
+        """A death is reported after all messages that the process sent."""
         self._awake.tick()
         learners, actors = [*self.learners], [*self.actors]
         children: list[LearnerChild | ActorChild] = [*learners, *actors]
@@ -268,7 +265,7 @@ class ProcessFleet(LocalFleet):
             self._ready.add(pack)
 
     def silent_seconds(self, pack: int) -> float:
-        """See Fleet. Time in which this process did not run, or the learner waited for a processor, counts less."""
+        """Time in which this process did not run, or the learner waited for a processor, counts less."""
         return self._silence(self.learners[pack], self.memory.heartbeats[pack].silent_seconds)
 
     def _silence(self, child: LearnerChild | ActorChild, seconds: float) -> float:
@@ -299,11 +296,11 @@ class ProcessFleet(LocalFleet):
                 yield ActorFailed(index, text, hung=True)
 
     def send(self, pack: int, message: ToLearner) -> None:
-        """See Fleet. One that has just ended hears nothing; its end is an event."""
+        """One that has just ended hears nothing; its end is an event."""
         self.learners[pack].post(message)
 
     def restart_actor(self, actor: int) -> None:
-        """See Fleet. Its successor continues at the mailboxes' counters, with seeds of its own."""
+        """Its successor continues at the mailboxes' counters, with seeds of its own."""
         self.actors[actor].end(0)
         record = self.memory.actors[actor]
         record.restarts += 1
@@ -312,7 +309,6 @@ class ProcessFleet(LocalFleet):
         self.actors[actor] = self._start_actor(actor)
 
     def fence(self, pack: int) -> None:
-        """See Fleet."""
         own: list[LearnerChild | ActorChild] = [self.learners[pack]]
         own += [self.actors[actor] for actor in self._actors_of(pack)]
         for child in own:
@@ -321,7 +317,7 @@ class ProcessFleet(LocalFleet):
             child.end(0)
 
     def replace_learner(self, pack: int, start: Start) -> None:
-        """See Fleet. Mailboxes and shaping begin anew; matchups stay."""
+        """Mailboxes and shaping begin anew; matchups stay."""
         self.memory.begin_anew(pack, start)
         self._ready.discard(pack)
         self.learners[pack] = self._start_learner(pack)
@@ -334,11 +330,11 @@ class ProcessFleet(LocalFleet):
     settled = True
 
     def save_units(self) -> list[Any]:
-        """See Fleet. Environments go on while members are saved."""
+        """Environments go on while members are saved."""
         return []
 
     def close(self, *, at_once: bool = False) -> None:
-        """See Fleet. Learners stop and actors close their environments, at once and for a limited time."""
+        """Learners stop and actors close their environments, at once and for a limited time."""
         children: list[LearnerChild | ActorChild] = [*self.learners, *self.actors]
         for learner in self.learners:
             learner.post(StopLearner())

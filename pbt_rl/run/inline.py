@@ -130,7 +130,7 @@ class InlineFleet(LocalFleet):
         return InlinePack(Line(there, back), learner, actors)
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
-        """See Fleet. Packs take turns until a learner sends a message; without patience, to hear what was sent."""
+        """Packs take turns until a learner sends a message; without patience, to hear what was sent."""
         while self._notices:
             yield self._notices.pop(0)
         deadline = time.monotonic() + patience_seconds
@@ -167,7 +167,6 @@ class InlineFleet(LocalFleet):
             ) from error
 
     def send(self, pack: int, message: ToLearner) -> None:
-        """See Fleet."""
         self._paused = self._paused or isinstance(message, PauseTraining)
         self.packs[pack].line.send(message)
 
@@ -180,7 +179,6 @@ class InlineFleet(LocalFleet):
         raise AssertionError(pack)
 
     def replace_learner(self, pack: int, _start: Start) -> None:
-        """See `fence`."""
         raise AssertionError(pack)
 
     def silent_seconds(self, _pack: int) -> float:
@@ -189,11 +187,11 @@ class InlineFleet(LocalFleet):
 
     @property
     def settled(self) -> bool:
-        """See Fleet. All packs have gone equally far: a run that is continued begins with the first one."""
+        """All packs have gone equally far: a run that is continued begins with the first one."""
         return self._going == 0 and all(pack.learner.between_batches for pack in self.packs)
 
     def save_units(self) -> list[Any]:
-        """See Fleet. Environments whose `save_state` raises, or returns what is not JSON, cost no checkpoint."""
+        """Environments whose `save_state` raises, or returns what is not JSON, cost no checkpoint."""
         try:
             with self._folder.entered():
                 units = [actor.save() for pack in self.packs for actor in pack.actors]
@@ -216,7 +214,7 @@ class InlineFleet(LocalFleet):
             )
 
     def close(self, *, at_once: bool = False) -> None:  # noqa: ARG002 - the time is limited anyway
-        """See Fleet. An environment that is not closed in time is left."""
+        """An environment that is not closed in time is left."""
         try:
             with _at_most(GRACE_SECONDS), self._folder.entered():
                 for pack in self.packs:

@@ -241,7 +241,6 @@ class Memory:
         return record.given + sum(int(box.header[ACTIONS]) for box in record.boxes)
 
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
-        """See Fleet."""
         table = self._packs[pack].matchup
         assert table is not None, "environments of one seat have no matchups"
         version: int = table.write(row_UES)

@@ -1,5 +1,5 @@
-"""What is said of a run before it trains: its plan, when it compares, what its network sees, which options nothing reads;
-and the page of `--show`: values, and options other than the defaults.
+"""What is said of a run before it trains: its plan, when it compares, what its network sees, what nothing reads; and
+the page of `--show`: values, and options other than the defaults.
 """
 
 from __future__ import annotations

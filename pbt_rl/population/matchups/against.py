@@ -185,7 +185,6 @@ class RandomPlayer:
         self._action, self._rng = spec.action, np.random.default_rng(seed)
 
     def act(self, step: StepArrays) -> NDArray[Any]:
-        """See Opponent."""
         rows = len(step.first)
         parts: list[NDArray[Any]] = []
         if self._action.nvec:
@@ -203,7 +202,7 @@ class CustomPlayer:
         self._name, self._act, self._spec = name, act, spec
 
     def act(self, step: StepArrays) -> NDArray[Any]:
-        """See Opponent. Raises ConfigError if the actions have the wrong shape."""
+        """Raises ConfigError if the actions have the wrong shape."""
         with environment_code(f"--against {self._name}"):
             action = np.asarray(self._act(step.obs, step.first))
         wanted = (len(step.first), self._spec.action.components)

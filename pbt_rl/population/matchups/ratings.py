@@ -77,16 +77,14 @@ class Ratings:
 
     @property
     def judges(self) -> bool:
-        """See RatesGames."""
         return self.objective != "return"
 
     @property
     def window(self) -> int | None:
-        """See RatesGames. A rating is a mean already."""
+        """A rating is a mean already."""
         return 1 if self.objective == "elo" else None
 
     def take(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
-        """See RatesGames."""
         rated = self.note_game(members, objectives)
         for member, score in rated:
             self._scores[member] = [*self._scores[member], score][-RECENT_GAMES:]

@@ -141,7 +141,6 @@ class NodeFleet:
     # -- events ---------------------------------------------------------------------------------------------
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
-        """See Fleet."""
         self._awake.tick()
         if time.monotonic() >= self._next_look:
             yield from self._see_nodes()
@@ -263,18 +262,16 @@ class NodeFleet:
     # -- what the supervisor asks ---------------------------------------------------------------------------
 
     def send(self, pack: int, message: ToLearner) -> None:
-        """See Fleet."""
         entry = message.entry if isinstance(message, Load) else None
         state = None if entry is None else self._state(entry)
         self._stations[pack].orders.append(Send(message, state))
 
     def restart_actor(self, actor: int) -> None:
-        """See Fleet."""
         station, local = self._station_of(actor)
         station.orders.append(RestartActor(local))
 
     def actions_given(self, actor: int) -> int:
-        """See Fleet. As of its last failure."""
+        """As of its last failure."""
         station, local = self._station_of(actor)
         return station.given.get(local, 0)
 
@@ -283,17 +280,14 @@ class NodeFleet:
         return self._stations[number], actor - self._first_actor[number]
 
     def silent_seconds(self, pack: int) -> float:
-        """See Fleet."""
         station = self._stations[pack]
         waited = time.monotonic() - station.heard_at if station.owes else 0.0
         return station.silent + self._awake.of_last(waited)
 
     def environment_seconds(self) -> float:
-        """See Fleet."""
         return sum(station.environment_seconds for station in self._stations)
 
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
-        """See Fleet."""
         station = self._stations[pack]
         station.rows = row_UES
         station.orders.append(SetMatchup(row_UES))
@@ -302,22 +296,19 @@ class NodeFleet:
 
     @property
     def settled(self) -> bool:
-        """See Fleet."""
         there = [station.number for station in self._stations if station.host is not None]
         return not self._serial or self._going <= min(there, default=self._going)
 
     def save_units(self) -> list[Any]:
-        """See Fleet. Environments go on while members are saved."""
+        """Environments go on while members are saved."""
         return []
 
     # -- loss -----------------------------------------------------------------------------------------------
 
     def fence(self, pack: int) -> None:
-        """See Fleet."""
         self._stations[pack].fence(self._engine)
 
     def replace_learner(self, pack: int, start: Start) -> None:
-        """See Fleet."""
         station = self._stations[pack]
         station.orders.clear()
         station.start = replace(start, slots=start.slots[pack : pack + 1])
@@ -327,10 +318,8 @@ class NodeFleet:
             self._notices.append(Notice(f"learner {pack} waits for a node"))
 
     def waits(self, pack: int) -> bool:
-        """See Fleet."""
         return self._stations[pack].host is None
 
     def close(self, *, at_once: bool = False) -> None:
-        """See Fleet."""
         hosts = [station.host for station in self._stations if station.host is not None]
         self._engine.end(hosts, 0.0 if at_once else 2 * GRACE_SECONDS)

@@ -46,7 +46,6 @@ class RayEngine:
         self._host = ray.remote(max_restarts=0, max_task_retries=0)(PackHost)
 
     def nodes(self) -> Mapping[str, Node]:
-        """See Engine."""
         leaving = ray_state.state.get_draining_nodes()
         found = {}
         for node in ray.nodes():
@@ -57,7 +56,6 @@ class RayEngine:
         return found
 
     def start(self, place: Place) -> Any:
-        """See Engine."""
         return self._host.options(
             num_cpus=place.cpus,
             num_gpus=1 if place.gpu else 0,
@@ -65,11 +63,9 @@ class RayEngine:
         ).remote()
 
     def call(self, host: Any, turn: Turn) -> Any:
-        """See Engine."""
         return host.turn.remote(turn)
 
     def wait(self, calls: Collection[Any], patience_seconds: float) -> list[Any]:
-        """See Engine."""
         if not calls:
             time.sleep(patience_seconds)
             return []
@@ -80,7 +76,6 @@ class RayEngine:
         return ready
 
     def result(self, call: Any) -> Any:
-        """See Engine."""
         try:
             return ray.get(call)
         except exceptions.RayTaskError as error:
@@ -95,7 +90,6 @@ class RayEngine:
             raise HostDied(text[max(0, text.find(CAUSE)) :], node_gone=gone) from error
 
     def end(self, hosts: Collection[Any], patience_seconds: float) -> None:
-        """See Engine."""
         if patience_seconds > 0 and hosts:
             ray.wait(
                 [host.close.remote() for host in hosts], num_returns=len(hosts), timeout=patience_seconds
@@ -105,6 +99,5 @@ class RayEngine:
                 ray.kill(host)
 
     def close(self) -> None:
-        """See Engine."""
         if self._own:
             ray.shutdown()
