@@ -151,7 +151,7 @@ def copies(what, **more):
         ("Deaf", "observe is called with 1 argument: too many positional arguments"),
         ("TooFew", "initial returned list [{'rate': 1.0}], not a list of 3 dicts of values"),
         ("NotANumber", "initial returned a value of member 0 that is no number: rate is NaN"),
-        ("Raises", "raised KeyError (test_controllers.py, line "),
+        ("Raises", "raised KeyError (test_own_controllers.py, line "),
     ],
 )
 def test_a_controller_that_cannot_be_used_is_one_clear_error(name, message):
@@ -289,7 +289,7 @@ def test_an_exploit_function_names_who_copies_whom():
     [
         ("one_argument", (), "it is called with 2 arguments: too many positional arguments"),
         ("strangers", (), "returned {0: 77}: return {member: donor}, each one of [0, 1, 2"),
-        ("raises", (), "raised AttributeError (test_controllers.py, line "),
+        ("raises", (), "raised AttributeError (test_own_controllers.py, line "),
         ("worst_copies_best", ("a=1",), "a function has no settings"),
         ("TooShort", (), "return one Selection for each of"),
         ("StrangeDonor", (), "select returned the donor 77: give one of [0, 1"),

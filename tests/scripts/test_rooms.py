@@ -76,6 +76,7 @@ PLANTED = {
     "actors/planted.py": "import torch",
     "controllers/planted.py": "import pbt_rl.actors.child",
     "record/planted.py": "def late():\n    from pbt_rl.report import page",
+    "run/planted.py": "from pbt_rl.run.nodes import fleet",
 }
 
 
