@@ -1,4 +1,4 @@
-# make demo | test | test-long | test-nodes | test-resident | test-torch | test-pythons | test-all | check | docs | package | gpu-bundle | bench | storm | clean
+# make demo | test | test-long | test-nodes | test-resident | test-torch | test-pythons | test-all | check | docs | package | gpu-bundle | bench | figures | storm | clean
 #
 # Everything runs in .venv, made on first use and made again when pyproject.toml or constraints.txt change.
 # Another interpreter:        make test PYTHON=python3.12
@@ -16,7 +16,7 @@ NODES := .venv-nodes
 RESIDENT := .venv-resident
 DOCS := .venv-docs
 
-.PHONY: demo test test-long test-nodes test-resident test-torch test-pythons test-all check docs package gpu-bundle bench storm clean
+.PHONY: demo test test-long test-nodes test-resident test-torch test-pythons test-all check docs package gpu-bundle bench figures storm clean
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -88,6 +88,11 @@ gpu-bundle: $(READY)
 
 bench: $(READY)
 	$(BIN)/python scripts/bench.py --env atari/pong $(ARGS)
+
+# The figures of speed beside Sample Factory (25 minutes of quiet cores), and all tables that are made from rows.
+figures: $(READY)
+	$(BIN)/python scripts/bench.py --env atari/pong --peer --seconds 20 --json docs/lab/results/speed.json $(ARGS)
+	$(BIN)/python scripts/lab/tables.py
 
 storm: $(READY)
 	$(BIN)/python scripts/storm.py $(ARGS)

@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
@@ -182,20 +183,26 @@ def _fill(rollout: Any, rng: np.random.Generator, nvec: tuple[int, ...]) -> None
     rollout.first[:] = False
 
 
-def run_training(env: str, num_policies: int, seconds: float) -> dict[str, Any]:
-    """Train until `seconds` of a steady run are measured, with a comparison every 20,000 frames of a member.
+JOB = (
+    "--learner.epochs 1 --learner.minibatches 1 --learner.no-normalize-images "
+    "--pbt.start-frames 20000 --pbt.period-frames 20000 --pbt.min-episodes 1"
+)
+"""Of `bench_config`, with a comparison every 20,000 frames of a member."""
+
+
+def run_training(env: str, num_policies: int, seconds: float, job: str = JOB) -> dict[str, Any]:
+    """Train until `seconds` of a steady run are measured. job: more options; "" for the command as people type it.
 
     Returns the run's summary, with the account of that time under "account" and `start_figures`. Raises RuntimeError if
     the run fails or is not steady, or if its account is wrong.
     """
-    resolved = ResolvedRun.resolve(bench_config(env, num_policies), Machine.here())
+    typed: Config = changed(Config(env=env, num_policies=num_policies), recipe(env))
+    resolved = ResolvedRun.resolve(bench_config(env, num_policies) if job else typed, Machine.here())
     pack = resolved.plan.packs[0]
     folder = Path(tempfile.mkdtemp(prefix="pbt_rl-bench-"))
     options = (
         f"--env {env} --num-policies {num_policies} --out {folder} --name bench --no-figures "
-        f"--train-for-frames {10**12} --train-for-seconds {2 * START_SECONDS + seconds} "
-        "--learner.epochs 1 --learner.minibatches 1 --learner.no-normalize-images "
-        "--pbt.start-frames 20000 --pbt.period-frames 20000 --pbt.min-episodes 1"
+        f"--train-for-frames {10**12} --train-for-seconds {2 * START_SECONDS + seconds} {job}"
     )
     command = [sys.executable, "-m", "pbt_rl", "train", *options.split()]
     printed, run_folder = folder / "printed.txt", folder / "bench"
@@ -270,18 +277,26 @@ def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[st
     }
 
 
-def compare_with_peers(seconds: float, rounds: int) -> dict[str, float]:
-    """Run the peers on the same job, `rounds` times; return medians. Prints each round; keys as the docs name them."""
-    results: dict[str, float] = {}
-    for name, num_policies in (("one_policy", 1), ("four_policies", 4)):
-        found = [_beside_peers(name, num_policies, seconds) for _ in range(rounds)]
-        results |= {key: statistics.median(one[key] for one in found) for key in found[0]}
-    print("peers, medians:", json.dumps(results, indent=2), flush=True)
-    return results
+def compare_with_peers(seconds: float, rounds: int) -> dict[str, Any]:
+    """Run the peers on the same job, `rounds` times. Return the frames/s of every round, which are printed as well."""
+    when = {"date": str(datetime.now(UTC).date()), "commit": _commit()}
+    of = {
+        str(num_policies): [_beside_peers(num_policies, seconds) for _ in range(rounds)]
+        for num_policies in (1, 4)
+    }
+    return when | {"peers": of}
 
 
-def _beside_peers(name: str, num_policies: int, seconds: float) -> dict[str, float]:
-    """Run the peers between two runs of ours, of which the mean counts: no drift of the machine favours anyone."""
+def _commit() -> str:
+    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _beside_peers(num_policies: int, seconds: float) -> dict[str, float]:
+    """Run the peers between two runs of ours, of which the mean counts: no drift of the machine favours anyone.
+
+    Beside them stands ours as typed, which is another job: Atari's recipe has four epochs of four minibatches.
+    """
     from peer_bench import run_sample_factory  # noqa: PLC0415 - needed with --peer only
 
     def ours() -> float:
@@ -289,15 +304,12 @@ def _beside_peers(name: str, num_policies: int, seconds: float) -> dict[str, flo
 
     before = ours()
     peers = {
-        "peer": run_sample_factory(num_policies, "atari", seconds),
-        "peer_envpool": run_sample_factory(num_policies, "envpool", seconds),
+        "sample_factory": run_sample_factory(num_policies, "atari", seconds),
+        "envpool": run_sample_factory(num_policies, "envpool", seconds),
     }
-    mean = (before + ours()) / 2
-    results = {f"frames_per_second_{name}": mean}
-    for peer, rate in peers.items():
-        results[f"{peer}_frames_per_second_{name}"] = rate
-        results[f"{peer}_ratio_{name}"] = mean / rate
-    print(json.dumps(results), flush=True)
+    typed = float(run_training("atari/pong", num_policies, seconds, job="")["frames_per_second"])
+    results = {"pbt_rl": (before + ours()) / 2, **peers, "as_typed": typed}
+    print(num_policies, json.dumps(results), flush=True)
     return results
 
 

@@ -1,18 +1,20 @@
-"""The table of PBT beside random search in docs/lab/results.md: made from the rows in docs/lab/results.
+"""Tables of docs/lab/results.md and README.md, made from the rows in docs/lab/results.
 
-python scripts/lab/tables.py            # writes it anew into the page
-python scripts/lab/tables.py --check    # exit code 1 if the page says something else
+python scripts/lab/tables.py            # writes them anew into the pages
+python scripts/lab/tables.py --check    # exit code 1 if a page says something else
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
+from typing import Any
 
 from evidence import read_rows
 
@@ -22,7 +24,7 @@ from pbt_rl.experiments.prove.outcome import interval_by_bootstrap, interval_by_
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "docs" / "lab" / "results"
 PAGE = ROOT / "docs" / "lab" / "results.md"
-BLOCK = re.compile(r"(?<=<!-- table: does PBT help -->\n).*?(?=<!-- end -->)", re.DOTALL)
+README = ROOT / "README.md"
 HELPS = "**yes**"
 PARTNERS = 6
 """Members of random search in `figure5.csv` that stand beside PBT's: the first ones."""
@@ -55,17 +57,31 @@ def main() -> int:
     )
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
-    text = PAGE.read_text(encoding="utf-8")
-    new = with_table(text, does_pbt_help())
-    if not check:
-        PAGE.write_text(new, encoding="utf-8")
-    return int(check and new != text)
+    differs = False
+    for page, made in ((PAGE, results_page), (README, readme)):
+        text = page.read_text(encoding="utf-8")
+        new = made(text)
+        differs |= new != text
+        if not check:
+            page.write_text(new, encoding="utf-8")
+    return int(check and differs)
 
 
-def with_table(text: str, lines: Sequence[str]) -> str:
-    """Return a page with its table made anew."""
+def results_page(text: str) -> str:
+    """Return docs/lab/results.md with its tables made anew."""
+    for title, lines in (("speed", speed()), ("as typed", as_typed()), ("does PBT help", does_pbt_help())):
+        text = with_table(text, title, lines)
+    return text
+
+
+def with_table(text: str, title: str, lines: Sequence[str]) -> str:
+    """Return a page with one of its tables made anew. Raises ValueError if it has none of that title."""
     made = "\n".join(["", *lines, "", ""])
-    return BLOCK.sub(lambda _: made, text)
+    block = re.compile(rf"(?<=<!-- table: {title} -->\n).*?(?=<!-- end -->)", re.DOTALL)
+    text, times = block.subn(lambda _: made, text)
+    if times != 1:
+        raise ValueError(f"{times} tables of the title {title!r}")
+    return text
 
 
 def grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -101,6 +117,115 @@ def picked(members: Members) -> float:
 def mean_test(members: Members) -> float:
     """Return the mean test score of all members."""
     return fmean(test for _, test in members)
+
+
+# -- speed --------------------------------------------------------------------------------------------------
+
+PEERS = {
+    "sample_factory": "Sample Factory 2.1.1, its own Atari environments",
+    "envpool": "Sample Factory over EnvPool",
+}
+
+
+def rounds_of(policies: str) -> list[dict[str, float]]:
+    """Return the frames/s of each program in each round of `python scripts/bench.py --peer`."""
+    measured: dict[str, Any] = json.loads((ROWS / "speed.json").read_text(encoding="utf-8"))
+    rounds: list[dict[str, float]] = measured["peers"][policies]
+    return rounds
+
+
+def rate(policies: str, program: str = "pbt_rl") -> str:
+    """Return the median frames/s of the rounds."""
+    return f"{median(one[program] for one in rounds_of(policies)):,.0f}"
+
+
+def times(policies: str, peer: str) -> str:
+    """Return how many times as fast ours is: the median of the rounds' ratios."""
+    return f"{median(one['pbt_rl'] / one[peer] for one in rounds_of(policies)):.1f}"
+
+
+def speed() -> list[str]:
+    """Return ours beside the peers on one job."""
+    rows = [("pbt_rl", *(f"**{rate(policies)}**" for policies in "14"))]
+    for peer, title in PEERS.items():
+        rows.append((title, *(f"{rate(n, peer)}: ours is {times(n, peer)} times as fast" for n in "14")))
+    return grid(("frames/s", "1 policy", "4 policies, PBT on"), rows)
+
+
+def readme(text: str) -> str:
+    """Return README.md with its figures of speed made anew."""
+    lines = {
+        r"\| Pong on 2 cores, 1 policy, frames/s \|.*": "| Pong on 2 cores, 1 policy, frames/s | "
+        + _beside("1"),
+        r"\| the same, 4 policies with PBT \|.*": "| the same, 4 policies with PBT | " + _beside("4"),
+        r"make [\d,]+ frames/s on two": f"make {rate('4')} frames/s on two",
+        r"[\d.]+ times\nSample Factory": f"{times('4', 'sample_factory')} times\nSample Factory",
+        r"[\d.]+ times over EnvPool": f"{times('4', 'envpool')} times over EnvPool",
+    }
+    for old, new in lines.items():
+        text = re.sub(old, new, text)
+    return text
+
+
+def _beside(policies: str) -> str:
+    peers = [rate(policies, peer) for peer in PEERS]
+    return f"**{rate(policies)}** | {peers[0]}; over EnvPool {peers[1]} |"
+
+
+# -- as typed -----------------------------------------------------------------------------------------------
+
+PUBLISHED = {
+    "gym/HalfCheetah-v5": "1,443 +- 46",
+    "gym/Hopper-v5": "2,383 +- 272",
+    "gym/Walker2d-v5": "2,288 +- 572",
+    "gym/InvertedPendulum-v5": "963 +- 22",
+    "gym/Humanoid-v5": "716 +- 49",
+    "gym/Pusher-v5": "-40 +- 7",
+    "gym/Ant-v5": "1,327 (tuned)",
+    "gym/Swimmer-v5": "282 (tuned)",
+    "gym/LunarLander-v3": "242",
+    "gym/Acrobot-v1": "-74",
+    "gym/MountainCar-v0": "-110",
+    "gym/BipedalWalker-v3": "213",
+    "gym/CartPole-v1": "500",
+    "gym/Pendulum-v1": "-172",
+    "atari/breakout": "11 after 1M (PPO2)",
+}
+"""The first six are CleanRL's (docs/benchmark/ppo_continuous_action.md), the last Baselines'; the others are of RL
+Baselines3 Zoo's benchmark.md, of values that were tuned by hand."""
+
+
+def as_typed() -> list[str]:
+    """Return one line per environment and budget: the scores of the command as typed, and of serial mode beside it."""
+    found: dict[tuple[str, str], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for row in read_rows(ROWS / "as_typed.csv"):
+        if row["recipe"] == "now" and row["options"] in ("as typed", "--mode serial"):
+            arm = f"{row['policies']} {row['options']}"
+            found[row["env"], row["frames"]][arm][int(row["seed"])] = float(row["mean"])
+    rows = []
+    for env, published in PUBLISHED.items():
+        for (name, frames), arms in found.items():
+            if name == env and "1 as typed" in arms:
+                cells = [
+                    _scores(arms.get(arm, {})) for arm in ("1 as typed", "1 --mode serial", "4 as typed")
+                ]
+                rows.append((env.partition("/")[2], frames, *cells, published))
+    return grid(
+        ("environment", "frames", "1 policy", "the same, serial", "4 policies, the best", "published PPO"),
+        rows,
+    )
+
+
+def _scores(of_seeds: Mapping[int, float]) -> str:
+    """Return the mean, with the scores of all seeds behind it."""
+    if not of_seeds:
+        return "-"
+    mean = f"{fmean(of_seeds.values()):,.4g}" if len(of_seeds) > 1 else ""
+    each = ", ".join(f"{score:,.4g}" for _, score in sorted(of_seeds.items()))
+    return f"**{mean}** ({each})" if mean else each
+
+
+# -- does PBT help ------------------------------------------------------------------------------------------
 
 
 def read_scores(name: str) -> Scores:

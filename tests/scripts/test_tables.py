@@ -16,14 +16,16 @@ def tables():
     sys.path.remove(str(ROOT / "scripts" / "lab"))
 
 
-def test_the_page_holds_the_table_of_the_rows(tables):
-    text = tables.PAGE.read_text(encoding="utf-8")
-    assert tables.with_table(text, tables.does_pbt_help()) == text, "python scripts/lab/tables.py writes it"
+def test_the_pages_hold_the_tables_of_the_rows(tables):
+    for page, made in ((tables.PAGE, tables.results_page), (tables.README, tables.readme)):
+        text = page.read_text(encoding="utf-8")
+        assert made(text) == text, "python scripts/lab/tables.py writes it"
 
 
 def test_a_changed_figure_is_made_right(tables):
-    page = "a\n<!-- table: does PBT help -->\n\n| 9 |\n\n<!-- end -->\nb\n"
-    assert tables.with_table(page, ["| 1 |"]) == page.replace("9", "1")
+    page = "a\n<!-- table: speed -->\n\n| 9 |\n\n<!-- end -->\nb\n"
+    assert tables.with_table(page, "speed", ["| 1 |"]) == page.replace("9", "1")
+    assert tables.readme("They make 9 frames/s on two CPU cores") != "They make 9 frames/s on two CPU cores"
 
 
 def test_differences_have_their_interval_and_their_sign(tables):
