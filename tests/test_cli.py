@@ -225,50 +225,6 @@ def test_comparisons_for_which_the_frames_do_not_suffice_are_told(pbt_rl, given,
     assert all(said in line for line in told)
 
 
-MISTAKES = {
-    "": "--env is missing",
-    "--env nothing": "write atari/NAME, gym/NAME",
-    "--env gyn/CartPole-v1": "did you mean gym/CartPole-v1?",
-    "--env .x:y": ".x:y cannot be found: write module:factory",
-    "--env gym/CartPoel-v1": "Did you mean: `CartPole`",
-    "--env atari/pongg": "atari/pong",
-    "--env toy/identiti": "toy/identity",
-    "--num-policies 0": "--num-policies 0 cannot be used: give 1 to 100000",
-    "--algo dqn": "--algo dqn cannot be used: there are no off-policy algorithms",
-    "--algo nowhere:DQN": "--algo nowhere:DQN cannot be used: algorithm",
-    "--algo a3c --learner.lr-schedule kl-adaptive": "--learner.lr-schedule kl-adaptive cannot be used: a3c measures no",
-    "--learner.no-proximal --learner.lr-schedule kl-adaptive": "--learner.lr-schedule kl-adaptive cannot be used: ar",
-    "--learner.no-proximal --learner.target-kl 0.02": "--learner.target-kl 0.02 cannot be used: around the policy that",
-    "--algo a3c --mode sync --learner.target-kl 0.02": "--learner.target-kl 0.02 cannot be used: a3c measures no",
-    "--mode sync --learner.lr-schedule kl-adaptive --pbt.tune learning_rate": "it undoes the learning rates",
-    "--format toml": "--format toml cannot be used: it is for --show: add that",
-    "--devices cuda:99": "'cuda:99' is not on this machine",
-    "--devices cpu,cpu --num-policies 1": "2 devices for 1 policies",
-    "--devices cpu,cpu --actors 1": "--actors 1 is too few",
-    "--pbt.tune learning_rat": "did you mean learning_rate?",
-    "--model.encoder nowhere:Net": "'nowhere:Net' cannot be loaded",
-    "--model.encoder nature": "needs an image",
-    "--out /proc/runs": "--out /proc/runs cannot be written",
-    "--name taken": "is not a run (it has no config.json); choose another name",
-    "--name taken --overwrite": "is not a run",
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_gets_one_clear_line(pbt_rl, tmp_path, mistake):
-    taken = tmp_path / "runs" / "taken"
-    taken.mkdir(parents=True)
-    (taken / "diary.txt").touch()
-    before = sorted(tmp_path.rglob("*"))
-    given = [] if mistake == "" or "--env" in mistake else ["--env", "toy/identity"]
-    code, out, err = pbt_rl("train", *given, *mistake.split())
-    assert (code, out) == (EXIT_USER_ERROR, "")
-    assert MISTAKES[mistake] in err
-    assert err.startswith("pbt-rl: ")
-    assert err.count("\n") == 1
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 def test_commands_version_and_help(pbt_rl, tmp_path):
     assert pbt_rl("--version") == (0, f"pbt-rl {__version__}\n", "")
     code, out, _ = pbt_rl("envs", "--help")

@@ -78,32 +78,6 @@ def test_what_is_no_number_is_within_no_bounds(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("learner.batch", 0, "--learner.batch 0 cannot be used: give 1 or more"),
-        ("slots", -1, "--slots -1 cannot be used: give 0 (all) or more"),
-        ("pbt.factors", (), "--pbt.factors (none) cannot be used: give one or more numbers, each above 0"),
-        (
-            "pbt.frequencies",
-            (2, 2),
-            "--pbt.frequencies 2 2 cannot be used: give one or more different numbers",
-        ),
-        ("search.eviction_rate", 1.0, "--search.eviction-rate 1.0 cannot be used: give at least 0, below 1"),
-        (
-            "model.encoder",
-            "resnet",
-            "--model.encoder resnet cannot be used: impala is a residual network; give auto, ",
-        ),
-        ("name", "", "--name '' cannot be used: give letters, digits, '.', '_' and '-', at most 200"),
-    ],
-)
-def test_a_message_names_option_value_and_remedy(name, value, message):
-    with pytest.raises(ConfigError) as error:
-        config(**{name: value})
-    assert str(error.value).startswith(message)
-
-
-@pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"pbt.perturb_min": 2.0}, "--pbt.perturb-max 1.5 .* --pbt.perturb-min, 2"),

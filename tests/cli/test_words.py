@@ -72,42 +72,6 @@ def test_the_last_of_two_wins():
     assert (config.env, config.seed) == ("toy/identity", 2)
 
 
-ANSWERS = {
-    "--lr 1e-3": "--lr is no option: write --hypers.learning-rate",
-    "--total-timesteps 1e6": "--total-timesteps is no option: write --train-for-frames",
-    "--with_pbt True": "--with_pbt is no option: write --pbt.enabled",
-    "--train_for_env_steps 5": "--train_for_env_steps is no option: write --train-for-frames",
-    "--normalize_input True": "write --learner.normalize-observations",
-    "--experiment=x": "--experiment is no option: write --name",
-    "--restart_behavior=resume": "--restart_behavior is no option: write --resume",
-    "--learning-rate 1": "--learning-rate is no option: did you mean --hypers.learning-rate?",
-    "--nun-policies 4": "--nun-policies is no option: did you mean --num-policies?",
-    "--pbt.exploitt x": "--pbt.exploitt is no option: did you mean --pbt.exploit or ",
-    "--minibatch 3": "--minibatch is no option: did you mean --learner.minibatches?",
-    "--no-seed": "--no-seed is no option; pbt-rl train --help-all lists them",
-    "--zzz 3": "--zzz is no option; pbt-rl train --help-all lists them",
-    "-x": "-x is no option; ",
-    "--num-policies four": "--num-policies four cannot be used: give a whole number, such as",
-    "--hypers.gamma high": "--hypers.gamma high cannot be used: give a number",
-    "--pbt.factors 1 x": "--pbt.factors x cannot be used: give a number",
-    "--mode asinc": "--mode asinc cannot be used: give async, sync or serial (did you mean async?)",
-    "--figures=maybe": "--figures maybe cannot be used: give true or false",
-    "--seed": "--seed needs a value",
-    "--seed 1 2": "'2' belongs to no option",
-    "--env-option a=1 b=2": "'b=2' belongs to no option: give --env-option once for each value, --env-option b=2 too",
-    "--env-option=a=1 b=2 --seed 1": "'b=2' belongs to no option: give --env-option once",
-    "--name a~b": "--name a~b cannot be used: give letters, digits, '.', '_' and '-', at most 200",
-}
-
-
-@pytest.mark.parametrize("typed", ANSWERS)
-def test_a_wrong_word_is_answered_in_one_line(typed):
-    with pytest.raises(ConfigError) as error:
-        train(*typed.split())
-    assert ANSWERS[typed] in str(error.value)
-    assert "\n" not in str(error.value)
-
-
 def test_every_foreign_name_leads_to_an_option():
     known = table(TrainCommand).keys()
     assert set(OTHER_NAMES.values()) <= known

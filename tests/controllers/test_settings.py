@@ -51,25 +51,10 @@ def test_settings_reach_the_rules_of_a_pipeline():
 @pytest.mark.parametrize(
     ("build", "rule", "entry", "remedy"),
     [
-        (exploit, "sigma-gap", "sigma=1", "NAME=VALUE; the rule's settings are fraction, sigmas, relative"),
         (exploit, "sigma-gap", "sigmas", "write NAME=VALUE"),
-        (exploit, "sigma-gap", "sigmas=-1", "give 0 or more"),
         (exploit, "sigma-gap", "sigmas=NaN", "give a finite number"),
-        (exploit, "sigma-gap", "fraction=0.6", "give 0 to 0.5"),
-        (exploit, "sigma-gap", "sigmas=wide", "give a finite number"),
-        (exploit, "quantile", "min_population=5.5", "give a whole number"),
-        (exploit, "truncation", "others_mutate=1", "give true or false"),
-        (
-            exploit,
-            "backtrack",
-            "quantile=0.5",
-            "the rule's settings are rules.0.min_population, rules.0.quantile",
-        ),
         (exploit, "backtrack", "rules.2.pool=0.5", "write NAME=VALUE"),
-        (exploit, "binary-tournament", "x=1", "the rule's settings are none"),
-        (explore, "factors", "categories=near", "give one of adjacent, uniform"),
         (explore, "factors", "factors=2", "give several, such as"),
-        (explore, "factors", "factors=[2,-1]", "give one or more numbers, each 1e-06 or more"),
         (explore, "pb2", "tuned=3", "the rule's settings are window, candidates"),
     ],
 )

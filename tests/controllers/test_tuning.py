@@ -134,17 +134,11 @@ def test_scales_of_ranges(entry, scale):
     ("entry", "said"),
     [
         ("learning_rate=", "LOW:HIGH"),
-        ("learning_rate=1e-4", "LOW:HIGH"),
         ("learning_rate=5e-4:1e-4", "learning_rate=0.0001:0.0005"),
         ("learning_rate=nan:1e-3", "LOW:HIGH"),
         ("learning_rate=1e-5:1e-3:log:x", "LOW:HIGH"),
-        ("learning_rate=1e-5:1e-3:logarithmic", "the scale logarithmic is not one of log, linear"),
-        ("learning_rate=0:1e-3:log", "on the scale log 0 must be outside"),
         ("learning_rate=-1:1e-3", r"it must stay within 0\.\.1"),
         ("gamma=0.9:1.1", r"it must stay within 0\.\.1"),
-        ("unroll=2.1:2.9", "no whole number"),
-        ("learning_rat=1:2", "did you mean learning_rate"),
-        ("zzz", "known names are .*shaping.bonus"),
     ],
 )
 def test_entries_that_cannot_be_used(entry, said):

@@ -8,7 +8,6 @@ from pbt_rl.cli.python import make_config
 from pbt_rl.cli.train import parse_train
 from pbt_rl.controllers.registry import build_exploit
 from pbt_rl.envs.registry import keywords
-from pbt_rl.errors import ConfigError
 from pbt_rl.record.folder import to_json
 
 ODD = {
@@ -77,39 +76,6 @@ def test_what_is_typed_wins_over_repeated_options_too(tmp_path):
     config, _ = parse_train([f"--config={path}", *typed])
     assert config.env_options.keywords == {"max_episode_steps": 7, "render_mode": None}
     assert build_exploit(config.pbt).sigmas == 0.7
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        ("a.toml", "env = ", "it is no TOML: "),
-        ("a.json", "{", "it is no JSON: "),
-        ("a.yaml", "a: [", "it is no YAML: "),
-        ("a.yaml", "!!python/object/apply:os.getcwd []", "it is no YAML: "),
-        ("a.json", "[]", "it holds no options"),
-        ("a.ini", "", "its name must end in .toml, .json, .yaml, .yml"),
-        ("a.yaml", "nun_policies: 3", "nun_policies is no option: did you mean num_policies?"),
-        ("a.yaml", "learner: {lr: 3}", "learner.lr is no option"),
-        ("a.yaml", "lr: 3", "lr is no option: write hypers.learning_rate"),
-        ("a.yaml", "learner: 3", "learner=3 cannot be used: give its options by name"),
-        ("a.yaml", "num_policies: four", "num_policies='four' cannot be used: give a whole number"),
-        ("a.yaml", "num_policies: true", "num_policies=True cannot be used: give a whole number"),
-        ("a.yaml", "mode: fast", "mode='fast' cannot be used: give one of async, sync, serial"),
-        ("a.yaml", "pbt: {tune: gamma}", "pbt.tune='gamma' cannot be used: give several"),
-    ],
-)
-def test_a_file_that_cannot_be_used_gets_one_line(tmp_path, name, text, said):
-    path = file(tmp_path, name, text)
-    with pytest.raises(ConfigError) as error:
-        parse_train(["--config", str(path), "--env=toy/identity"])
-    assert str(error.value).startswith(f"--config {path} cannot be used: ")
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(ConfigError, match="No such file or directory"):
-        read_config(tmp_path / "no.toml")
 
 
 def test_what_is_none_is_left_out_of_toml():

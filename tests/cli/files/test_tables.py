@@ -46,8 +46,3 @@ def test_tables_that_cannot_be_used(tmp_path, name, text, said):
     path = table(tmp_path, name, text)
     with pytest.raises(ConfigError, match=f"--pbt.start-values {path} cannot be used: .*{said}"):
         read_table(path)
-
-
-def test_a_table_that_is_not_there(tmp_path):
-    with pytest.raises(ConfigError, match="No such file"):
-        read_table(tmp_path / "no.csv")

@@ -63,33 +63,6 @@ def test_periods_that_are_given_win():
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--seeds", "1"], "--seeds 1 cannot be used: one seed"),
-        (["--seeds", "x"], "--seeds x "),
-        (["--without", "random"], "--without random "),
-        (["--without", "pbt", "--without=defaults"], "no arm is left"),
-        (["--arm", "mf-pbtt"], "--arm mf-pbtt .*did you mean mf-pbt"),
-        (["--arm", "pbt"], "an arm pbt already"),
-        (["--arm", "a b:--x"], "a name of small letters"),
-        (["--arm", "a:'x"], "No closing quotation"),
-        (["--seed", "3"], "--seed "),
-        (["--control", "4"], "--control "),
-        (["--hours", "1"], "--hours "),
-        (["--controller=random"], "--controller "),
-        (["--games"], "--games "),
-        (["--arm", "x:--Seed 7"], "--seed cannot be used in --arm x"),
-        (["--arm", "x:--env toy/memory"], "--env cannot be used in --arm x"),
-    ],
-)
-def test_words_that_cannot_be(words, text):
-    with pytest.raises(ConfigError, match=text):
-        read_words(["--name", "p", *TINY, *words])
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ([*TINY, "--num-policies=1"], "--num-policies 1 "),
-        ([*TINY, "--pbt.no-enabled"], "--pbt.enabled False "),
         ([*TINY, "--env=pettingzoo/classic/tictactoe_v3"], "2 agents"),
         (["--env=toy/identity"], "--train-for-frames is missing"),
     ],
@@ -114,15 +87,6 @@ def test_a_file_of_options_is_checked_as_what_is_typed(tmp_path):
     words = [word for word in TINY if "frames" not in word]
     command = Task.read([*words, "--config", str(path)]).command(read_arms([])[0], 0)
     assert not {"--pbt.period-frames", "--pbt.start-frames"} & {*command}
-
-
-@pytest.mark.parametrize(
-    ("word", "text"), [("--arm=mf-pbt", "the arm mf-pbt cannot be trained"), ("--jobs=x", "--jobs x ")]
-)
-def test_what_cannot_be_run_is_named_before_anything_is_there(tmp_path, word, text):
-    with pytest.raises(ConfigError, match=text):
-        run(["--name=p", f"--out={tmp_path}", *TINY, word])
-    assert not list(tmp_path.iterdir())
 
 
 def test_runs_of_a_file_that_has_changed_are_not_mixed(tmp_path):

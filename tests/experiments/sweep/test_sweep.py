@@ -64,26 +64,6 @@ def test_words_of_the_sweep_and_of_its_runs():
     assert _grid(["--a=1,2"]) == {"a": ["1", "2"]}
 
 
-@pytest.mark.parametrize(
-    ("read", "words", "text"),
-    [
-        (_seeds, ["-1"], "--seeds -1"),
-        (_seeds, ["0-99999999"], "10,000 seeds"),
-        (_grid, ["a=1,,2"], "write OPTION"),
-        (_grid, ["a=1", "a=2"], "all its values at once"),
-        (_grid, ["env-option=a='x"], "No closing quotation"),
-        (_grid, ["seed=1"], "--seeds"),
-        (_parted, ["--seeds"], "--seeds"),
-        (_parted, ["--overwrite"], "--overwrite"),
-        (_parted, ["--no_Resume"], "--resume"),
-        (_parted, ["--Seed=3"], "--seed"),
-    ],
-)
-def test_words_that_cannot_be(read, words, text):
-    with pytest.raises(ConfigError, match=text):
-        read(words)
-
-
 def test_devices_are_dealt_if_all_runs_have_the_same():
     assert [share.devices for share in shares_of(["2"], {"cpu,cuda:0"}, 4)] == ["cpu", "cuda:0"]
     assert [share.devices for share in shares_of(["2"], {"cpu", "cuda:0"}, 4)] == ["", ""]
