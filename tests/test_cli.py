@@ -174,11 +174,6 @@ def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp
         ("toy/shaped --shaping.bait 0.3", r"\nshaping.bait +0\.3 +0\.003:30:log"),
         ("toy/shaped --shaping bait=0.3 --pbt.no-enabled", "not tuned: .*shaping.bait 0.3\n"),
         ("toy/shaped --shaping.bait=0 --pbt.tune shaping.bait=-1:1", r"\nshaping.bait +0 +-1:1:linear"),
-        ("toy/shaped --shaping.bat 0.3", "--shaping.bat cannot be used: did you mean bait"),
-        ("toy/identity --shaping.bait 0.3", "--shaping.bait cannot be used: the environment has none"),
-        ("toy/shaped --shaping.bait much", "--shaping.bait much cannot be used: give a number"),
-        ("toy/shaped --shaping.bait", "--shaping.bait needs a value"),
-        ("toy/shaped --shaping bait", "--shaping bait cannot be used: give NAME=VALUE"),
     ],
 )
 def test_shaping_begins_at_what_is_given(pbt_rl, given, said):

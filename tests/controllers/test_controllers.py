@@ -207,23 +207,6 @@ def test_what_is_copied(copy):
     assert decision.values == (worst if copy == "weights" else best)
 
 
-@pytest.mark.parametrize("exploit", ["truncation", "top-middle-bottom", "impala"])
-def test_with_weights_alone_values_are_neither_copied_nor_explored(exploit):
-    """The ablation of Jaderberg et al. (2017), section 4.4.3."""
-    rules = {"exploit": exploit, "mutation_rate": 1.0, "explore_probability": 1.0, "replace_gap": 0.0}
-    controller = build(replace(PBT, copy="weights", **rules), TABLE, seed=0)
-    values = controller.initial(6)
-    copied = 0
-    for frames in (100, 200, 300):
-        members = [member(i, (float(i), 0.0), frames=frames, values=values[i]) for i in range(6)]
-        for d in controller.observe(report(frames, members)):
-            assert isinstance(d, Replace | Continue)
-            if isinstance(d, Replace):
-                copied += 1
-                assert (d.copy, d.values) == ("weights", values[d.member])
-    assert copied > 2
-
-
 def test_a_comparison_that_cannot_be_judged_yet_stays_due():
     controller = build(replace(PBT, exploit="quantile", period_frames=100), TABLE, seed=0)
     values = controller.initial(6)
@@ -233,17 +216,6 @@ def test_a_comparison_that_cannot_be_judged_yet_stays_due():
     assert json.dumps(save_state(controller)) == before
     all_of_them = [member(i, (i, i), values=values[i]) for i in range(6)]
     assert isinstance(controller.observe(report(110, all_of_them))[0], Replace)
-
-
-def test_asynchronous_only_the_members_that_arrived_decide():
-    controller = build(replace(PBT, ready="asynchronous", exploit="binary-tournament"), TABLE, seed=0)
-    values = controller.initial(3)
-    frames = (100, 40, 60)
-    members = [member(i, (i, i), frames=frames[i], values=values[i]) for i in range(3)]
-    (decision,) = controller.observe(report(40, members))
-    assert isinstance(decision, Replace)
-    assert decision.member == 0
-    assert decision.donor in (1, 2)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.errors import RunFailed
-from pbt_rl.record.checkpoint_writer import NICENESS, CheckpointWriter, WriteFailed, Written
+from pbt_rl.record.checkpoint_writer import CheckpointWriter, WriteFailed, Written
 from pbt_rl.record.checkpoints import Checkpoints
 from tests.helpers.checkpoints import PATIENCE_SECONDS, ended, write_all, write_one
 from tests.helpers.snapshots import NAMES, assert_same, snapshot
@@ -198,20 +198,6 @@ def test_a_disk_that_fails_at_any_call_costs_that_checkpoint_only(tmp_path, monk
     assert writer.close(PATIENCE_SECONDS)
 
 
-def test_a_disk_that_stays_full_is_said_every_time_and_leaves_the_last_one(tmp_path, monkeypatch):
-    writer = CheckpointWriter(tmp_path, NAMES, 1, warn=lambda text: None)
-    write_one(writer, 100)
-    disk = Disk(monkeypatch)
-    disk.at, disk.once = 5, False
-    for frames in (200, 300):
-        assert FULL in write_one(writer, frames).reason
-        assert Checkpoints(tmp_path).newest(print).frames == 100
-    disk.at = None
-    assert write_one(writer, 400).number == 2
-    assert names(tmp_path) == ["at_400"]
-    assert writer.close(PATIENCE_SECONDS)
-
-
 def test_an_old_one_that_cannot_be_removed_is_a_warning_and_no_checkpoint_any_more(tmp_path, monkeypatch):
     warnings = []
     writer = CheckpointWriter(tmp_path, NAMES, 1, warnings.append)
@@ -278,15 +264,6 @@ def test_an_error_of_ours_reaches_the_owner(tmp_path):
     assert writer.close(PATIENCE_SECONDS)
     with pytest.raises(RunFailed, match=r"shape \(3,\), wanted \(64,\)"):
         writer.poll()
-
-
-def test_the_thread_yields_to_training(writer):
-    found = []
-    writer.begin_checkpoint(100, {}, 1, kept=False)
-    writer.add(snapshot(), lambda: found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
-    ended(writer)
-    here = os.getpriority(os.PRIO_PROCESS, 0)
-    assert found == [min(19, max(here, NICENESS))]
 
 
 def test_a_process_killed_at_any_moment_costs_at_most_what_was_unfinished(tmp_path):

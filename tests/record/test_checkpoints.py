@@ -1,17 +1,34 @@
 """Reading checkpoints: what was written comes back, and whatever is torn, flipped or missing is passed over, said."""
 
-import contextlib
+import dataclasses
 import json
 import os
 import shutil
+import struct
 from random import Random
 
+import numpy as np
 import pytest
+import safetensors
+import torch
+from safetensors.numpy import load_file, save
 
 from pbt_rl.errors import CheckpointBroken, ConfigError
-from pbt_rl.record.checkpoints import Checkpoint, Checkpoints, NetNames, read_manifest
+from pbt_rl.record.checkpoints import (
+    DTYPES,
+    Checkpoint,
+    Checkpoints,
+    NetNames,
+    from_tensors,
+    header_to_metadata,
+    pack,
+    read_manifest,
+    to_tensors,
+    unpack,
+)
 from tests.helpers.checkpoints import write_all
 from tests.helpers.mangle import mangled
+from tests.helpers.packs import FRAMES, HYPERS, make_pack
 from tests.helpers.snapshots import NAMES, assert_same, snapshot
 
 ANOTHER = NetNames((*NAMES.parts[:3], ("heads.policy.bias", 52, (3,))), 64)
@@ -167,13 +184,6 @@ def test_a_manifest_that_a_stranger_wrote_is_read_strictly(folder, change):
     assert newest(folder)[0].frames == 1000
 
 
-def test_a_strangers_pipe_is_not_waited_for(folder):
-    at = folder / "at_2000"
-    edit(at / "manifest.json", lambda c: c["state"].update(bytes=0))
-    SPOILS["a pipe"](at / "state.json")
-    assert newest(folder)[0].frames == 1000
-
-
 @pytest.mark.parametrize("file", [file for file in FILES if file != "manifest.json"])
 def test_300_mangles_are_detected_or_harmless(folder, file):
     """What is still taken for whole loads as it was written; nothing but CheckpointBroken is raised."""
@@ -192,17 +202,6 @@ def test_300_mangles_are_detected_or_harmless(folder, file):
     assert detected > 250
 
 
-def test_a_mangled_manifest_is_broken_or_names_the_same_files(folder):
-    rng, path = Random(7), folder / "at_2000" / "manifest.json"
-    original, wanted = path.read_bytes(), read_everything(newest(folder)[0])
-    for _ in range(300):
-        path.write_bytes(mangled(original, rng))
-        with contextlib.suppress(CheckpointBroken):
-            found = Checkpoint(path.parent, read_manifest(path))
-            found.verify()
-            assert read_everything(found)[1:] == wanted[1:]
-
-
 def broken(folder):
     try:
         Checkpoint(folder, read_manifest(folder / "manifest.json")).verify()
@@ -215,3 +214,144 @@ def read_everything(checkpoint):
     members += [checkpoint.load_remembered(s.member, s.generation, NAMES) for s in checkpoint.remembered()]
     arrays = [{name: array.tobytes() for name, array in one.arrays.items()} for one in members]
     return checkpoint.manifest, checkpoint.state(), [one.header for one in members], arrays
+
+
+# -- safetensors files: the library reads ours, and we read the library's -----------------------------------
+
+ARRAYS = {
+    "small": np.array(3, np.uint8),
+    "weight": np.arange(24, dtype=np.float32).reshape(2, 3, 4).transpose(2, 0, 1),
+    "steps": np.array(12.0, np.float64),
+    "empty": np.zeros((0, 3), np.float32),
+    "flags": np.array([True, False]),
+}
+METADATA = {"key": 'a "text", ünïcode'}
+
+
+def packed():
+    return pack(ARRAYS, METADATA)
+
+
+def same(found, wanted):
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        assert found[name].dtype == array.dtype
+        assert found[name].shape == array.shape
+        assert found[name].tobytes() == array.tobytes()
+
+
+def test_the_library_reads_what_we_write(tmp_path):
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(packed())
+    same(load_file(path), ARRAYS)
+    with safetensors.safe_open(path, framework="np") as file:
+        assert file.metadata() == METADATA
+
+
+def test_we_read_what_the_library_writes():
+    contiguous = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in ARRAYS.items()}
+    found, metadata = unpack(save(contiguous, METADATA))
+    same(found, ARRAYS)
+    assert metadata == METADATA
+
+
+def test_every_array_begins_at_a_multiple_of_its_item():
+    for length in range(8):
+        data = bytes(pack(ARRAYS, {"key": "x" * length}))
+        start = np.frombuffer(data, np.uint8).ctypes.data
+        found, _ = unpack(data)
+        assert all((array.ctypes.data - start) % array.itemsize == 0 for array in found.values())
+
+
+def test_every_dtype_comes_back():
+    arrays = {code: np.ones(3, dtype) for code, dtype in DTYPES.items()}
+    same(unpack(bytes(pack(arrays, {})))[0], arrays)
+
+
+def file_of(header, body=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + body
+
+
+def entry(dtype="F32", shape=(1,), place=(0, 4)):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(place)}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        struct.pack("<Q", 2**63),
+        file_of(b"{"),
+        file_of(b"[" * 100_000),
+        file_of({"__metadata__": {"a": 1}}),
+        file_of({"x": {"dtype": "F32"}}),
+        file_of({"x": entry("BF16", shape=(2,))}, bytes(4)),
+        file_of({"x": entry(["F32"])}, bytes(4)),
+        file_of({"x": entry(shape=(2,))}, bytes(4)),
+        file_of({"x": entry(place=(-4, 0))}, bytes(4)),
+        file_of({"x": entry(place=(0, 8), shape=(2,))}, bytes(4)),
+        file_of({"x": entry(shape=(True,))}, bytes(4)),
+        file_of({"x": entry(shape=(0, 10**30), place=(0, 0))}, b""),
+        file_of({"x": entry(shape=(1,) * 100)}, bytes(4)),
+        file_of({"x": entry()}, bytes(5)),
+    ],
+)
+def test_what_is_no_such_file_is_one_error(data):
+    with pytest.raises(
+        ValueError, match=r"header|type BF16|expected|invalid|missing|not fully covered|maximum"
+    ):
+        unpack(data)
+
+
+# -- names of parameters ------------------------------------------------------------------------------------
+
+
+def names_of(pack):
+    layout = pack._layout
+    parts = [(f"body.{s.name}", s.start, s.shape) for s in layout.body]
+    parts += [(f"heads.{s.name}", s.start, s.shape) for s in layout.heads]
+    return NetNames(tuple(parts), layout.size)
+
+
+def write(path, one, names=NAMES):
+    path.write_bytes(pack(to_tensors(one.arrays, names), header_to_metadata(one.header)))
+    return path
+
+
+def test_names_and_shapes_are_those_of_the_network():
+    pack = make_pack([HYPERS], layout=FRAMES)
+    names = names_of(pack)
+    state = pack.export_member(0)
+    found = names.views(state["param"].numpy())
+    wanted = pack.weights_of(state)
+    assert any(len(weight.shape) == 4 for weight in wanted.values())
+    assert found.keys() == wanted.keys()
+    for name, weight in wanted.items():
+        assert torch.equal(torch.from_numpy(found[name]), weight)
+
+
+def test_a_packs_member_comes_back_bit_for_bit():
+    pack = make_pack([HYPERS], layout=FRAMES)
+    arrays = {name: tensor.numpy() for name, tensor in pack.export_member(0).items()}
+    one = dataclasses.replace(snapshot(), arrays=arrays)
+    found = from_tensors("file", to_tensors(arrays, names_of(pack)), names_of(pack))
+    assert_same(dataclasses.replace(one, arrays=found), one)
+
+
+def test_names_in_the_file():
+    named = to_tensors(snapshot().arrays, NAMES)
+    layers = [name for name, _, _ in NAMES.parts]
+    others = "optim.steps optim.lr_factor stats.return_square"
+    others += " stats.obs_mean.x stats.obs_var.x stats.obs_count.x"
+    of_layers = {f"{part}.{name}" for part in ("net", "optim.mean", "optim.square") for name in layers}
+    assert {*named} == of_layers | {*others.split()}
+    assert named["net.body.conv.weight"].shape == (2, 3, 2, 2)
+
+
+@pytest.mark.parametrize("name", ["stats.param", "optim.param.w", "optim..w", "stats.flat.of_size_n"])
+def test_names_of_a_stranger_are_refused_as_layers(name):
+    shape = NAMES.size if name == "stats.flat.of_size_n" else 1
+    tensors = to_tensors(snapshot().arrays, NAMES) | {name: np.zeros(shape, np.float32)}
+    with pytest.raises(ConfigError, match=name.replace(".", r"\.")):
+        from_tensors("file", tensors, NAMES)

@@ -5,7 +5,6 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -200,17 +199,6 @@ def test_of_many_processes_that_start_one_name_at_once_one_wins(tmp_path):
     os.waitpid(winner, 0)
     assert [os.waitstatus_to_exitcode(status) for _, status in losers] == [1] * 7
     assert names(tmp_path) == ["demo"]
-
-
-def test_children_do_not_hold_the_lock(tmp_path):
-    claim = claimed(tmp_path)
-    child = subprocess.Popen(["sleep", "60"], close_fds=False)
-    try:
-        claim._locks[0].release()
-        assert not is_held(claim.folder.path)
-    finally:
-        child.kill()
-        child.wait()
 
 
 def test_a_folder_that_is_no_run_is_never_touched(tmp_path):

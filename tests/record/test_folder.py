@@ -43,21 +43,6 @@ def test_a_summary_is_json_whatever_the_numbers_are(tmp_path):
     assert strictly(run.summary) == known
 
 
-def test_values_that_cannot_be_written_leave_the_old_ones(tmp_path, monkeypatch):
-    run = RunFolder(tmp_path)
-    run.write_values(3, 2, {"gamma": 0.99})
-    before = run.values(3).read_text()
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("pathlib.Path.replace", full)
-    with pytest.raises(OSError, match="No space"):
-        run.write_values(3, 3, {"gamma": 0.5})
-    assert run.values(3).read_text() == before
-    assert list(tmp_path.iterdir()) == [run.values(3)]
-
-
 def test_a_summary_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     run = RunFolder(tmp_path)
     run.write_summary({"frames": 1})

@@ -14,12 +14,31 @@ import pytest
 
 from pbt_rl.config import Config, Hypers
 from pbt_rl.controllers.decide import audit_decisions
-from pbt_rl.controllers.decisions import Continue, MemberReport, PopulationReport, Replace
+from pbt_rl.controllers.decisions import (
+    Continue,
+    Decision,
+    MemberReport,
+    PopulationReport,
+    Replace,
+    Restart,
+    Stop,
+    decision_to_dict,
+)
 from pbt_rl.controllers.hypers import hyper_table, shaping_table
 from pbt_rl.controllers.lineage import Lineage
 from pbt_rl.controllers.options import PbtConfig
+from pbt_rl.controllers.records import NOT_JSON, converted
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.journal import Journal, cut_journal, each_event, read_journal, was_saved
+from pbt_rl.record.events import End, Other, Progress, Resume, Start, decode_event
+from pbt_rl.record.journal import (
+    Journal,
+    cut_journal,
+    each_event,
+    git_version,
+    read_journal,
+    versions,
+    was_saved,
+)
 from pbt_rl.run.resolved import build_controller
 from tests.helpers.journals import read_events
 
@@ -225,19 +244,6 @@ def test_beyond_the_bound_progress_is_dropped_before_rounds(tmp_path, faulty_dis
     assert [e["frames"] for e in rest] == sorted(e["frames"] for e in rest)
 
 
-def test_rounds_beyond_the_bound_are_counted_too(tmp_path, faulty_disk, monkeypatch):
-    monkeypatch.setattr("pbt_rl.record.journal.MAX_WAITING_BYTES", 5000)
-    journal = Journal(tmp_path / "j", lambda _: None)
-    faulty_disk.room = 0
-    for number in range(100):
-        journal.write("round", number, text="x" * 100)
-    faulty_disk.room = None
-    journal.close()
-    first, *rest = read_journal(tmp_path / "j")
-    assert first["counts"] == {"round": 100 - len(rest)}
-    assert rest[-1]["frames"] == 99
-
-
 def test_a_run_that_cannot_be_recorded_does_not_start(tmp_path, faulty_disk):
     journal = Journal(tmp_path / "j", pytest.fail)
     faulty_disk.room = 10
@@ -287,3 +293,104 @@ def test_a_journal_that_is_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "journal.jsonl")
     with pytest.raises(ConfigError, match="no regular file"):
         was_saved(tmp_path)
+
+
+# -- versions -----------------------------------------------------------------------------------------------
+
+
+def test_versions_name_what_is_installed_without_importing_torch():
+    assert {"pbt_rl", "python", "torch", "gymnasium"} <= versions().keys()
+    git = git_version()
+    assert git is None or len(git.removesuffix("-dirty")) == 40
+
+
+def test_they_stand_in_the_first_event(tmp_path):
+    journal = Journal(tmp_path / "j")
+    journal.start({}, 0, {})
+    journal.close()
+    (line,) = (tmp_path / "j").read_text().splitlines()
+    event = json.loads(line)
+    assert event["versions"]["numpy"] == np.__version__
+    assert list(event) == ["event", "time", "frames", "config", "seed", "versions", "git", "spec"]
+
+
+# -- events -------------------------------------------------------------------------------------------------
+
+AT = {"time": 1.0, "frames": 2}
+
+
+def decoded(**event):
+    return decode_event(json.dumps(AT | event).encode(), 7)
+
+
+def test_events_that_nothing_is_read_from_are_known_by_their_kind():
+    assert decoded(event="applied", member=3) == Other(1.0, 2, "applied")
+    assert decoded(event="of another version", ended=1) == Other(1.0, 2, "of another version")
+    assert decoded(event="end", ended="frames") == End(1.0, 2, "frames")
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ({"event": "end"}, "`ended`"),
+        ({"event": "end", "ended": 3}, r"at `\$.ended`"),
+        ({"event": "end", "ended": "x", "time": "nan"}, r"at `\$.time`"),
+        ({"event": "end", "ended": "x", "frames": 2**70}, r"at `\$.frames`"),
+        ({"event": 3}, r"at `\$.event`"),
+        ({"event": "x", "frames": -1}, r"at `\$.frames`"),
+        ({"event": "initial", "values": [{"gamma": "inf"}]}, r"at `\$.values\[0\]"),
+        ({"event": "start", "config": {"a": {"b": []}} | {"c": [[[[[[[[[1]]]]]]]]]}}, "more than 8 levels"),
+    ],
+)
+def test_an_event_that_does_not_fit_is_one_error_with_its_line(event, said):
+    with pytest.raises(ConfigError, match=f"^line 7 of the journal cannot be used: .*{said}"):
+        decoded(**event)
+
+
+@pytest.mark.parametrize("line", [b"", b'{"event": "en', b"\xff\xfe", b'{"x": "\\ud800"}'])
+def test_a_line_that_is_no_json_is_told_apart(line):
+    with pytest.raises(NOT_JSON):
+        decode_event(line, 1)
+
+
+def test_json_that_is_nested_without_end_is_one_error():
+    with pytest.raises(ConfigError, match="line 1 of the journal cannot be used: it is nested too deeply"):
+        decode_event(b'{"event": "start", "config": ' + b"[" * 100_000, 1)
+
+
+def test_numbers_that_are_written_as_texts_are_numbers():
+    known = {"member": 0, "generation": 0, "frames": 0, "episodes": 0}
+    event = decoded(event="progress", members=[known | {"objective": text} for text in ("nan", "-inf", None)])
+    assert isinstance(event, Progress)
+    first, second, third = (member.objective for member in event.members)
+    assert math.isnan(first)
+    assert (second, third) == (-math.inf, None)
+
+
+def test_a_start_knows_the_environment_if_there_is_one():
+    spec = {"shaping": {"kill": 1}, "tasks": ["a", "b"], "frame_skip": 4}
+    start = decoded(event="start", config={}, spec=spec)
+    assert isinstance(start, Start)
+    assert (start.shaping, start.tasks) == ({"kill": 1.0}, 2)
+    bare = decoded(event="start", config={}, spec=None)
+    assert (bare.shaping, bare.tasks) == ({}, 0)
+    assert isinstance(decoded(event="resume", config={}, changed={"pbt.lr": [1, 2]}), Resume)
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        Continue(1, "phase 2", 10, phase=2),
+        Restart(1, {"lr": 0.5}, "rung 1", None, 1),
+        Stop(1, "completed: 3", completed=True, score=3.0),
+        Stop(1, "evicted: 3 is at place 2 of 4", score=3.0, place=(2, 4)),
+    ],
+)
+def test_what_a_search_says_of_a_member_comes_back(decision):
+    record = json.loads(json.dumps(decision_to_dict(decision)))
+    assert converted(record, Decision, "a decision") == decision
+
+
+def test_decisions_of_other_controllers_do_not_speak_of_phases():
+    assert decision_to_dict(Continue(1, "stays")).keys() == {"decision", "member", "reason", "until_frames"}
+    assert decision_to_dict(Stop(1, "broken")).keys() == {"decision", "member", "reason"}

@@ -59,20 +59,6 @@ def test_an_environment_that_cannot_be_used_ends_with_one_clear_error(tmp_path):
     assert len(run.err.splitlines()) == 1
 
 
-def test_a_start_that_fails_keeps_the_run_that_it_was_to_replace(tmp_path):
-    folder = tmp_path / "runs" / "x"
-    folder.mkdir(parents=True)
-    names = ("config.json", "summary.json", "policy_00.safetensors")
-    for name in names:
-        (folder / name).write_text(f"old {name}")
-    run = train(tmp_path, "toy/nan", "--mode=serial", "--num-policies=1", "--overwrite")
-    assert run.wait() == 2
-    assert "NaN" in run.err
-    left = {path.name: path.read_text() for path in folder.iterdir() if path.name != ".lock"}
-    assert left == {name: f"old {name}" for name in names}
-    assert [path.name for path in folder.parent.iterdir()] == ["x"]
-
-
 def test_a_full_disk_at_the_start_is_one_clear_error(tmp_path):
     with small_disk(tmp_path / "disk") as disk:
         fill(disk, leave=16384)  # enough for the config and the journal
@@ -162,19 +148,6 @@ def test_nobody_survives_a_killed_supervisor(tmp_path):
     assert run.wait() == -signal.SIGKILL
     _, alive = psutil.wait_procs(children, timeout=2)
     assert not alive
-
-
-def test_ctrl_c_ends_in_order(tmp_path):
-    run = train(tmp_path, "toy/identity", *ENDLESS)
-    run.wait_for(PROGRESS)
-    assert run.end(signal.SIGINT) == 128 + signal.SIGINT
-    assert run.err == ""
-    assert run.summary["ended"] == "interrupted by SIGINT"
-    assert run.summary["frames"] > 0
-    assert "member  objective" in run.out  # the final leaderboard
-    best = run.summary["best_member"]
-    assert any((run.folder / "checkpoints").glob(f"at_*/policy_{best:02d}.safetensors"))
-    assert run.events("end")[-1]["ended"] == "interrupted by SIGINT"
 
 
 @pytest.mark.long

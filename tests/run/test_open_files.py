@@ -48,13 +48,6 @@ def test_the_soft_limit_is_raised(limit, soft, hard, raised):
     assert asked == ([raised] if raised else [])
 
 
-def test_more_than_is_comfortable_is_asked_for_only_if_needed(limit):
-    asked = limit(64, 1 << 20)
-    allow_open_files(COMFORTABLE)
-    ((soft, _),) = asked
-    assert COMFORTABLE < soft < COMFORTABLE + 1000
-
-
 def test_a_hard_limit_that_does_not_suffice_is_one_clear_error(limit, tmp_path):
     limit(64, 64)
     with pytest.raises(ConfigError, match=r"open files, .* 64 .*ulimit -Hn"):

@@ -65,12 +65,6 @@ def sees_images(env):
     return any(array.dtype == "uint8" and len(array.shape) >= 2 for array in arrays)
 
 
-@pytest.mark.long
-def test_a_pair_with_images_trains(tmp_path):
-    for algo in OF_IMAGES:
-        assert started(tmp_path, "toy/treasure", algo, "async") == "frames"
-
-
 def test_an_algorithm_lies_over_the_environment_and_the_user_over_both():
     config, _ = parse_train(["--env=atari/pong", "--algo=a3c", "--learner.rollout=7"])
     learner = config.learner

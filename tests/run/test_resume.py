@@ -96,15 +96,6 @@ def test_a_serial_run_goes_on_as_if_it_had_not_stopped(tmp_path, more):
     assert [e for e in decisions(whole) if e["event"] == "applied"], "else the comparison says little"
 
 
-@pytest.mark.long
-def test_a_serial_run_goes_on_with_other_units_whose_environments_begin_anew(tmp_path):
-    run(tmp_path, "x", 200)
-    run(tmp_path, "x", 600, actors=3)
-    folder = run(tmp_path, "x", 1000, **{"actors": 1, "envs-per-unit": 4})
-    resumes = [e["changed"] for e in read_journal(folder / "journal.jsonl") if e["event"] == "resume"]
-    assert [sorted(changed) for changed in resumes] == [["actors"], ["actors", "envs-per-unit"]]
-
-
 class Unsaved(Identity):
     """Its state is none of JSON types, or has numbers for keys, which would come back as texts."""
 
@@ -123,12 +114,6 @@ def test_a_serial_run_is_saved_although_its_environment_gives_no_state(tmp_path,
     assert capsys.readouterr().out.count("cannot be saved, so that a resumed run begins new episodes") == 1
     (saved,) = Checkpoints(folder / "checkpoints").all()
     assert saved.state()["units"] == []
-
-
-@pytest.mark.parametrize("words", [["--name", "y"], ["--out=z"], ["--overwrite"], ["--no-resume"]])
-def test_an_option_that_would_change_nothing_is_refused(tmp_path, words):
-    with pytest.raises(ConfigError, match="cannot be used with pbt-rl resume RUN"):
-        resume_command.parse_resume(tmp_path, words)
 
 
 def test_the_folder_one_is_in_can_be_named(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from pbt_rl.record.folder import config_from_json
 from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 from tests.helpers.journals import read_events
-from tests.helpers.runs import BUSY, python, train
+from tests.helpers.runs import BUSY, train
 
 pytestmark = pytest.mark.long
 
@@ -199,20 +199,3 @@ def test_a_budget_of_seconds_ends_the_run(tmp_path):
     assert run.wait() == 0, run.err
     assert run.summary["ended"] == "seconds"
     assert 3 <= run.summary["seconds"] < 14
-
-
-def test_an_actor_imports_no_torch(tmp_path):
-    code = "import sys, pbt_rl.actors.actor; print(sorted({'torch', 'tyro', 'rich'} & {*sys.modules}))"
-    out = python(code, tmp_path)
-    assert out == "[]\n"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(200)
-def test_a_population_learns_cartpole(tmp_path):
-    """All four members, within two minutes on two cores that are not busy with anything else."""
-    options = ("--num-policies=4", "--pbt.no-enabled", "--train-for-seconds=120")
-    run = train(tmp_path, "gym/CartPole-v1", *options)
-    assert run.wait(180) == 0, run.err
-    objectives = [member["objective"] for member in run.summary["members"]]
-    assert min(objectives) > 475, objectives

@@ -25,7 +25,7 @@ from pbt_rl.run.train import train
 from pbt_rl.run.warm_start import WarmStart, fit, read_saved
 from tests.helpers.saved import save, write_run
 from tests.helpers.snapshots import NAMES, assert_same, snapshot
-from tests.record.test_net_names import write
+from tests.record.test_checkpoints import write
 
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
 CONFIG = Config(env="toy/identity?length=5", num_policies=3, model=MLP, actors=1, devices="cpu")

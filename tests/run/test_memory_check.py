@@ -2,6 +2,7 @@
 
 import pytest
 
+from pbt_rl.envs.base import ArraySpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.learner import Learner
 from pbt_rl.run.memory import Memory, Start
@@ -14,10 +15,13 @@ from pbt_rl.run.memory_check import (
     estimate,
     host_memory,
     memory_notes,
+    pack_bytes,
     rollouts_of,
 )
 from pbt_rl.run.plan import Machine
+from tests.helpers.driven import DrivenLearner
 from tests.helpers.plans import resolved
+from tests.helpers.pretend import DEVICE, PretendRecorder, pretend_device
 
 MACHINE = Machine(2, 0)
 
@@ -135,3 +139,42 @@ def test_memory_is_what_the_tightest_cgroup_leaves(tmp_path, version):
     (outer / usage).write_text("300000\n")
     (outer / "memory.stat").write_text(f"anon 5\n{cache} 100000\n")
     assert host_memory(*files) == HostMemory(500000, 300000)
+
+
+# -- of a GPU, on the pretend device ------------------------------------------------------------------------
+
+recording = pytest.importorskip("pbt_rl.learner.cuda.recording")
+streams = pytest.importorskip("pbt_rl.learner.cuda.streams")
+PIXELS = {"obs": ArraySpec((84, 84), "uint8")}
+LARGE = {"num_policies": 4, "hidden": 256, "layers": 2, "batch": 192}
+IMAGES = {"obs": PIXELS, "num_policies": 2, "hidden": 128, "envs_per_unit": 8, "batch": 96}
+KINDS = {
+    "vmap": {"packing": "vmap", **LARGE},
+    "loop": {"packing": "loop", **LARGE},
+    "memory": {"packing": "vmap", "core": "gru", "core_size": 128, **LARGE},
+    "images by products": {"packing": "bmm", **IMAGES},
+    "images one by one": {"packing": "loop", **IMAGES},
+    "replay": {"env": "toy/treasure", "packing": "loop", "algo": "unreal", **IMAGES, "batch": 48},
+}
+LONG = {"images one by one", "replay", "memory"}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, id=name, marks=[pytest.mark.long] * (name in LONG)) for name, k in KINDS.items()]
+)
+def test_the_estimate_is_what_a_learner_takes_and_it_takes_it_at_its_start(kind, monkeypatch):
+    from tests.helpers.order import Order, PretendStreams
+
+    with pretend_device() as device:
+        recorder = PretendRecorder(device)
+        monkeypatch.setitem(recording.RECORDERS, DEVICE.type, lambda _: recorder)
+        monkeypatch.setitem(streams.SEPARATE, DEVICE.type, lambda _: PretendStreams(Order()))
+        with DrivenLearner(device=str(DEVICE), **kind) as driven:
+            at_start = device.memory.most
+            driven.batches(1)
+            driven.edit(1, donor=0)
+            setup = driven.learner._setup
+            needed = pack_bytes(setup.config, setup.spec, setup.plan)
+            estimated = needed.sampled + needed.weights + needed.update
+            assert estimated == pytest.approx(device.memory.most, rel=0.2)
+            assert device.memory.most <= 1.02 * at_start, "nothing later takes more than the start"

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+import pbt_rl
 from pbt_rl.config import Config
 from pbt_rl.controllers.options import PbtConfig, SearchConfig
 from pbt_rl.display.ranking import title_lines
@@ -71,3 +72,35 @@ def test_a_comparison_that_waits_for_three_periods_or_one_without_any_episode_is
     waits, silent = WaitingComparison(100), replace(member(0), episodes=0)
     (_, (text,)) = (waits(view(replace(silent, frames=n), comparison_in_seconds=0.0)) for n in (100, 300))
     assert "no episode has ended" in text
+
+
+# -- the verdict --------------------------------------------------------------------------------------------
+
+
+def said(out, capsys, **options):
+    """Train two members for a moment; return the lines of its end."""
+    few = {"num_policies": 2, "mode": "serial", "devices": "cpu", "actors": 1, "figures": False}
+    options = {"train_for_frames": 600, "pbt.start_frames": 100, "pbt.period_frames": 100} | options
+    pbt_rl.train(env="toy/identity", out=out, name="x", **few, **options)
+    lines = capsys.readouterr().out.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("best"))
+    return lines[at:]
+
+
+def test_the_verdict_names_the_best_and_is_followed_by_three_commands(tmp_path, capsys):
+    verdict, *commands = said(tmp_path, capsys)
+    assert "comparison" in verdict
+    assert [line.split()[1] for line in commands] == ["report", "eval", "resume"]
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ({"pbt.period_frames": 5000}, "--train-for-frames 10000"),
+        ({"pbt.min_episodes": 10**6}, "--envs-per-unit"),
+    ],
+)
+def test_a_run_that_compared_nobody_says_so_in_its_last_line(tmp_path, capsys, options, remedy):
+    *_, last = said(tmp_path, capsys, **options)
+    assert last.startswith("members were never compared: ")
+    assert remedy in last

@@ -1,14 +1,94 @@
-"""What editors, spreadsheets and shells make of values: read as it was meant, or refused in one line."""
-
+import json
 import math
+import tomllib
 
 import numpy as np
 import pytest
 
-from pbt_rl.cli.files import checked, read_config, read_table
+from pbt_rl.cli.files import checked, read_config, read_table, written
 from pbt_rl.cli.parse import duration
+from pbt_rl.cli.python import make_config
 from pbt_rl.cli.train import parse_train
+from pbt_rl.controllers.registry import build_exploit
+from pbt_rl.envs.registry import keywords
 from pbt_rl.errors import ConfigError
+from pbt_rl.record.folder import to_json
+
+ODD = {
+    "env": "toy/identity",
+    "name": "a",
+    "out": 'quo"te\\ é \x7f\n',
+    "learner": {"batch": 512, "lr_schedule_kl": 1e-9},
+    "pbt": {"tune": ["learning_rate=1e-5:1e-2"], "factors": [2.0, 0.5], "enabled": False},
+    "hypers": {"learning_rate": 1e-06, "clip_value": 1e9},
+}
+
+
+def file(folder, name, text):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_a_text_for_an_environment_stays_a_text_though_it_looks_like_a_number():
+    named = {"a": "1", "b": "true", "c": "null", "d": '"x"', "e": "8x8", "f": 1, "g": "1e3", "h": [1, "2"]}
+    assert keywords(checked({"env_option": named})["env_option"]) == named
+    of_a_file = checked({"env_option": named | {"i": "5M", "j": "None"}}, texts=True)
+    assert keywords(of_a_file["env_option"]) == named | {"i": "5M", "j": "None"}
+
+
+@pytest.mark.parametrize("form", ["json", "toml", "yaml"])
+def test_a_config_that_was_written_is_read_back(tmp_path, form):
+    for config in (make_config(**ODD), make_config(env="atari/pong")):
+        path = file(tmp_path, f"c.{form}", written(to_json(config), form))
+        assert make_config(**read_config(path)) == config
+        assert parse_train(["--config", str(path)])[0] == config
+
+
+TOML = """
+env = "gym/CartPole-v1"
+train-for-frames = "1M"
+[learner]
+batch = 512
+[hypers]
+clip_value = "off"
+"""
+YAML = """
+env: gym/CartPole-v1
+train_for_frames: 1e6
+learner: {batch: 512}
+hypers.clip-value: off
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.toml", TOML), ("a.yaml", YAML), ("a.YML", YAML)])
+def test_a_file_lies_over_the_recipes_and_the_command_line_over_it(tmp_path, name, text):
+    path = file(tmp_path, name, text)
+    config, _ = parse_train([f"--config={path}", "--learner.epochs", "7"])
+    assert (config.env, config.train_for_frames, config.learner.batch) == ("gym/CartPole-v1", 10**6, 512)
+    assert config.hypers.clip_value == 1e9
+    assert (config.learner.epochs, config.learner.minibatches) == (7, 4)  # the user's, the recipe's
+    other, _ = parse_train([f"--config={path}", "--env=toy/identity", "--learner.batch=64"])
+    assert (other.env, other.learner.batch, other.learner.minibatches) == ("toy/identity", 64, 2)
+
+
+def test_what_is_typed_wins_over_repeated_options_too(tmp_path):
+    text = "env: gym/CartPole-v1\nenv_option: [max_episode_steps=5, render_mode=null]\n"
+    text += "pbt: {exploit: sigma-gap, exploit_option: [sigmas=0.4]}\n"
+    path = file(tmp_path, "a.yaml", text)
+    typed = ["--env-option", "max_episode_steps=7", "--pbt.exploit-option", "sigmas=0.7"]
+    config, _ = parse_train([f"--config={path}", *typed])
+    assert config.env_options.keywords == {"max_episode_steps": 7, "render_mode": None}
+    assert build_exploit(config.pbt).sigmas == 0.7
+
+
+def test_what_is_none_is_left_out_of_toml():
+    text = written(to_json(make_config(env="toy/identity")), "toml")
+    assert "name" not in tomllib.loads(text)
+    assert json.loads(written({"a": None, "b": {"c": None, "d": (1,)}}, "json")) == {"b": {"d": [1]}}
+
+
+# -- what editors, spreadsheets and shells make of values ---------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -154,3 +234,49 @@ def test_paths_are_of_this_machine(monkeypatch, tmp_path):
             checked({"out": given})
         with pytest.raises(ConfigError, match="this machine"):
             parse_train(["--env", "toy/identity", "--out", given])
+
+
+# -- tables of start values ---------------------------------------------------------------------------------
+
+
+def table(folder, name, text):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_the_forms_of_a_table(tmp_path):
+    rows = ("learning_rate=1e-3,gamma=0.9", "", "gamma=1")
+    csv = table(tmp_path, "a.csv", "member,learning_rate,gamma\n2,,1\n0,1e-3, 0.9\n")
+    assert read_table(csv) == rows
+    assert read_table(table(tmp_path, "b.csv", "learning_rate,gamma\n1e-3,0.9\n,\n,1\n")) == rows
+    text = '[{"learning_rate": 1e-3, "gamma": 0.9}, {}, {"gamma": 1, "unroll": null}]'
+    assert read_table(table(tmp_path, "c.json", text)) == ("learning_rate=0.001,gamma=0.9", "", "gamma=1")
+
+
+def test_a_config_holds_the_values_and_not_the_file(tmp_path):
+    path = table(tmp_path, "a.csv", "gamma\n0.9\n")
+    config = make_config(env="toy/identity", pbt={"start_values": [str(path)]})
+    assert config.pbt.start_values == ("gamma=0.9",)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.csv", "", "it has no rows"),
+        ("a.csv", "gamma,unroll\n0.9\n", "more or fewer cells"),
+        ("a.csv", "gamma\n0.9,1\n", "more or fewer cells"),
+        ("a.csv", "member,gamma\n0,1\n0,1\n", "member 0 is in it twice"),
+        ("a.csv", "member,gamma\nx,1\n", "member 'x' is no id"),
+        ("a.csv", 'gamma\n"0.9"1\n', "it is no table"),
+        ("a.csv", "member,gamma\n100000,1\n", "member '100000' is no id"),
+        ("a.csv", f"member,gamma\n{'9' * 5000},1\n", "is no id"),
+        ("a.json", "{}", "a list with an object for each member"),
+        ("a.json", "[1", "it is no table"),
+        ("a.txt", "x", "give FILE.csv, FILE.json"),
+    ],
+)
+def test_tables_that_cannot_be_used(tmp_path, name, text, said):
+    path = table(tmp_path, name, text)
+    with pytest.raises(ConfigError, match=f"--pbt.start-values {path} cannot be used: .*{said}"):
+        read_table(path)
