@@ -185,3 +185,9 @@ EXPLORE_RULES: Registry[Any] = Registry(
     },
 )
 """What `--pbt.explore` names: each an `ExploreRule`, whose fields `--pbt.explore-option` sets."""
+RULES: Mapping[str, Registry[Any]] = {
+    "pbt.ready": READY_RULES,
+    "pbt.exploit": EXPLOIT_RULES,
+    "pbt.explore": EXPLORE_RULES,
+}
+"""Option that names a rule -> the rules."""

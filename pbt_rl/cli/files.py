@@ -17,7 +17,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from types import UnionType
+from types import MappingProxyType, UnionType
 from typing import Any, Literal, get_args
 
 import yaml
@@ -145,24 +145,19 @@ def _refusal(path: Path, remedy: str) -> ConfigError:
     return ConfigError(f"--config {path} cannot be used: {remedy}")
 
 
-class InFile:
-    """What stands in a file of options. algo: the algorithm that it names, else nothing."""
+def file_of_options(
+    arguments: Sequence[str], recipe: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[str, dict[str, Any]]:
+    """Return the algorithm of a run, and dotted name of an option -> value, of the file that `--config` names.
 
-    def __init__(self, path: Path) -> None:
-        self._path, self.algo = path, str(read_file(path).get("algo", ""))
-
-    def values(self, algo: str) -> dict[str, Any]:
-        """Return dotted name of an option -> value. algo: whose hypers there are."""
-        return read_config(self._path, algo)
-
-
-def file_of_options(arguments: Sequence[str]) -> list[InFile]:
-    """Return the file that `--config` names, which lies over the recipes and below what is typed; or none.
-
-    Raises ConfigError.
+    The file lies over the recipe and below what is typed. Raises ConfigError.
     """
-    path = value_of(arguments, "--config")
-    return [] if path is None else [InFile(path_given("--config", path))]
+    given = value_of(arguments, "--config")
+    path = None if given is None else path_given("--config", given)
+    named = None if path is None else read_file(path).get("algo")
+    algos = value_of(arguments, "--algo"), named, recipe.get("algo")
+    algo = str(next(filter(None, algos), Config.algo))
+    return algo, {} if path is None else read_config(path, algo)
 
 
 # -- options by dotted name ---------------------------------------------------------------------------------

@@ -13,16 +13,16 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import MISSING
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING, field, make_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import tyro
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import MOST, OTHER_NAMES, Option, build, changed, local_path, meant, table
+from pbt_rl.options import MOST, OTHER_NAMES, Option, allowed, build, local_path, meant, table
 from pbt_rl.run.recipes import PAIRS, merged
 
 
@@ -39,6 +39,11 @@ ANSWERS = {
     "seeds": "`pbt-rl sweep --name NAME --seeds 0 1 2` trains the same with several seeds",
 }
 """Option that has none for it -> what to do instead."""
+
+
+def spellings(words: Sequence[str]) -> list[str]:
+    """Return the names of the options among words, as they are spelt; what is switched off by its own name."""
+    return [spelt(word.partition("=")[0]).removeprefix("no-") for word in words if word.startswith("--")]
 
 
 def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
@@ -143,25 +148,21 @@ VALUE = re.compile(r"-(\d|\.\d|inf|nan)")
 """A word that begins with a dash and is a value."""
 
 
-def parse(kind: type[T], prog: str, arguments: list[str], default: T | None = None) -> T:
-    """Return the command that is typed: its dataclass, or with a default that one with what is typed over it.
+def parse(kind: type[T], prog: str, arguments: list[str]) -> T:
+    """Return the command that is typed.
 
     Raises ConfigError, or the error that our own classes raise about a value. With --help it prints the options and
     raises SystemExit.
     """
+    options = table(kind)
     if HELP & set(arguments):
-        from pbt_rl.cli.help import draw
-
-        draw(kind, table(kind).values(), lambda option: option.default, prog)
-    options = table(kind if default is None else default)
+        draw(kind, options.values(), lambda option: option.default, prog)
     values = typed(options, arguments, prog)
-    if default is None:
-        for option in options.values():
-            if option.default is MISSING and option.field not in values:
-                name = option.name.upper() if POSITIONAL in option.marks else f"--{option.name}"
-                raise ConfigError(f"{name} is missing: {prog} {name}; {prog} --help")
-        return build(kind, values)
-    return changed(default, over(default, options, values))
+    for option in options.values():
+        if option.default is MISSING and option.field not in values:
+            name = option.name.upper() if POSITIONAL in option.marks else f"--{option.name}"
+            raise ConfigError(f"{name} is missing: {prog} {name}; {prog} --help")
+    return build(kind, values)
 
 
 def over(default: Any, options: Mapping[str, Option], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -348,3 +349,66 @@ def values_of(arguments: Sequence[str], name: str) -> list[str]:
         elif i + 1 < len(arguments):
             found.append(arguments[i + 1])
     return found
+
+
+# -- help ------------------------------------------------------------------------------------------------------
+#
+# tyro draws a dataclass. So one is made that has only the options to show, each with its docstring, its allowed values
+# and its default.
+
+
+def draw(command: type, options: Iterable[Option], value: Callable[[Option], Any], prog: str) -> None:
+    """Print the help of these options of a command. value: the default to show. Raises SystemExit, as tyro does."""
+    columns: dict[str, tuple[str, Any, Any]] = {}
+    groups: dict[str, list[Option]] = {}
+    for option in options:
+        head, *inner = option.path
+        if inner:
+            groups.setdefault(head, []).append(option)
+        columns[head] = ("", None, None) if inner else _column(option, value(option))
+    for head, of_group in groups.items():
+        kind = of_group[0].owner
+        group = make_dataclass(kind.__name__, [_column(o, value(o)) for o in of_group], kw_only=True)
+        group.__doc__ = kind.__doc__
+        columns[head] = (head, group, field(default_factory=group))
+    drawn = make_dataclass(command.__name__, columns.values(), kw_only=True)
+    drawn.__doc__ = command.__doc__
+    tyro.cli(drawn, prog=prog, args=["--help"])
+
+
+def _column(option: Option, value: Any) -> tuple[str, Any, Any]:
+    required = value is MISSING or (value == "" and option.default != "")
+    drawn = tyro.conf.arg(
+        help=option.help, help_behavior_hint=_hint(option.metadata, value), metavar=_metavar(option)
+    )
+    required = required or (value == () and POSITIONAL in option.marks)
+    return option.path[-1], Annotated[option.hint, drawn], field() if required else field(default=value)
+
+
+def _hint(metadata: Mapping[str, Any], value: object) -> Callable[[str], str] | None:
+    """Allowed values beside the default; None leaves the hint to tyro, which shows names to choose from by itself."""
+    text = "" if "choices" in metadata else allowed(metadata, value)
+    if "zero" in metadata:
+        text = f"0: {metadata['zero']}"
+    if "bounds" in metadata:
+        low, high = metadata["bounds"]
+        scale = str(metadata["scale"]).replace("_", "-")
+        text += f"; {'' if metadata['tuned'] else 'if '}tuned: prior and bounds {low:g} to {high:g}, {scale}"
+    if value is None and not text:  # its help says what that means
+        return lambda _: "(default: None)"
+    number = f"{value:g}" if isinstance(value, float) else ""
+    return (lambda default: f"({text}; default: {number or default})") if text else None
+
+
+def _metavar(option: Option) -> str | None:
+    """Return what stands for the value; None leaves that to tyro."""
+    if "choices" in option.metadata:
+        names = ",".join(option.metadata["choices"]())
+        return f"{{{names}}}" + (f"|{option.metadata['custom']}" if "custom" in option.metadata else "")
+    one, several = option.bare, get_origin(option.bare) is tuple
+    if isinstance(one, UnionType) or several:
+        one = get_args(one)[0]
+    if get_origin(one) is Literal or one is bool:
+        return None
+    name = option.name.upper().removesuffix("S") if POSITIONAL in option.marks else one.__name__.upper()
+    return f"{name} [{name} ...]" if several and not is_repeated(option) else name

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pbt_rl.actors.waiting import spare_learner
-from pbt_rl.cli.parse import HELP, holds_pairs, over, spelt, typed
+from pbt_rl.cli.parse import HELP, holds_pairs, over, spellings, typed
 from pbt_rl.config import NAME, OF_NAMES, Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import as_base, changed, table
@@ -75,9 +75,8 @@ def _named(text: str) -> Path:
 
 def _refuse_of_train(arguments: list[str]) -> None:
     """Refuse what would change nothing: the folder says which run goes on, and that it does."""
-    given = {spelt(word.partition("=")[0]).removeprefix("no-") for word in arguments if word.startswith("--")}
     for name in OF_TRAIN:
-        if name in given:
+        if name in spellings(arguments):
             raise ConfigError(
                 f"--{name} cannot be used with {PROG}, which continues the run in that folder: `pbt-rl train` takes it"
             )

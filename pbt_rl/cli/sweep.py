@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from pbt_rl.cli.files import file_of_options
-from pbt_rl.cli.parse import HELP, spelt, value_of, whole
+from pbt_rl.cli.parse import HELP, spellings, spelt, whole
 from pbt_rl.cli.runs import table
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import NAME, OF_NAMES, Config
@@ -114,9 +114,8 @@ def parted(
 
 def _parted(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
     own, common = parted(arguments, OWN, "--seeds")
-    typed = {spelt(word.partition("=")[0]).removeprefix("no-") for word in common if word.startswith("--")}
     for name in GIVEN_BY_THE_SWEEP:
-        if name in typed:
+        if name in spellings(common):
             why = "it gives its runs their own (--seeds, --name)"
             raise ConfigError(f"--{name} cannot be used with {PROG}: {why}")
     return own, common
@@ -124,10 +123,8 @@ def _parted(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
 
 def in_files_of_options(words: Sequence[str]) -> list[str]:
     """Return the names of the options that files give which are named among words. Raises ConfigError."""
-    layers = file_of_options(words)
-    algo = next(filter(None, (value_of(words, "--algo"), *(layer.algo for layer in layers))), Config.algo)
-    given = (item for layer in layers for item in layer.values(str(algo)).items())
-    return [name.replace("_", "-") for name, value in given if value is not None]
+    _, given = file_of_options(words)
+    return [name.replace("_", "-") for name, value in given.items() if value is not None]
 
 
 def _folder(own: Mapping[str, Sequence[str]]) -> Path:

@@ -9,20 +9,29 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pbt_rl.actors.waiting import Waiting, spare_learner
+from pbt_rl.algos import registry as algorithms
 from pbt_rl.cli.files import file_of_options, with_start_values
-from pbt_rl.cli.parse import typed, value_of
-from pbt_rl.config import Config, hypers_of
+from pbt_rl.cli.parse import draw, typed, value_of
+from pbt_rl.config import Config, hypers_of, load_algorithm
 from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.envs.registry import family_of
+from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES, family_of
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.options import as_base, build, option, table
 from pbt_rl.record.folder import RunFolder, to_json
+from pbt_rl.registry import CONTROLLERS, RULES
 from pbt_rl.run.recipes import RECIPES, composed, named
 
 PROG = "pbt-rl train"
 FIELDS = [f.name for f in fields(Config)]
 HELP = {"-h", "--help", "--help-all"}
 WITHOUT_A_RUN = HELP | {"--show"}
+MORE = """\
+These are the usual options. For more of them:
+  --env X --help            also the options of that family of environments
+  --algo X --help           also the hypers that only that algorithm has
+  --controller X --help     also those of that controller; likewise --pbt.exploit X, --pbt.explore X, --pbt.ready X
+  --help-all                all options; all work, shown or not
+"""
 
 
 @dataclass(frozen=True)
@@ -109,8 +118,6 @@ def _parsed(arguments: list[str], understood: Callable[[], None] = _nothing) -> 
             f"--resume takes true or false here; what goes on with a run is: pbt-rl resume {run}"
         )
     if HELP & set(arguments):
-        from pbt_rl.cli.help import print_help
-
         print_help(_help_defaults(arguments), PROG, arguments)
         raise SystemExit(0)
     command = _command(arguments, understood)
@@ -129,12 +136,10 @@ def _command(arguments: list[str], understood: Callable[[], None] = _nothing) ->
     """
     name = value_of(arguments, "--recipe")
     recipe = {} if name is None else named(name)
-    layers = file_of_options(arguments)
-    algos = [value_of(arguments, "--algo"), *(layer.algo for layer in layers), recipe.get("algo")]
-    algo = str(next(filter(None, algos), Config.algo))
+    algo, in_file = file_of_options(arguments, recipe)
     hypers = hypers_of(algo)
     options = typed(table(TrainCommand, hypers=hypers), arguments, PROG)
-    given = (recipe, *(layer.values(algo) for layer in layers), options)
+    given = (recipe, in_file, options)
     env = next((values["env"] for values in reversed(given) if values.get("env")), None)
     if env is None:
         return None
@@ -149,3 +154,49 @@ def _help_defaults(arguments: list[str]) -> TrainCommand:
         return _command(rest) or TrainCommand(env="")
     except EnvSetupError:  # the options of an environment that cannot be made here can be read all the same
         return TrainCommand(env="")
+
+
+def related(arguments: Sequence[str]) -> set[str]:
+    """Return names of options, and of groups of them, that belong to what the arguments name. Raises ConfigError."""
+    env, algo = value_of(arguments, "--env") or "", value_of(arguments, "--algo") or ""
+    family = str(SHORT_NAMES.get(env, env)).partition("/")[0]
+    names = set(FAMILIES[family].option_groups if family in FAMILIES else ())
+    entry = algorithms.ALGORITHMS.get(algo)
+    own = entry.hypers if entry is not None else load_algorithm(algo).hypers if ":" in algo else None
+    names |= {f"hypers.{f.name}" for f in (() if own is None else fields(own))}
+    for rule, entries in {"controller": CONTROLLERS, **RULES}.items():
+        value = value_of(arguments, f"--{rule}")
+        if value is None:
+            continue
+        names |= set(entries[value].options if value in entries else ())
+        if rule in ("pbt.exploit", "pbt.explore"):
+            names.add(f"{rule}_option")
+    return names
+
+
+def unread_hypers(algo: str | None) -> frozenset[str]:
+    """Return the options of hypers that an algorithm does not read; it is imported for that. Raises ConfigError."""
+    if algo is None:
+        return frozenset()
+    read = load_algorithm(algo).reads(use_vtrace=True)
+    return frozenset(f"hypers.{one.name}" for one in fields(hypers_of(algo)) if one.name not in read)
+
+
+def print_help(command: Any, prog: str, arguments: list[str]) -> None:
+    """Print the options of a command, with its values as defaults. A field that is "" and has no default is required.
+
+    --help: the common options, and those that belong to what the arguments name. --help-all: every option.
+    """
+    everything = "--help-all" in arguments
+    extra, unread = related(arguments), unread_hypers(value_of(arguments, "--algo"))
+    shown = [
+        option
+        for option in table(command).values()
+        if (everything or option.metadata.get("common") or extra & {option.field, option.path[0]})
+        and option.field not in unread
+    ]
+    try:
+        draw(type(command), shown, lambda option: option.of(command), prog)
+    except SystemExit:
+        if not everything:
+            print(MORE, end="")

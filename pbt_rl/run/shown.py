@@ -5,9 +5,8 @@ the page of `--show`: values, and options other than the defaults.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from math import prod
-from typing import Any
 
 from pbt_rl.algos.encoders import CNNS, is_grid, is_image, is_text
 from pbt_rl.cli.parse import is_repeated
@@ -21,7 +20,7 @@ from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES, backend_of
 from pbt_rl.learner.build import normalized_obs, obs_layouts
 from pbt_rl.options import Option, table
 from pbt_rl.population.matchups import run as matchups
-from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
+from pbt_rl.registry import CONTROLLERS, READY_RULES, RULES
 from pbt_rl.run import control
 from pbt_rl.run.memory_check import memory_notes
 from pbt_rl.run.plan import PackPlan
@@ -300,12 +299,6 @@ def _ids(members: tuple[int, ...]) -> str:
 
 # -- options that this run does not read --------------------------------------------------------------------
 
-KINDS: Mapping[str, Mapping[str, Any]] = {
-    "pbt.ready": READY_RULES,
-    "pbt.exploit": EXPLOIT_RULES,
-    "pbt.explore": EXPLORE_RULES,
-}
-"""Option that names a rule -> the rules."""
 OF_CONTROLLERS = ("schedule", "search", "pbt.frequencies", "pbt.migrant_hypers")
 """Groups of options, and single ones, that only some controllers read."""
 
@@ -347,7 +340,7 @@ def of_rules(config: Config) -> Iterator[tuple[str, str]]:
     why = f"{'--pbt.no-enabled' if off else f'--controller {config.controller}'} compares no members by it"
     if off or not entry.compares:
         yield from ((name, why) for name in ("pbt.copy", "pbt.custom_explore"))
-    for option, rules in KINDS.items():
+    for option, rules in RULES.items():
         chosen = option.partition(".")[2]
         rule = getattr(pbt, chosen)
         of_kind = {name for other in rules.values() for name in other.options} - {*entry.options}

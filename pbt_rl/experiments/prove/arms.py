@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from pbt_rl.cli.parse import spelt
+from pbt_rl.cli.parse import spellings
 from pbt_rl.cli.sweep import GIVEN_BY_THE_SWEEP, in_files_of_options
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config
@@ -102,11 +102,6 @@ def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
     if len(left) < 2:
         raise ConfigError(f"--without {' '.join(without)} cannot be used: no arm is left beside {BASELINE}")
     return left
-
-
-def spellings(words: Sequence[str]) -> list[str]:
-    """Return the names of the options among words, as they are spelt."""
-    return [spelt(word.partition("=")[0]).removeprefix("no-") for word in words if word.startswith("--")]
 
 
 def check_words(words: Sequence[str], where: str, allowed: Sequence[str] = ()) -> None:
