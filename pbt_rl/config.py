@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import tyro
 
@@ -44,14 +44,6 @@ TRACKERS = {
     "wandb": "pbt_rl.display.trackers.to_wandb:WandbTracker",
 }
 """Name -> module:Class."""
-
-
-@runtime_checkable
-class ChecksWhole(Protocol):
-    """A group of options that must fit those outside of it."""
-
-    def check_whole(self, config: Any) -> None:
-        """Raise ConfigError if it does not."""
 
 
 @dataclass(frozen=True)
@@ -478,9 +470,6 @@ class Config:
         validate(self)
         keywords(self.env_option)
         shaping_given(self.shaping)
-        for group in self.groups():
-            if isinstance(group, ChecksWhole):
-                group.check_whole(self)
         self._check_together()
         if ":" not in self.algo:  # a config may come from anybody: making it imports nothing that it names
             check_divergence(self)

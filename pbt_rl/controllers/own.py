@@ -270,27 +270,30 @@ class OwnExplore:
 
     def initial(self, values: Values, rng: Random) -> Values:
         """See `Explore`. Raises ConfigError."""
-        with named(f"--pbt.explore {self.path}", "initial"):
-            result = self.rule.initial(dict(values), rng)
-        return _held(f"--pbt.explore {self.path}: initial returned", result, values, self.table)
+        return self._held("initial", values, dict(values), rng)
 
     def mutate(self, values: Values, rng: Random) -> Values:
         """See `Explore`. Raises ConfigError."""
-        with named(f"--pbt.explore {self.path}", "mutate"):
-            result = self.rule.mutate(dict(values), rng)
-        return _held(f"--pbt.explore {self.path}: mutate returned", result, values, self.table)
+        return self._held("mutate", values, dict(values), rng)
 
     def before(self, members: Sequence[MemberReport]) -> None:
         """See `Learning`; nothing if the rule does not learn. Raises ConfigError."""
         if isinstance(self.rule, Learning):
-            with named(f"--pbt.explore {self.path}", "before"):
-                self.rule.before(members)
+            self._call("before", members)
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
         """See `Learning`; nothing if the rule does not learn. Raises ConfigError."""
         if isinstance(self.rule, Learning):
-            with named(f"--pbt.explore {self.path}", "after"):
-                self.rule.after(members, changes)
+            self._call("after", members, changes)
+
+    def _call(self, method: str, *arguments: object) -> Any:
+        with named(f"--pbt.explore {self.path}", method):
+            return getattr(self.rule, method)(*arguments)
+
+    def _held(self, method: str, values: Values, *arguments: object) -> Values:
+        """Call a method; return what it makes of values, held to the table."""
+        result = self._call(method, *arguments)
+        return _held(f"--pbt.explore {self.path}: {method} returned", result, values, self.table)
 
 
 @dataclass
@@ -299,10 +302,7 @@ class OwnPairing(OwnExplore):
 
     def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
         """See `Pairing`. Raises ConfigError."""
-        assert isinstance(self.rule, Pairing)
-        with named(f"--pbt.explore {self.path}", "learn"):
-            result = self.rule.learn(member, dict(own), dict(better), rng)
-        return _held(f"--pbt.explore {self.path}: learn returned", result, better, self.table)
+        return self._held("learn", better, member, dict(own), dict(better), rng)
 
 
 # -- controllers --------------------------------------------------------------------------------------------

@@ -9,10 +9,10 @@ until the window is full. From then on the newest episodes count as they end, wh
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from pbt_rl.actors.messages import Episode, Game, LearnerReport, MemberStats
 from pbt_rl.controllers.changes import Change
@@ -22,6 +22,7 @@ from pbt_rl.controllers.member import MemberRecord
 from pbt_rl.controllers.objectives import Judged, ObjectiveWindow, mean
 from pbt_rl.controllers.state import TRANSIENT, restore_state, save_state
 from pbt_rl.display.view import EXTRA, MemberView, TaskView
+from pbt_rl.population.matchups.ratings import Ratings
 
 
 @dataclass(eq=False)
@@ -102,27 +103,6 @@ class EqualShares:
 RECENT_EPISODES = 100
 
 
-class RatesGames(Protocol):
-    """Rates the games between members, and may judge members by them. A part with a state (`pbt.state`)."""
-
-    @property
-    def judges(self) -> bool:
-        """Games make the objective of a member, not returns."""
-
-    @property
-    def window(self) -> int | None:
-        """Objectives that make a full window, if it judges; None: as many as of returns."""
-
-    def take(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
-        """Count a finished game, given per seat; return (member, objective) of those that it judges, seat by seat."""
-
-    def stats(self, member: int) -> dict[str, float]:
-        """Return what the displays show of a member's games."""
-
-    def follow(self, changes: Iterable[Change], remembered: frozenset[StateKey]) -> None:
-        """Let ratings follow the weights. remembered: the states that the controller keeps from now on."""
-
-
 @dataclass(eq=False)
 class Member(MemberRecord):
     """One member, with the statistics that its learner reports.
@@ -134,7 +114,7 @@ class Member(MemberRecord):
     """Holds episodes of the present generation back until they may count."""
     tasks: tuple[str, ...] = ()
     by_games: bool = False
-    """Its objective is of games against others (`RatesGames`)."""
+    """Its objective is of games against others (`Ratings`)."""
     min_rounds: int = 1
     """With fewer rounds since the last change no mean is the best of an interval (`MemberReport.best`)."""
     parked: bool = False
@@ -211,7 +191,7 @@ class Member(MemberRecord):
         return self.by_games or len(self.ended) >= self.shares.environments
 
     def view(self, of_games: Mapping[str, float] = MappingProxyType({})) -> MemberView:
-        """Return what the displays show of the member. of_games: see `RatesGames.stats`."""
+        """Return what the displays show of the member. of_games: see `Ratings.stats`."""
         stats = {**self.stats, **of_games}
         if self.recent:
             for name in ("raw_return", "shaped_return", "length_steps"):
@@ -254,7 +234,7 @@ class Population:
     values: InitVar[list[Values]]
     window: InitVar[int]
     frame_skip: int
-    ratings: RatesGames | None = field(default=None, kw_only=True)
+    ratings: Ratings | None = field(default=None, kw_only=True)
     tasks: tuple[str, ...] = field(default=(), kw_only=True)
     task_cap: float | None = field(default=None, kw_only=True)
     min_rounds: int = field(default=1, kw_only=True)

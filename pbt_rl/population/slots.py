@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from pbt_rl.controllers.state import SHARED, TRANSIENT
 from pbt_rl.population.population import Member, Population
 from pbt_rl.population.turns import Candidate, Handover, SlotAssigner, first_holders
-
-
-class PackSlots(Protocol):
-    """The members that belong to a pack at first, and how many of them hold its slots at a time."""
-
-    @property
-    def members(self) -> tuple[int, ...]:
-        """In order of id."""
-
-    @property
-    def slots(self) -> int:
-        """P."""
+from pbt_rl.run.plan import PackPlan
 
 
 @dataclass(eq=False)
@@ -31,7 +20,7 @@ class Slots:
     if the controller sets every limit.
     """
 
-    packs: Sequence[PackSlots] = field(metadata=SHARED)
+    packs: Sequence[PackPlan] = field(metadata=SHARED)
     population: Population = field(metadata=SHARED)
     slot_frames: int | None = None
     budget_frames: int | None = None

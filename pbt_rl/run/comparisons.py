@@ -25,7 +25,7 @@ from pbt_rl.controllers.decisions import Controller, Decision
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.display.terminal import in_words
 from pbt_rl.population.dispatch import Dispatch
-from pbt_rl.population.matchups.run import opponents
+from pbt_rl.population.matchups.run import RunMatchups
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
 from pbt_rl.population.store import State
@@ -103,11 +103,11 @@ class Comparisons:
         self._spread = resolved.spread
         """Learners read other clocks, and members go where there is a slot for them."""
         self.dispatch = Dispatch(population, self.slots, self._send)
-        own, spec = opponents(resolved.spec), resolved.spec
+        seats = resolved.spec.seats
         self.matchups = (
             None
-            if own is None
-            else own.matchups(config, resolved.plan.packs, spec.seats, self.slots, population.ratings)
+            if seats == 1
+            else RunMatchups(config, resolved.plan.packs, seats, self.slots, population.ratings)
         )
         """None if environments have one seat."""
         self.replacement_times = ReplacementTimes()

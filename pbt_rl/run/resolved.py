@@ -23,7 +23,7 @@ from pbt_rl.learner.samplers import simulators
 from pbt_rl.learner.simulators import run as rows_of_simulators
 from pbt_rl.play.games import run as games
 from pbt_rl.population.matchups import run as matchups
-from pbt_rl.population.matchups.run import opponents
+from pbt_rl.population.matchups.run import ratings_of
 from pbt_rl.population.population import Population
 from pbt_rl.run import control
 from pbt_rl.run.plan import Machine, Plan, make_plan
@@ -124,12 +124,12 @@ class ResolvedRun:
 
     def population(self, initial: list[Values]) -> Population:
         """Build the population of this run, before any report. initial: the values of its members."""
-        config, spec, own = self.config, self.spec, opponents(self.spec)
+        config, spec = self.config, self.spec
         return Population(
             initial,
             config.pbt.objective_episodes,
             spec.frame_skip,
-            ratings=None if own is None else own.ratings(config),
+            ratings=ratings_of(config, spec),
             tasks=spec.tasks,
             task_cap=spec.task_cap,
             min_rounds=config.pbt.min_episodes,

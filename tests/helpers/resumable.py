@@ -31,7 +31,7 @@ from pbt_rl.controllers.decisions import decision_to_dict
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.controllers.state import restore_state
-from pbt_rl.population.matchups.run import opponents
+from pbt_rl.population.matchups.run import ratings_of
 from pbt_rl.population.population import Population
 from pbt_rl.population.store import Store
 from pbt_rl.record.folder import to_json
@@ -218,12 +218,11 @@ class Run:
         plan = make_plan(config, Machine(4, 0), seats)
         resolved = SimpleNamespace(config=config, plan=plan, spec=SimpleNamespace(seats=seats), spread=False)
         self.controller = build_controller(config, TABLE, config.seed)
-        own = opponents(resolved.spec)
         self.population = Population(
             self.controller.initial(config.num_policies),
             config.pbt.objective_episodes,
             4,
-            ratings=None if own is None else own.ratings(config),
+            ratings=ratings_of(config, resolved.spec),
             tasks=tasks,
             task_cap=50.0 if tasks else None,
             min_rounds=config.pbt.min_episodes,

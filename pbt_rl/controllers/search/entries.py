@@ -2,132 +2,116 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.entry import ControllerEntry, Ingredients, OptionGroups
 from pbt_rl.controllers.options import SearchConfig
 from pbt_rl.controllers.search.asha import Asha
-from pbt_rl.controllers.search.base import RandomSearch, Sampling, draw_grid, draw_random
+from pbt_rl.controllers.search.base import RandomSearch, Search, draw_grid, draw_random
 from pbt_rl.controllers.search.brackets import Hyperband
 from pbt_rl.controllers.search.hypertrick import HyperTrick, SuccessiveHalving
 from pbt_rl.errors import require
 
 
+def _made(
+    kind: type[Search], given: Ingredients, search: SearchConfig, frames: int, **own: Any
+) -> Controller:
+    """Return a search. frames: of one phase. own: settings that only this kind has."""
+    return kind(
+        given.table,
+        given.seed,
+        phase_frames=frames,
+        min_episodes=given.pbt.min_episodes,
+        sampling=draw_grid if search.sampling == "grid" else draw_random,
+        **own,
+    )
+
+
 def _hypertrick(given: Ingredients) -> Controller:
-    search = _search(given)
-    return HyperTrick(
-        given.table,
-        given.seed,
-        phase_frames=_phase_frames(given, search.phases),
-        phases=search.phases,
-        eviction_rate=search.eviction_rate,
-        phase_episodes=search.phase_episodes,
-        most_frames=given.budget_frames,
-        min_episodes=given.pbt.min_episodes,
-        sampling=_sampling(search),
-    )
-
-
-def _asha(given: Ingredients) -> Controller:
-    search = _search(given)
-    return Asha(
-        given.table,
-        given.seed,
-        phase_frames=_phase_frames(given, search.resource),
-        eta=search.eta,
-        resource=search.resource,
-        slots=given.slots,
-        min_episodes=given.pbt.min_episodes,
-        sampling=_sampling(search),
-    )
+    search = given.options.group(SearchConfig)
+    own = {"phase_episodes": search.phase_episodes, "most_frames": given.budget_frames}
+    return _in_phases(HyperTrick, given, search, **own)
 
 
 def _successive_halving(given: Ingredients) -> Controller:
-    search = _search(given)
-    return SuccessiveHalving(
-        given.table,
-        given.seed,
-        phase_frames=_phase_frames(given, search.phases),
-        phases=search.phases,
-        eviction_rate=search.eviction_rate,
-        slots=given.slots if search.allocation == "static" else None,
-        min_episodes=given.pbt.min_episodes,
-        sampling=_sampling(search),
-    )
+    search = given.options.group(SearchConfig)
+    slots = given.slots if search.allocation == "static" else None
+    return _in_phases(SuccessiveHalving, given, search, slots=slots)
+
+
+def _in_phases(kind: type[Search], given: Ingredients, search: SearchConfig, **own: Any) -> Controller:
+    frames = _phase_frames(given, search, search.phases)
+    more = {"phases": search.phases, "eviction_rate": search.eviction_rate}
+    return _made(kind, given, search, frames, **more, **own)
+
+
+def _asha(given: Ingredients) -> Controller:
+    return _by_resource(Asha, given, given.options.group(SearchConfig), slots=given.slots)
 
 
 def _hyperband(given: Ingredients) -> Controller:
-    search = _search(given)
-    return Hyperband(
-        given.table,
-        given.seed,
-        phase_frames=_phase_frames(given, search.resource),
-        eta=search.eta,
-        resource=search.resource,
-        restart=search.restart,
-        min_episodes=given.pbt.min_episodes,
-        sampling=_sampling(search),
-    )
+    search = given.options.group(SearchConfig)
+    return _by_resource(Hyperband, given, search, restart=search.restart)
+
+
+def _by_resource(kind: type[Search], given: Ingredients, search: SearchConfig, **own: Any) -> Controller:
+    frames = _phase_frames(given, search, search.resource)
+    return _made(kind, given, search, frames, eta=search.eta, resource=search.resource, **own)
 
 
 def _random(given: Ingredients) -> Controller:
-    search = _search(given)
-    return RandomSearch(
-        given.table,
-        given.seed,
-        phase_frames=search.phase_frames * search.phases or given.budget_frames,
-        min_episodes=given.pbt.min_episodes,
-        sampling=_sampling(search),
-    )
+    search = given.options.group(SearchConfig)
+    return _made(RandomSearch, given, search, search.phase_frames * search.phases or given.budget_frames)
 
 
-def _phase_frames(given: Ingredients, phases: int) -> int:
+def _phase_frames(given: Ingredients, search: SearchConfig, phases: int) -> int:
     """Return the frames of one of this many phases: as given, else a part of the budget. Raises ConfigError."""
     budget = given.budget_frames
-    frames = _search(given).phase_frames or budget // phases
+    frames = search.phase_frames or budget // phases
     remedy = f"give at least {phases}, one frame a phase, or set --search.phase-frames"
     require(frames > 0, "train-for-frames", budget, remedy)
     return frames
 
 
-def _sampling(search: SearchConfig) -> Sampling:
-    return draw_grid if search.sampling == "grid" else draw_random
+Frames = Callable[[OptionGroups, int], int]
+"""(options, budget) -> frames of a member."""
 
 
-def _search(given: Ingredients) -> SearchConfig:
-    return given.options.group(SearchConfig)
+def _patience(units: Callable[[SearchConfig], int]) -> Frames:
+    """A member that has ended a phase may train for one more until it can be judged: the patience is two phases."""
+
+    def frames(options: OptionGroups, budget_frames: int) -> int:
+        search = options.group(SearchConfig)
+        return 2 * max(1, search.phase_frames or budget_frames // units(search))
+
+    return frames
 
 
-# A member that has ended a phase may train for one phase more until it can be judged: the patience is two phases.
+def _full(units: Callable[[SearchConfig], int]) -> Frames:
+    def frames(options: OptionGroups, budget_frames: int) -> int:
+        search = options.group(SearchConfig)
+        return search.phase_frames * units(search) or budget_frames
+
+    return frames
 
 
-def _patience_of_phases(options: OptionGroups, budget_frames: int) -> int:
-    search = options.group(SearchConfig)
-    return 2 * max(1, search.phase_frames or budget_frames // search.phases)
+def _phases(search: SearchConfig) -> int:
+    return search.phases
 
 
-def _patience_of_resource(options: OptionGroups, budget_frames: int) -> int:
-    search = options.group(SearchConfig)
-    return 2 * max(1, search.phase_frames or budget_frames // search.resource)
-
-
-def _full_phases(options: OptionGroups, budget_frames: int) -> int:
-    search = options.group(SearchConfig)
-    return search.phase_frames * search.phases or budget_frames
+def _resource(search: SearchConfig) -> int:
+    return search.resource
 
 
 def _full_hypertrick(options: OptionGroups, budget_frames: int) -> int:
-    return (
-        budget_frames if options.group(SearchConfig).phase_episodes else _full_phases(options, budget_frames)
-    )
-
-
-def _full_resource(options: OptionGroups, budget_frames: int) -> int:
-    search = options.group(SearchConfig)
-    return search.phase_frames * search.resource or budget_frames
+    by_episodes = options.group(SearchConfig).phase_episodes
+    return budget_frames if by_episodes else _full(_phases)(options, budget_frames)
 
 
 def _full_hyperband(options: OptionGroups, budget_frames: int) -> int:
-    search, full = options.group(SearchConfig), _full_resource(options, budget_frames)
+    search, full = options.group(SearchConfig), _full(_resource)(options, budget_frames)
     # Beginning again in every rung, each eta times as long as the one before, adds up to this.
     return full * search.eta // (search.eta - 1) if search.restart else full
 
@@ -149,41 +133,22 @@ def _asha_note(options: OptionGroups, members: int, _budget_frames: int) -> str:
     )
 
 
-_OPTIONS = ("search", "pbt.min_episodes")
-_HELP = "searches over configurations that stop the bad ones (--search)."
-HYPERTRICK = ControllerEntry(
-    _hypertrick,
-    _OPTIONS,
-    _HELP,
-    searches=True,
-    patience_frames=_patience_of_phases,
-    full_frames=_full_hypertrick,
-)
-SUCCESSIVE_HALVING = ControllerEntry(
-    _successive_halving,
-    _OPTIONS,
-    _HELP,
-    searches=True,
-    patience_frames=_patience_of_phases,
-    full_frames=_full_phases,
-)
-HYPERBAND = ControllerEntry(
-    _hyperband,
-    _OPTIONS,
-    _HELP,
-    searches=True,
-    patience_frames=_patience_of_resource,
-    full_frames=_full_hyperband,
-)
-ASHA = ControllerEntry(
-    _asha,
-    _OPTIONS,
-    _HELP,
-    searches=True,
-    note=_asha_note,
-    patience_frames=_patience_of_resource,
-    full_frames=_full_resource,
-)
-RANDOM = ControllerEntry(
-    _random, _OPTIONS, _HELP, searches=True, patience_frames=_full_phases, full_frames=_full_phases
-)
+def _entry(
+    build: Callable[[Ingredients], Controller], patience: Frames, full: Frames, **more: Any
+) -> ControllerEntry:
+    return ControllerEntry(
+        build,
+        ("search", "pbt.min_episodes"),
+        "searches over configurations that stop the bad ones (--search).",
+        searches=True,
+        patience_frames=patience,
+        full_frames=full,
+        **more,
+    )
+
+
+HYPERTRICK = _entry(_hypertrick, _patience(_phases), _full_hypertrick)
+SUCCESSIVE_HALVING = _entry(_successive_halving, _patience(_phases), _full(_phases))
+HYPERBAND = _entry(_hyperband, _patience(_resource), _full_hyperband)
+ASHA = _entry(_asha, _patience(_resource), _full(_resource), note=_asha_note)
+RANDOM = _entry(_random, _full(_phases), _full(_phases))

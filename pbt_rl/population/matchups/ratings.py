@@ -43,7 +43,7 @@ def expected(own: float, other: float) -> float:
 
 @dataclass(eq=False)
 class Ratings:
-    """Ratings and pair results of all members (`population.RatesGames`).
+    """Ratings and pair results of all members.
 
     members: their number. k: the most points by which a game moves one. objective: that members are judged by.
     """
@@ -77,14 +77,16 @@ class Ratings:
 
     @property
     def judges(self) -> bool:
+        """Games make the objective of a member, not returns."""
         return self.objective != "return"
 
     @property
     def window(self) -> int | None:
-        """A rating is a mean already."""
+        """Objectives that make a full window: of ratings one, which is a mean already; None: as many as of returns."""
         return 1 if self.objective == "elo" else None
 
     def take(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
+        """Count a finished game, given per seat; return (member, objective) of those that it judges, seat by seat."""
         rated = self.note_game(members, objectives)
         for member, score in rated:
             self._scores[member] = [*self._scores[member], score][-RECENT_GAMES:]

@@ -17,7 +17,6 @@ from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.population.matchups.matchmaking import Matchmaker, games_between
 from pbt_rl.population.matchups.ratings import Ratings
-from pbt_rl.population.population import RatesGames
 from pbt_rl.population.slots import Slots
 from pbt_rl.run.plan import PackPlan, Plan
 
@@ -59,30 +58,10 @@ def check_seats(config: Config, seats: int, plan: Plan) -> None:
             )
 
 
-class BetweenMembers:
-    """Members play each other."""
-
-    def ratings(self, config: Config) -> Ratings:
-        """Return what rates the games of a run's members."""
-        matchup = config.matchup
-        return Ratings(config.num_policies, matchup.elo_k, matchup.objective)
-
-    def matchups(
-        self,
-        config: Config,
-        packs: tuple[PackPlan, ...],
-        seats: int,
-        slots: Slots,
-        ratings: RatesGames | None,
-    ) -> RunMatchups:
-        """Return the matchups of a run. slots: who holds them."""
-        assert ratings is None or isinstance(ratings, Ratings)
-        return RunMatchups(config, packs, seats, slots, ratings)
-
-
-def opponents(spec: EnvSpec) -> BetweenMembers | None:
-    """Return what says who plays whom; None if an environment has one seat."""
-    return None if spec.seats == 1 else BetweenMembers()
+def ratings_of(config: Config, spec: EnvSpec) -> Ratings | None:
+    """Return what rates the games of a run's members; None if an environment has one seat."""
+    matchup = config.matchup
+    return None if spec.seats == 1 else Ratings(config.num_policies, matchup.elo_k, matchup.objective)
 
 
 def note(config: Config, packs: tuple[PackPlan, ...]) -> str:
