@@ -127,3 +127,89 @@ class AlgorithmEntry:
 
 APPO = AlgorithmEntry(".appo:APPO", "clipped PPO on asynchronous rollouts.", recipes_are_for_it=True)
 A3C = AlgorithmEntry(".a3c:A3C", "n-step actor-critic with RMSProp, as in GA3C.")
+
+
+@dataclass(frozen=True)
+class FunHypers:
+    """Hypers of the worker."""
+
+    intrinsic_coef: float = hyper(0.5, bounds=(0.25, 1.0), legal=(0, 100), scale="linear")
+    """FuN: weight of the worker's reward for following goals (alpha)."""
+    worker_gamma: float = hyper(0.95, bounds=(0.8, 0.9999), legal=(0, 1), scale="one_minus")
+    """FuN: the worker's discount per step; --hypers.gamma is the manager's."""
+
+
+FUN_RECIPES = {
+    # FuN under PBT on Atari (Jaderberg et al. 2017, section 4.1 and appendix A.2): alpha from 0.25 to 1 there, learning
+    # rate and entropy cost around the FuN paper's, from memory: its appendix was not at hand. The paper's populations
+    # are of 10 to 80 members, its games Amidar, Gravitar, Ms. Pacman and Enduro. Steps are 4 frames.
+    "fun-atari": Recipe(
+        "FuN under PBT, Jaderberg et al. 2017.",
+        {
+            "env": "atari/ms_pacman",
+            "num_policies": 20,
+            "algo": "fun",
+            "train_for_frames": 1_000_000_000,
+            "learner.rollout": 400,
+            "learner.lr_schedule": "constant",
+            "hypers.unroll": 400,
+            "hypers.gamma": 0.99,
+            "hypers.worker_gamma": 0.95,
+            "hypers.learning_rate": 1e-4,
+            "hypers.entropy_coef": 3e-4,
+            "hypers.intrinsic_coef": 0.5,
+            **JADERBERG_PBT,
+            "pbt.tune": (
+                "learning_rate=3.16e-5:3.16e-4",
+                "entropy_coef=1e-4:1e-3",
+                "intrinsic_coef=0.25:1",
+            ),
+        },
+    ),
+}
+FUN = AlgorithmEntry(
+    ".fun:FUN", "a manager sets goals for an a3c worker.", hypers=FunHypers, recipes=FUN_RECIPES
+)
+
+
+@dataclass(frozen=True)
+class UnrealHypers:
+    """Weights of the auxiliary tasks."""
+
+    pixel_control_coef: float = hyper(0.05, bounds=(1e-4, 1.0), legal=(0, 100), scale="log")
+    """UNREAL: weight of pixel control."""
+    reward_prediction_coef: float = hyper(1.0, bounds=(0.01, 10.0), legal=(0, 100), scale="log")
+    """UNREAL: weight of reward prediction."""
+    value_replay_coef: float = hyper(1.0, bounds=(0.01, 10.0), legal=(0, 100), scale="log")
+    """UNREAL: weight of the value's loss on replayed steps."""
+
+
+UNREAL_RECIPES = {
+    # UNREAL under PBT on DMLab (Jaderberg et al. 2017, section 4.1 and appendix A.2): 40 members that choose by
+    # truncation, each at its own times, and perturb learning rate, entropy cost and unroll. Steps are 4 frames. The
+    # paper's limit of the gradient, 40, is of losses summed over 20 steps; ours are means.
+    "unreal-dmlab": Recipe(
+        "UNREAL under PBT, Jaderberg et al. 2017.",
+        {
+            "env": "dmlab/explore_goal_locations_small",
+            "num_policies": 40,
+            "algo": "unreal",
+            "train_for_frames": 1_000_000_000,
+            "learner.rollout": 50,
+            "hypers.unroll": 20,
+            "hypers.gamma": 0.99,
+            "hypers.pixel_control_coef": 0.1,
+            "hypers.reward_prediction_coef": 1.0,
+            "hypers.value_replay_coef": 1.0,
+            "hypers.max_grad_norm": 2.0,
+            **JADERBERG_PBT,
+            "pbt.tune": ("learning_rate=1e-5:5e-3", "entropy_coef=5e-4:1e-2", "unroll=5:50"),
+        },
+    ),
+}
+UNREAL = AlgorithmEntry(
+    ".unreal.unreal:UNREAL",
+    "a3c with auxiliary tasks from a replay, for images.",
+    hypers=UnrealHypers,
+    recipes=UNREAL_RECIPES,
+)

@@ -180,7 +180,6 @@ class StackedCore(Core):
     def forward(
         self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """See `GruCore.forward`."""
         after = []
         for layer, state in zip(self.layers, state_BS.split(self._sizes, -1), strict=True):
             x_TBF, last = layer(x_TBF, state, first_TB, cut_TB)

@@ -198,7 +198,7 @@ class UserCore(Core):
     def forward(
         self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """See `GruCore.forward`. Raises NetworkError."""
+        """Raises NetworkError."""
         more = (cut_TB,) if self._cuts else ()
         answer = call_own(self._name, self.module, x_TBF, state_BS, first_TB, *more)
         shape = (*first_TB.shape, state_BS.shape[-1])

@@ -89,18 +89,15 @@ class PlainSteps:
         self._orders: Orders = ()
 
     def load_batch(self, samples: Samples, orders: Orders) -> None:
-        """See `Steps`."""
         self._samples, self._orders = samples, orders
 
     def run(self, step: int) -> None:
-        """See `Steps`."""
         samples, order = self._samples, self._orders[step]
         assert samples is not None, "no batch was begun"
         part = samples if order is None else samples.columns(order.to(samples.valid.device))
         self._log.write(step, self._span, self._program(part))
 
     def end(self) -> None:
-        """See `Steps`."""
         self._samples, self._orders = None, ()
 
 

@@ -1,14 +1,106 @@
 """The families of environments that come with the project, described without importing them.
 
 `pbt_rl/registry.py` names them by family; another package adds its own `Family` as an entry point `pbt_rl.families`.
+
+RSL_RL is `config/example_config.yaml` of https://github.com/leggedrobotics/rsl_rl (rsl-rl-lib 3 to 5), which are also
+the defaults of its `PPO.__init__`, in our units: its value loss has no factor of 1/2, so that its weight of 1.0 is ours
+of 2.0, and its `clip_param` clips ratio and value. What differs: weights begin orthogonal; advantages are normalised
+per minibatch, not per batch; the rate follows the divergence after a batch, not after each minibatch; the gradients of
+policy and value are limited together, not each.
 """
 
 from __future__ import annotations
 
+from pbt_rl.registry import Recipe
+
 from .atari import AtariOptions
 from .dmlab.options import DmlabOptions
-from .family import Family
-from .recipes import DMLAB_RECIPES, ROBOT_RECIPES
+from .family import Family, budget
+
+RESIDENT: dict[str, object] = {"mode": "sync"}
+"""Defaults of every run on an environment that is resident: it is stepped by the thread that learns."""
+RSL_RL: dict[str, object] = RESIDENT | {
+    "model.encoder": "mlp",
+    "model.critic": "separate",
+    "model.hidden": 256,
+    "model.layers": 3,
+    "model.activation": "elu",
+    "learner.rollout": 24,
+    "learner.epochs": 5,
+    "learner.minibatches": 4,
+    "learner.lr_schedule": "kl-adaptive",
+    "learner.lr_schedule_kl": 0.01,
+    "learner.normalize_observations": False,
+    "learner.normalize_returns": False,
+    "hypers.unroll": 24,
+    "hypers.learning_rate": 1e-3,
+    "hypers.entropy_coef": 0.01,
+    "hypers.value_coef": 2.0,
+    "hypers.clip_ratio": 0.2,
+    "hypers.clip_value": 0.2,
+    "hypers.gamma": 0.99,
+    "hypers.gae_lambda": 0.95,
+    "hypers.max_grad_norm": 1.0,
+}
+ROBOTS: dict[str, object] = RSL_RL | {
+    "model.hidden": 128,
+    "learner.lr_schedule": "constant",
+    "learner.normalize_observations": True,
+    "learner.normalize_returns": True,
+    "hypers.entropy_coef": 0.005,
+    "hypers.value_coef": 0.5,
+    "hypers.clip_value": 1.0,
+    **budget(100_000_000),
+}
+"""Defaults of a population on robots. PBT tunes the rate, which then follows no divergence, and weights of terms, which
+change the size of returns: so those are normalised. Layers and entropy are mjlab's (`RslRlModelCfg` and
+`RslRlPpoAlgorithmCfg` of 1.6)."""
+ROBOT_RECIPES = {
+    "rsl-ppo": Recipe(
+        "RSL-RL's published PPO values, for simulators on the device; the learning rate follows the divergence.",
+        RSL_RL,
+    )
+}
+DMLAB_RECIPES = {
+    # Sample Factory's published command line for DMLab-30 with four agents, option by option. Its numbers of processes
+    # (90 workers of 12 environments, core affinity) are planned from the machine here; experience is decorrelated at
+    # the start by the units' different levels. Returns are V-trace's, and the network sees the last action and reward
+    # (unlike there), as in every run on DMLab.
+    "dmlab30-pbt": Recipe(
+        "Sample Factory's DMLab-30 with four agents.",
+        {
+            "env": "dmlab30",
+            "num_policies": 4,
+            "algo": "appo",
+            "train_for_frames": 10_000_000_000,
+            "model.encoder": "impala",
+            "model.hidden": 512,
+            "model.core": "lstm",
+            "model.core_size": 512,
+            "learner.rollout": 32,
+            "learner.batch": 2048,
+            "learner.epochs": 1,
+            "learner.minibatches": 1,
+            "learner.max_policy_lag": 35,
+            "hypers.unroll": 32,
+            "hypers.gamma": 0.99,
+            "hypers.learning_rate": 1e-4,
+            "hypers.entropy_coef": 0.003,
+            "hypers.value_coef": 1.0,  # its 0.5, of a value loss without our factor of 1/2
+            "hypers.max_grad_norm": 1e9,  # no limit
+            "dmlab.actions": "extended",
+            "dmlab.reward_unit": 5.0,
+            "dmlab.renderer": "software",
+            "dmlab.one_level_per_unit": True,
+            "pbt.period_frames": 10_000_000,
+            "pbt.start_frames": 100_000_000,
+            "pbt.replace_gap": 0.05,
+            "pbt.replace_gap_absolute": 5.0,
+            "pbt.replace_errors": 0.0,
+            "pbt.tune": ("learning_rate", "entropy_coef", "value_coef", "clip_ratio", "clip_value"),
+        },
+    ),
+}
 
 ATARI = Family(
     "atari",
@@ -77,7 +169,7 @@ ENVPOOL = Family(
     "envpool/Pong-v5",
     ("envpool",),
     "pip install 'pbt-rl[envpool]'",
-    ".envpool.unit",
+    ".envpool",
     takes_keywords=True,
     options={"atari": AtariOptions},
 )
@@ -97,7 +189,7 @@ MJLAB = Family(
     "mjlab/Mjlab-Velocity-Flat-Unitree-Go1",
     ("mjlab",),
     "pip install mjlab",
-    ".rsl.tasks:MJLAB",
+    ".resident.rsl:MJLAB",
     recipes=ROBOT_RECIPES,
     takes_keywords=True,
     on_device=True,
@@ -108,7 +200,7 @@ ISAACLAB = Family(
     "isaaclab/Isaac-Velocity-Flat-Anymal-C-v0",
     ("isaaclab", "isaaclab_tasks", "isaaclab_rl"),
     "install Isaac Lab as https://isaac-sim.github.io/IsaacLab says, and pbt_rl into its Python environment",
-    ".rsl.tasks:ISAACLAB",
+    ".resident.rsl:ISAACLAB",
     takes_keywords=True,
     on_device=True,
 )

@@ -29,7 +29,7 @@ class EnvOptions:
     keywords: Mapping[str, Any] = field(default_factory=dict)
     """--env-option: keywords for the maker of an environment, for families that take them."""
     last_action_reward: bool = False
-    """Add the last action and reward to the observations of any environment (last_seen.py)."""
+    """Add the last action and reward to the observations of any environment."""
     critic_only: tuple[str, ...] = ()
     """Observations that only the critic sees, besides those that the environment declares (shaping.py)."""
     first_row: int = 0

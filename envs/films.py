@@ -47,7 +47,6 @@ class SeenPictures:
         self.frames_per_second = frames_per_second
 
     def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
-        """See Camera."""
         return np.moveaxis(step.obs["obs"][0], 0, -1)
 
     def close(self) -> None:
@@ -71,7 +70,7 @@ class RenderCamera:
         )
 
     def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
-        """See Camera. Raises EnvSetupError if the environment cannot be drawn."""
+        """Raises EnvSetupError if the environment cannot be drawn."""
         try:
             picture: Any = self._env.render()
             if self._row is not None and picture is not None:
@@ -108,7 +107,6 @@ class ColourTwin:
         self._engine: Any = engine(game, 1, options, img_height=height, img_width=width, grayscale=False)
 
     def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
-        """See Camera."""
         if action_A is None:
             frames, _ = self._engine.reset(seed=self._seed)
             self._seed = None

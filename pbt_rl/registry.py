@@ -128,8 +128,8 @@ ALGORITHMS: Registry[AlgorithmEntry] = Registry(
     {
         "appo": "pbt_rl.algos.hypers:APPO",
         "a3c": "pbt_rl.algos.hypers:A3C",
-        "fun": "pbt_rl.algos.fun.entry:ENTRY",
-        "unreal": "pbt_rl.algos.unreal.entry:ENTRY",
+        "fun": "pbt_rl.algos.hypers:FUN",
+        "unreal": "pbt_rl.algos.hypers:UNREAL",
     },
 )
 """In the order of the hypers that each adds, which controllers draw in."""

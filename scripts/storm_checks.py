@@ -18,7 +18,7 @@ from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.record.checkpoints import Checkpoint, Checkpoints
 from pbt_rl.record.claim import is_held
 from pbt_rl.record.journal import read_journal
-from pbt_rl.report.audit.recorded import audit
+from pbt_rl.report.audit import audit
 
 MARK = "PBT_RL_STORM"
 """In the environment of every process of a run."""

@@ -26,7 +26,7 @@ from pbt_rl.population.matchups.against import evaluate_against, find_opponent
 from pbt_rl.record.folder import RunFolder, config_from_json, to_json
 from pbt_rl.record.journal import read_journal
 from pbt_rl.record.saved import Source
-from pbt_rl.report.audit.recorded import audit
+from pbt_rl.report.audit import audit
 from pbt_rl.report.exports import files
 from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES

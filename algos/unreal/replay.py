@@ -69,19 +69,16 @@ class ReplaySpec:
         action: tuple[int, torch.dtype],
         device: torch.device,
     ) -> Replay:
-        """See `ReplayKind`."""
         return Replay(self, layouts, units, policies, rows, rollout_steps, action, device)
 
     def device_bytes(
         self, layouts: Mapping[str, ObsLayout], units: int, policies: int, rows: int, columns: int
     ) -> int:
-        """See `ReplayKind`."""
         streams = units * policies * self.streams_per_unit(units, rows)
         kept = [layout.kept for layout in layouts.values()]
         return streams * self.steps * (4 * columns + sum(dtype.itemsize * math.prod(s) for dtype, s in kept))
 
     def drawn_steps(self, steps: int) -> int:
-        """See `ReplayKind`."""
         return sum(self.pieces(draw, steps) * (draw.steps + 1) for draw in self.draws)
 
 

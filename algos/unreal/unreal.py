@@ -28,10 +28,10 @@ from ..algorithm import Auxiliary, Hypers
 from ..batch import Segments
 from ..distributions import ACTION_MASK
 from ..encoders import LAST, RELU_GAIN, is_image, orthogonal
+from ..hypers import UnrealHypers
 from ..losses import COMMON_STATISTICS, Stats, masked, mean
 from ..models import Body, NetInputs, PolicyNet
 from ..returns import gae_torch
-from .entry import UnrealHypers
 from .pixel_control import Cells, PixelQ, pixel_change, q_returns
 from .replay import Draw, ReplaySpec
 

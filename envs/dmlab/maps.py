@@ -19,7 +19,7 @@ from ..base import EnvSetupError
 from ..registry import EnvOptions, probe
 from .options import DmlabOptions
 from .process import LabError, Labs
-from .setup import level_scripts, pool_seed, row_setup
+from .unit import level_scripts, pool_seed, row_setup
 
 PROGRESS_SECONDS = 5.0
 

@@ -50,9 +50,8 @@ from numpy.typing import NDArray
 
 from ..agents.multi_agent import MultiAgentUnit, Scene
 from ..base import EnvSetupError, EnvSpec, ShapingSource, cpu_ns_of
-from .game import PICTURE, configured, pids, shrink, start, write_launcher
+from .game import PICTURE, Buttons, Senses, configured, pids, shrink, start, write_launcher
 from .scenarios import Scenario
-from .senses import Buttons, Senses
 
 _RULES = (
     "-deathmatch +sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 +sv_spawnfarthest 1 +viz_respawn_delay 0 "

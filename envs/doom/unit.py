@@ -29,9 +29,8 @@ from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource,
 from ..episodes import ROW, EpisodeBook, beating, pulse_of, write_reset
 from ..family import Backend, budget
 from .duel import DuelUnit
-from .game import PICTURE, Games, shrink
+from .game import PICTURE, Buttons, Games, Senses, measurements, shrink
 from .scenarios import OWN_REWARD, SCENARIOS, Scenario
-from .senses import Buttons, Senses, measurements
 
 FRAME_SKIP = 4
 TICS_PER_SECOND = 35

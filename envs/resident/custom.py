@@ -47,7 +47,7 @@ def _adapter(env: object) -> Callable[..., Any] | None:
 
         return BatchedRows
     if all(hasattr(env, name) for name in ("get_observations", "num_actions", "num_envs")):
-        from ..rsl.vec_env import VecEnvRows  # noqa: PLC0415 - it imports torch
+        from .rsl_rows import VecEnvRows  # noqa: PLC0415 - it imports torch
 
         return VecEnvRows
     return None

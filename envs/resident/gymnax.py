@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base import EnvSpec
+from ..families import RESIDENT
 from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe
 from ..gym import PLANES, recipe
-from ..recipes import RESIDENT
 from ..time_limits import LONG_SECONDS, told_of_long
 from .custom import units_of
 

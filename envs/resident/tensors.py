@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec
+from ..families import RESIDENT
 from ..family import Backend, EnvOptions, budget
-from ..recipes import RESIDENT
 from .custom import units_of
 
 SPECS = {

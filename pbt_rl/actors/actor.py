@@ -24,10 +24,9 @@ import numpy as np
 
 from pbt_rl.actors.child import begin_child, send_failure
 from pbt_rl.actors.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
-from pbt_rl.actors.matchups import MatchupTable
 from pbt_rl.actors.messages import Remarked
 from pbt_rl.actors.polling import AdaptivePoller
-from pbt_rl.actors.tables import ShapingTable
+from pbt_rl.actors.tables import MatchupTable, ShapingTable
 from pbt_rl.envs.base import (
     EnvSetupError,
     EnvSpec,

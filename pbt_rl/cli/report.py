@@ -69,9 +69,9 @@ def run_audit(arguments: list[str]) -> int:
     """Audit a run; returns 1 if a decision differs."""
     command = parse(AuditCommand, "pbt-rl audit", arguments)
     if command.what_if:
-        from pbt_rl.report.audit.what_if import what_if
+        from pbt_rl.report.what_if import what_if
 
         return what_if(command.run, command.what_if, command.trust)
-    from pbt_rl.report.audit.recorded import audit
+    from pbt_rl.report.audit import audit
 
     return audit(command.run, command.trust)

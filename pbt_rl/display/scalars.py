@@ -13,7 +13,6 @@ from statistics import median
 from typing import Any
 
 from pbt_rl.controllers.hypers import SHAPING
-from pbt_rl.display import replayed
 from pbt_rl.display.ranking import (
     GPU_LEARNING,
     WAITING,
@@ -32,6 +31,7 @@ from pbt_rl.display.view import (
     Evaluation,
     MemberView,
     RunView,
+    replayed,
     run_statistics,
 )
 
@@ -87,7 +87,9 @@ def population_scalars(view: RunView) -> Scalars:
     """Return tag -> value of the population."""
     scalars: Scalars = {shown.tag: value for shown, value in run_statistics(view).values() if shown.tag}
     scalars |= view.own
-    scalars |= replayed.scalars(view)
+    scalars |= {
+        f"throughput/replayed_{name}": one.replayed / one.of for name, one in replayed(view).items() if one.of
+    }
     if WAITING in view.busy_threads:
         scalars["throughput/waiting_threads"] = view.busy_threads[WAITING]
     if GPU_LEARNING in view.busy_threads:
@@ -163,7 +165,8 @@ def _statistics(view: RunView) -> dict[str, Any]:
             inner = inner.setdefault(name, {})
         if last:
             inner[last] = value
-    return content | replayed.in_summary(view)
+    counts = {name: asdict(one) for name, one in replayed(view).items()}
+    return content | ({"replayed": counts} if counts else {})
 
 
 def _member(member: MemberView) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -17,6 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pbt_rl.actors.messages import Load
+from pbt_rl.actors.store import ArrayLayout
 from pbt_rl.algos.algorithm import Algorithm, Replay, UpdateSettings
 from pbt_rl.algos.distributions import Distribution, make_distribution
 from pbt_rl.algos.encoders import CNNS, NetworkError, is_grid, is_image
@@ -124,7 +126,7 @@ def one_thread() -> Iterator[None]:
 @one_thread()
 def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None:
     """Make a network, and check parts of the user's own for these devices. Raises ConfigError."""
-    from pbt_rl.learner.own_network import check  # noqa: PLC0415 - it builds networks with this module
+    from pbt_rl.learner.own_loss import check  # noqa: PLC0415 - it builds networks with this module
 
     check(config, spec, devices, build_net(spec, config.model, config.algorithm))
 
@@ -354,3 +356,39 @@ def obs_layouts(spec: EnvSpec) -> dict[str, ObsLayout]:
 def weights_seed(seed: int, member: int, generation: int) -> int:
     """Seed of a member's fresh weights: by the run's seed and its id, not by when or in which slot it begins."""
     return int(np.random.SeedSequence([seed, member, generation]).generate_state(1)[0])
+
+
+@dataclass(frozen=True)
+class LearnerSetup:
+    """The first message to a learner. Descriptors, in the fields `..._fd` and `..._fds`, are inherited."""
+
+    config: Config
+    spec: EnvSpec
+    plan: PackPlan
+    seed: int
+    slots: tuple[Load | None, ...]
+    """What each slot holds at the start. Weights that do not lie in the pool are drawn."""
+    unheld_values: Values
+    """What a slot without a member is built with; nothing reads it."""
+    mailbox_fds: tuple[int, ...]
+    """One per unit, actor by actor."""
+    wake_fds: tuple[int, ...]
+    """One per unit: the eventfd of its actor."""
+    ready_fd: int
+    shaping_fd: int
+    layout: ArrayLayout
+    """Of a member's arrays, in the pool."""
+    pool_fd: int
+    heartbeat_fd: int
+    continued: Mapping[str, Any] | None = None
+    """What LearnerSaved said of this learner, to continue from."""
+    without: tuple[Packing, ...] = ()
+    """Packings that broke when this learner tried them."""
+    connection_fd: int = -1
+    """The connection to go on with, if the process has begun again."""
+
+    @property
+    def fds(self) -> list[int]:
+        """Return all descriptors, for the process to inherit."""
+        single = (self.ready_fd, self.shaping_fd, self.heartbeat_fd, self.pool_fd)
+        return sorted({fd for fd in (*self.mailbox_fds, *self.wake_fds, *single) if fd >= 0})

@@ -18,8 +18,10 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import assert_never
 
 import torch
@@ -50,17 +52,57 @@ from pbt_rl.actors.tables import ShapingTable
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
-from pbt_rl.learner.acceleration import acceleration
-from pbt_rl.learner.build import build_pack, build_replay, network_errors, update_settings
-from pbt_rl.learner.contention import Contention
+from pbt_rl.learner.build import LearnerSetup, build_pack, build_replay, network_errors, update_settings
 from pbt_rl.learner.continuation import Continuation
+from pbt_rl.learner.cuda.device import Acceleration
 from pbt_rl.learner.gpu import out_of_memory, prepare, ran_out
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.sampler import Sampler
-from pbt_rl.learner.samplers import AnySampler, SlotShaping, simulators
-from pbt_rl.learner.setup import LearnerSetup
-from pbt_rl.learner.shared import SharedState
+from pbt_rl.learner.shared import AnySampler, SharedState, SlotShaping
+from pbt_rl.learner.simulators.run import make_sampler
 from pbt_rl.learner.trainer import Trainer
+
+WINDOW_SECONDS = 1.0
+CONTENDED = 0.1
+"""Of the time of a window, waited for a core. It was 0.19 to 0.47 where actors and learner fill two cores."""
+
+
+def seconds_waited(thread: int) -> float | None:
+    """Return how long a thread of this process has waited for a core although it had work; None if there is no account.
+
+    thread: its native id. Source: Linux, Documentation/scheduler/sched-stats.rst, the second number of schedstat.
+    """
+    try:
+        return int(Path(f"/proc/self/task/{thread}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+class Contention:
+    """Watches the thread that makes it.
+
+    waited: of a thread's native id, see `seconds_waited`. clock: in seconds.
+    """
+
+    def __init__(
+        self,
+        waited: Callable[[int], float | None] = seconds_waited,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._waited, self._clock, self._thread = waited, clock, threading.get_native_id()
+        self._began, self._before = clock(), waited(self._thread)
+        self._contended = False
+
+    def __call__(self) -> bool:
+        """Return whether the thread waited for a core for much of the last whole window; False in the first one."""
+        now = self._clock()
+        if now - self._began >= WINDOW_SECONDS:
+            waited = self._waited(self._thread)
+            if waited is not None and self._before is not None:
+                self._contended = waited - self._before > CONTENDED * (now - self._began)
+            self._began, self._before = now, waited
+        return self._contended
+
 
 REPORT_SECONDS = 0.5
 SWITCH_SECONDS = 1e-4
@@ -84,7 +126,7 @@ class Learner:
         loads = [load for load in setup.slots if load is not None]
         in_slots = [setup.unheld_values if load is None else load.values for load in setup.slots]
         holders = [None if load is None else load.member for load in setup.slots]
-        self.acceleration = acceleration()
+        self.acceleration = Acceleration()
         packing, about_packing = self.acceleration.packing(setup, in_slots, connection)
         streams = self.acceleration.streams(torch.device(plan.device), threads=config.mode == "async")
         self.pack = build_pack(config, spec, plan, in_slots, config.seed, holders, packing, streams=streams)
@@ -146,10 +188,9 @@ class Learner:
     ) -> tuple[AnySampler, SlotShaping]:
         """Return what samples, of mailboxes or in a simulator of its own, and the shaping that its rows read."""
         setup, config, spec, plan = self._setup, self._setup.config, self._setup.spec, self._setup.plan
-        own = simulators(spec)
-        if own is not None:
+        if spec.resident:
             beat = self._heartbeat.beat_main
-            return own.make_sampler(setup, self.pack, self.shared, table, distribution, beat, self._give_up)
+            return make_sampler(setup, self.pack, self.shared, table, distribution, beat, self._give_up)
         sampler = self.acceleration.sampler(Sampler, on_policy=self._on_policy)(
             self.pack,
             self.shared,

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -33,6 +34,9 @@ from pbt_rl.algos.batch import Batch
 from pbt_rl.algos.device import Mark
 from pbt_rl.algos.rollout import Rollout
 from pbt_rl.algos.update import ACTIVE
+
+if TYPE_CHECKING:
+    from pbt_rl.learner.sampler import ServedUnit
 
 
 class WholeRollout(Protocol):
@@ -277,3 +281,47 @@ class SharedState:
         """
         self.state_resets.append(slot)
         self.pack.weights_epoch[slot] += 1
+
+
+class SlotShaping(Protocol):
+    """The shaping of the slots, which their rows read; `ShapingTable` is one."""
+
+    @property
+    def shaping_version(self) -> Any:
+        """[P] writes of each slot's shaping."""
+
+    def write(self, slot: int, version: int, values: Mapping[str, float]) -> None:
+        """Let a slot's rows have these values."""
+
+    def read(self, slot: int) -> tuple[int, dict[str, float]]:
+        """Return the version and the values."""
+
+
+class AnySampler(Protocol):
+    """What a learner samples with; `Sampler` is one."""
+
+    generator: torch.Generator
+    between_policies: Callable[[], object]
+
+    @property
+    def units(self) -> Sequence[ServedUnit]:
+        """Units that it serves."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether a rollout is half done."""
+
+    def rollouts(self) -> Sequence[AnyRollout]:
+        """Return the memory of rollouts."""
+
+    def serve(self) -> bool:
+        """Sample what can be sampled now; return whether there was anything."""
+
+    def resume_finished(self) -> None:
+        """Go on after a batch was learned from."""
+
+    def take_resets(self) -> None:
+        """Zero the recurrent state of slots whose weights were exchanged."""
+
+    def close(self) -> None:
+        """Release everything."""

@@ -14,7 +14,6 @@ from pbt_rl.controllers.decisions import Decision, PopulationReport
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.controllers.objectives import mean
 from pbt_rl.controllers.records import converted
-from pbt_rl.display.replayed import Remarks
 from pbt_rl.display.scalars import summary
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.terminal import (
@@ -23,7 +22,7 @@ from pbt_rl.display.terminal import (
     next_commands,
     print_leaderboard,
 )
-from pbt_rl.display.view import Evaluation, RunView, Sink, start_sinks
+from pbt_rl.display.view import Evaluation, Remarks, RunView, Sink, start_sinks
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.games.run import recorded_late
 from pbt_rl.population.population import Population

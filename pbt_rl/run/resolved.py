@@ -19,7 +19,6 @@ from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import environment_code, require
 from pbt_rl.learner.build import check_network
-from pbt_rl.learner.samplers import simulators
 from pbt_rl.learner.simulators import run as rows_of_simulators
 from pbt_rl.play.games import run as games
 from pbt_rl.population.matchups import run as matchups
@@ -110,8 +109,7 @@ class ResolvedRun:
         options = config.env_options
         with environment_code(config.env):
             spec = probe(config.env, options)
-        own = simulators(spec)
-        plan = make_plan(config, machine, spec.seats, None if own is None else own.lay_out)
+        plan = make_plan(config, machine, spec.seats, rows_of_simulators.lay_out if spec.resident else None)
         for check in (control.check, games.check, matchups.check, rows_of_simulators.check):
             check(config, spec, plan)
         # A model that cannot be used shows here.

@@ -17,7 +17,7 @@ from pbt_rl.display.ranking import best, best_member, number, replacements
 from pbt_rl.display.terminal import counted
 from pbt_rl.display.view import MemberView, RunView
 from pbt_rl.envs.registry import begins
-from pbt_rl.learner.samplers import simulators
+from pbt_rl.learner.simulators import run as rows_of_simulators
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
 from pbt_rl.record.events import Round
@@ -151,9 +151,8 @@ def _marked(members: Sequence[MemberView], population: int) -> list[MemberView]:
 
 
 def _waits_for(resolved: ResolvedRun, *, begun: bool) -> str:
-    own = simulators(resolved.spec)
-    if own is not None:
-        return own.waits_for(resolved.plan.packs, begun=begun)
+    if resolved.spec.resident:
+        return rows_of_simulators.waits_for(resolved.plan.packs, begun=begun)
     if begun:
         return begins(resolved.config.env, resolved.options)
     learners = "learners load" if len(resolved.plan.packs) > 1 else "the learner loads"

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pbt_rl.tune.api import audit, run
-    from pbt_rl.tune.progress import Progress
-    from pbt_rl.tune.result import Evaluation, Outcome, Result
+    from pbt_rl.tune.result import Evaluation, Outcome, Progress, Result
     from pbt_rl.tune.simulation import Simulation, Stay, simulate
     from pbt_rl.tune.space import loguniform
     from pbt_rl.tune.workers import Member

@@ -30,8 +30,7 @@ from pbt_rl.options import path_given
 from pbt_rl.population.turns import SlotAssigner
 from pbt_rl.record.events import Event, Start
 from pbt_rl.run.callbacks import Stop
-from pbt_rl.tune.progress import Progress, Screen
-from pbt_rl.tune.result import Result
+from pbt_rl.tune.result import Progress, Result, Screen
 from pbt_rl.tune.saving import JOURNAL, RunState, alone
 from pbt_rl.tune.space import FRACTION, Rules, Space, choices_of, needs, space_controller, table_of, whole
 from pbt_rl.tune.training import Training

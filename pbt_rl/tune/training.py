@@ -18,8 +18,7 @@ from pbt_rl.controllers.member import MemberRecord
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.population.turns import Candidate, SlotAssigner
-from pbt_rl.tune.progress import MemberProgress, Progress
-from pbt_rl.tune.result import Evaluation, Outcome, Result
+from pbt_rl.tune.result import Evaluation, MemberProgress, Outcome, Progress, Result
 from pbt_rl.tune.saving import RunState
 from pbt_rl.tune.space import decode
 from pbt_rl.tune.workers import Failure, Hypers, Load, Make, Pool, Save, Task, Train

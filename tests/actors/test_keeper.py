@@ -156,13 +156,6 @@ def test_a_log_that_cannot_be_written_goes_on_later(tmp_path, monkeypatch):
     assert log.tail == b"first second third\n"
 
 
-def test_a_full_disk_is_survived():
-    log = BoundedLog("/dev/full", "actor 0")
-    for _ in range(3):
-        log.write(b"word ")
-    assert log.tail == b"word word word "
-
-
 def test_the_last_words_of_a_killed_child_are_in_its_log(child, tmp_path):
     one = child("print", log=tmp_path / "logs" / "a.log")
     assert one.connection.recv() == "printed"
@@ -188,20 +181,6 @@ def test_a_child_that_prints_without_end_is_not_held_up(child, tmp_path, writabl
         size = sum(file.stat().st_size for file in folder.iterdir())
         assert size <= 2 * FILE_BYTES
         assert (folder / "a.log").read_text().endswith("the last line")
-
-
-def test_what_is_printed_in_the_keeper_is_not_taken_for_its_words():
-    warns = {"LD_PRELOAD": "/nowhere/library.so"}
-    program = Program(["/bin/sh", "-c", "echo the last; sleep 600"], "the program", environment=warns)
-    assert psutil.Process(program.pid).ppid() == program._keeper.pid
-    deadline = time.monotonic() + 10
-    while not psutil.Process(program.pid).children() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    os.kill(program.pid, signal.SIGTERM)
-    ending = program.how_it_ended()
-    program.end(0)
-    assert ending.startswith("the program was killed by SIGTERM; it printed:\n")
-    assert "library.so" in ending, "the warning itself, of the shell"
 
 
 def family(pid, size=7):

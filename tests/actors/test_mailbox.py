@@ -174,13 +174,6 @@ def test_a_policys_shaping_is_read_where_it_was_not_written():
     ]
 
 
-def test_an_environment_without_shaping_still_has_versions():
-    writer, reader = table((), 2)
-    writer.write(1, 7, {})
-    assert reader.read(1) == (7, {})
-    assert reader.read(0) == (0, {})
-
-
 def test_a_reader_never_sees_half_of_a_write():
     names = tuple(f"n{i}" for i in range(20))
     writer, reader = table(names, 1)

@@ -186,15 +186,6 @@ def test_vmap_over_policies(distribution):
         torch.testing.assert_close(torch.func.vmap(function)(*args), function(*args))
 
 
-def test_categorical_frequencies():
-    distribution = Categorical((3, 2))
-    logits = torch.log(torch.tensor([0.2, 0.5, 0.3, 0.9, 0.1]))
-    action, _ = distribution.sample(logits.expand(40_000, 5), torch.Generator().manual_seed(0))
-    joint = torch.bincount(action[:, 0] * 2 + action[:, 1], minlength=6) / 40_000
-    expected = torch.outer(torch.tensor([0.2, 0.5, 0.3]), torch.tensor([0.9, 0.1])).flatten()
-    torch.testing.assert_close(joint, expected, atol=0.01, rtol=0)
-
-
 @pytest.mark.parametrize("uniform", [0.0, 1 - 2**-24])
 def test_an_impossible_action_is_never_drawn(monkeypatch, uniform):
     monkeypatch.setattr(torch, "rand", lambda shape, **_: torch.full(shape, uniform))
@@ -202,13 +193,6 @@ def test_an_impossible_action_is_never_drawn(monkeypatch, uniform):
     action, log_prob = Categorical((5,)).sample(logits, None)
     assert action.item() == (1 if uniform == 0 else 3)
     assert log_prob.item() > -5
-
-
-def test_gaussian_moments():
-    params = torch.tensor([1.0, -2.0, 0.0, -1.0])
-    action, _ = DiagonalGaussian(2).sample(params.expand(40_000, 4), torch.Generator().manual_seed(0))
-    torch.testing.assert_close(action.mean(0), params[:2], atol=0.02, rtol=0)
-    torch.testing.assert_close(action.std(0), params[2:].exp(), atol=0.02, rtol=0)
 
 
 def test_a_tanh_between_equal_bounds_gives_the_bound():
@@ -219,14 +203,6 @@ def test_a_tanh_between_equal_bounds_gives_the_bound():
     torch.testing.assert_close(one.log_prob(params, drawn), log_prob)
     (one.log_prob(params, drawn) + one.entropy(params)).sum().backward()
     assert params.grad.isfinite().all()
-
-
-def test_make_distribution_and_sizes():
-    assert make_distribution((3, 2, 4), 0) == Categorical((3, 2, 4))
-    assert make_distribution((), 2) == DiagonalGaussian(2)
-    assert make_distribution((), 2, low=TANH.low, high=TANH.high, tanh=True) == TANH
-    assert make_distribution((3, 2), 2) == HYBRIDS[0]
-    assert [d.param_size for d in (*CASES, *HYBRIDS)] == [5, 9, 6, 4, 9, 8]
 
 
 def test_constants_that_a_recording_may_read_are_never_let_go():

@@ -1,5 +1,3 @@
-import re
-
 import pytest
 import torch
 from torch import nn
@@ -296,15 +294,6 @@ def test_a_sentence_is_read_in_order_and_by_its_words_alone():
     assert not empty.any()  # no word, no feature
 
 
-def test_a_users_encoder_gets_texts_as_they_are():
-    net = make_model(TEXT, 6, encoder=f"{__name__}:reads_text")
-    obs = {"obs": torch.zeros(1, 2, 3, 36, 40, dtype=torch.uint8), "instr": torch.full((1, 2, 5), 2**31 - 1)}
-    obs["instr"] = obs["instr"].to(torch.int32)
-    net(obs, torch.zeros(2, 0), torch.zeros(1, 2, dtype=torch.bool))
-    assert ReadsText.seen.dtype == torch.int32
-    assert ReadsText.seen.max() == 2**31 - 1
-
-
 class ReadsText(nn.Module):
     def __init__(self):
         super().__init__()
@@ -313,10 +302,6 @@ class ReadsText(nn.Module):
     def forward(self, obs):
         ReadsText.seen = obs["instr"]
         return obs["obs"].flatten(1)[:, :4] * self.weight
-
-
-def reads_text(_shapes):
-    return ReadsText()
 
 
 def test_initial_weights():
@@ -366,58 +351,6 @@ def test_no_state_outside_of_parameters_and_channels_last(case):
     assert list(net.buffers()) == []
     images = [p for p in net.parameters() if p.ndim == 4]
     assert all(p.is_contiguous(memory_format=torch.channels_last) for p in images)
-
-
-NOT_A_MODULE = 3
-
-
-def flat_output(_shapes):
-    class Flat(nn.Module):
-        def forward(self, obs):
-            return obs["obs"].sum()
-
-    return Flat()
-
-
-def another_key(_shapes):
-    class Reads(nn.Module):
-        def forward(self, obs):
-            return obs["image"]
-
-    return Reads()
-
-
-def another_size(_shapes):
-    class Reads(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(7, 16)
-
-        def forward(self, obs):
-            return self.linear(obs["obs"].flatten(1))
-
-    return Reads()
-
-
-GIVEN = re.escape("It got {'obs': float32 [2, 3, 36, 40]}")
-
-
-@pytest.mark.parametrize(
-    ("encoder", "message"),
-    [
-        (f"{__name__}:another_key", rf"KeyError \(test_models.py, line \d+\): 'image'. {GIVEN}"),
-        (f"{__name__}:another_size", f"RuntimeError .*7x16.*{GIVEN}"),
-        ("no_such_module:make", "No module named 'no_such_module'"),
-        (f"{__name__}:missing", "no attribute 'missing'"),
-        (":make", "Write module:factory"),
-        (f"{__name__}:NOT_A_MODULE", "gave int"),
-        (f"{__name__}:flat_output", r"returned float32 \[\] for 2"),
-    ],
-)
-def test_a_wrong_encoder_of_the_user_is_one_clear_error(encoder, message):
-    with pytest.raises(ValueError, match=message) as error:
-        make(SMALL, encoder=encoder)
-    assert encoder in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -30,19 +30,6 @@ class Running(nn.Module):
         return self.out(torch.stack(out)), state
 
 
-class Decoder(nn.Module):
-    """A core without state: more layers between encoder and heads."""
-
-    state_size = 0
-
-    def __init__(self, features):
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(features, 6), nn.ReLU())
-
-    def forward(self, x, state, first):
-        return self.net(x), state
-
-
 def deep(features, outputs):
     return nn.Sequential(nn.Linear(features, 9), nn.ReLU(), nn.Linear(9, outputs))
 
@@ -119,12 +106,6 @@ def test_a_core_with_a_parameter_cut_may_end_gradients(core, ends):
     assert (obs["obs"].grad.abs().sum((1, 2)) > 0).tolist() == [not ends, not ends, True, True]
 
 
-def test_a_core_without_state_is_a_decoder():
-    net = make(VECTOR, core=f"{HERE}:Decoder")
-    assert (net.state_size, net.heads.policy.in_features) == (0, 6)
-    outputs_of(net)
-
-
 def test_heads_of_ones_own_are_used_as_they_are():
     heads = {"policy_head": f"{HERE}:deep", "value_head": f"{HERE}:deep"}
     net = make(VECTOR, continuous=2, **heads)
@@ -158,6 +139,7 @@ def test_all_of_them_work_under_vmap_and_with_a_separate_critic():
         ({"core": "OnlyOut"}, "return (float features [4, 2, G], state [2, 5])"),
         ({"core": "NoSize"}, "has the state_size None"),
         ({"core": "deep"}, "raised TypeError when it was made"),
+        ({"encoder": "Flat"}, "returned float32 [16] for 2 observations"),
         ({"policy_head": "wide"}, "returned float32 [2, 7] for float32 [2, 16]"),
         ({"policy_head": "counts"}, "changes its buffers 1.num_batches_tracked"),
         ({"value_head": "narrow"}, "cannot be multiplied (2x16 and 3x1). It got float32 [2, 16]"),
@@ -170,6 +152,16 @@ def test_a_wrong_part_is_one_clear_error(options, message):
     (name, path), text = next(iter(options.items())), str(error.value)
     assert text.startswith(f"{name.replace('_', '-')} {path!r}")
     assert "\n" not in text
+
+
+class Flat(nn.Module):
+    def __init__(self, shapes):
+        super().__init__()
+        (((size,), _),) = shapes.values()
+        self.read = nn.Linear(size, 8)
+
+    def forward(self, obs):
+        return self.read(obs["obs"]).flatten()
 
 
 def counts(features, outputs):
@@ -346,28 +338,6 @@ def test_a_network_learns_whatever_axes_its_weights_have_and_without_any_in_its_
     assert not any(torch.equal(packs.state_of(pack, p)["param"], before[p]["param"]) for p in range(2))
     pack.copy_member(0, 1)
     assert packs.same_bits(packs.state_of(pack, 0), packs.state_of(pack, 1))
-
-
-class Frozen(nn.Module):
-    """Reads by a layer that is not learned."""
-
-    def __init__(self, shapes):
-        super().__init__()
-        self.fixed, self.learned = nn.Linear(4, 6).requires_grad_(False), nn.Linear(6, 6)
-
-    def forward(self, obs):
-        return self.learned(torch.cos(self.fixed(obs["obs"])))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("packing", ["loop", "vmap"])
-def test_parameters_that_need_no_gradient_stay_as_they_are(packing, dtype):
-    model = {"encoder": f"{HERE}:Frozen"}
-    pack = packs.make_pack([packs.HYPERS] * 2, packing=packing, dtype=dtype, model=model)
-    before = {name: x.clone() for name, x in pack.named_weights(1).items()}
-    packs.learn(pack, packs.batch_of(packs.make_rollouts([0, 1]), 2), packs.settings())
-    changed = {name for name, x in pack.named_weights(1).items() if not torch.equal(x, before[name])}
-    assert changed == {name for name in before if ".fixed." not in name}
 
 
 class Drops(nn.Module):

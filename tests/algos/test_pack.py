@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from pbt_rl.algos.encoders import Conv
 from pbt_rl.algos.normalizers import PIXEL_VARIANCE_MIN, RETURN_STATS_RATE, Normalizers
 from tests.helpers.packs import (
     DISCRETE,
@@ -103,17 +102,6 @@ def test_fresh_member_has_new_weights_and_nothing_else():
     assert same_bits(after | {"param": blank["param"]}, blank)
     assert same_bits(state_of(pack, 0), before[0])
     assert same_bits(state_of(pack, 2), before[2])
-
-
-def test_groups_and_weights_at_the_start():
-    pack = make_pack(THREE)
-    rows = pack.state["param"]
-    assert not torch.equal(rows[0], rows[1])
-    assert not torch.equal(rows[1], rows[2])
-    assert [g.slots for g in make_pack(THREE).groups()] == [(0,), (1,), (2,)]
-    assert [g.slots for g in make_pack(THREE, packing="vmap").groups()] == [(0, 1, 2)]
-    shared, own = (make_pack(THREE, packing=packing).weights.grad for packing in ("loop", "vmap"))
-    assert (len(shared), len(own)) == (1, 3), "policies that learn one by one share a gradient"
 
 
 @pytest.mark.parametrize("packing", ["loop", "vmap"])
@@ -213,13 +201,6 @@ def test_returns_that_are_not_finite_do_not_destroy_the_statistics():
     assert pack.state["return_square"][1] != before["return_square"]
 
 
-def test_without_normalisation_values_are_in_reward_units():
-    pack = make_pack([H], normalize_returns=False)
-    target = made_up(0, 1, 8, 6) * 100
-    pack.observe_returns(slice(0, 1), target, torch.ones_like(target, dtype=torch.bool))
-    assert torch.equal(pack.normalize_value(target, slice(0, 1)), target)
-
-
 def test_observation_statistics_are_those_of_all_valid_observations_per_policy():
     pack = make_pack(THREE, normalize_obs=True)
     seen: list[list[np.ndarray]] = [[], [], []]
@@ -297,15 +278,6 @@ def test_statistics_of_images_are_those_of_some_valid_ones_per_policy():
         assert float(stats["obs_count.screen"][p]) == len(numbers) > 4
         torch.testing.assert_close(stats["obs_mean.screen"][p], numbers.mean(0).float())
         torch.testing.assert_close(stats["obs_var.screen"][p], numbers.var(0, correction=0).float())
-
-
-@pytest.mark.parametrize("products", [False, True])
-def test_pixels_that_were_normalised_are_convolved_as_they_are(products):
-    conv = Conv(4, 3, 8, 4)
-    conv.products = products
-    image = torch.randint(0, 256, (2, *IMAGE), dtype=torch.uint8)
-    of_bytes, of_numbers = conv.of_pixels(image), conv.of_pixels(image / 255)
-    torch.testing.assert_close(of_numbers, of_bytes, rtol=1e-4, atol=1e-5)
 
 
 class Folded(nn.Module):

@@ -2,14 +2,13 @@ import numpy as np
 import pytest
 import torch
 
-from pbt_rl.algos.observations import ObsLayout, push_frames, push_frames_torch, restack_torch
+from pbt_rl.algos.observations import ObsLayout, push_frames, restack_torch
 from pbt_rl.algos.rollout import Rollout, make_stacks
 from tests.helpers.packs import (
     CPU,
     DISCRETE,
     ENVS,
     FRAMES,
-    GAUSSIAN,
     VECTOR,
     T,
     batch_of,
@@ -53,17 +52,6 @@ def test_stacks_are_those_of_a_slow_loop(stack):
     seen = layout.as_seen(obs)
     assert (seen.shape, seen.dtype) == ((20, R, stack, HEIGHT, WIDTH), torch.uint8)
     np.testing.assert_array_equal(seen.numpy(), reference_stacks(frame, first, stack))
-
-
-def test_device_branch_equals_the_kernel():
-    frame, first = frames(12, seed=1)
-    by_kernel = torch.zeros(R, HEIGHT, WIDTH, dtype=torch.int32)
-    by_torch = by_kernel.clone()
-    for t in range(12):
-        here = torch.from_numpy(frame[t])
-        push_frames(by_kernel, here, first[t])
-        push_frames_torch(by_torch, here, torch.from_numpy(first[t]))
-        assert torch.equal(by_kernel, by_torch)
 
 
 def written(layout: ObsLayout, seed: int = 2) -> tuple[list[Rollout], np.ndarray, np.ndarray]:
@@ -165,17 +153,6 @@ def test_fresh_buffers_are_poisoned():
     assert (rollout.obs["screen"] == 0xA5).all()
     assert (rollout.weights_version == -1).all()
     assert (rollout.weights_epoch == -1).all()
-
-
-def test_a_rollout_that_was_never_written_cannot_be_learned_from_unseen():
-    pack = make_pack([H])
-    unwritten = Rollout({"obs": VECTOR}, T, ENVS, 1, (1, torch.int32), 0, CPU)
-    with pytest.raises(RuntimeError, match="out of bounds"):
-        learn(pack, batch_of([unwritten], 1), settings())
-    pack = make_pack([H], distribution=GAUSSIAN)
-    unwritten = Rollout({"obs": VECTOR}, T, ENVS, 1, (2, torch.float32), 0, CPU)
-    stats = learn(pack, batch_of([unwritten], 1), settings(distribution=GAUSSIAN))
-    assert all(s.values["policy_loss"].isnan().all() for s in stats)
 
 
 @pytest.mark.parametrize("name", ["reward", "log_prob", "value", "obs"])

@@ -36,13 +36,3 @@ def test_what_is_learned_from_is_the_draw_itself():
     assert torch.equal(action, wanted)
     assert torch.equal(log_prob, density)
     assert torch.equal(scaled.log_prob(params, action), plain.log_prob(params, action))
-
-
-def test_what_is_not_scaled():
-    assert make_distribution((), 1, low=(-1.0,), high=(1.0,), units=((0.0,), (1.0,))) == DiagonalGaussian(
-        1, (-1.0,), (1.0,)
-    )
-    free = make_distribution((), 1, low=(-inf,), high=(inf,), units=((0.0,), (1.0,)))
-    assert free == DiagonalGaussian(1)
-    tanh = make_distribution((), 2, low=LOW, high=HIGH, units=UNITS, tanh=True)
-    assert tanh == make_distribution((), 2, low=LOW, high=HIGH, tanh=True)

@@ -12,7 +12,7 @@ from pbt_rl.controllers.ready import Timed
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.record.events import Round
 from pbt_rl.record.journal import journal_events
-from pbt_rl.report.audit.recorded import audit
+from pbt_rl.report.audit import audit
 from tests.helpers.populations import member, report
 
 
@@ -83,7 +83,7 @@ def test_the_journal_keeps_the_times_and_the_audit_decides_by_them(run, capsys):
 
 
 def test_what_if_knows_a_shorter_period_by_its_time(run, capsys):
-    from pbt_rl.report.audit.what_if import what_if
+    from pbt_rl.report.what_if import what_if
 
     assert what_if(run, ["pbt.period-seconds=0.1"]) == 0
     assert "all agree bit for bit" in capsys.readouterr().out

@@ -11,8 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.display.charts import layout
-from pbt_rl.display.drawing import LOWEST, Drawing
+from pbt_rl.display.charts import Drawing, layout
 from pbt_rl.display.scalars import member_scalars, population_scalars
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.record.folder import RunFolder
@@ -82,7 +81,7 @@ def images(run_dir):
 
 
 def test_figures_of_the_population_are_drawn_beside_the_run_and_at_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("pbt_rl.display.drawing.PATIENCE_SECONDS", 300.0)
+    monkeypatch.setattr("pbt_rl.display.charts.PATIENCE_SECONDS", 300.0)
     controller = build_controller(SMALL, TABLE, 0)
     journals.write(
         tmp_path,
@@ -147,7 +146,7 @@ class FakeChild:
 @pytest.mark.parametrize("broken", [True, None], ids=["it fails", "it cannot be started"])
 def test_a_drawing_that_failed_is_tried_again_ever_more_rarely(tmp_path, monkeypatch, broken):
     now, warnings = [1e6], []
-    monkeypatch.setattr("pbt_rl.display.drawing.Child", FakeChild)
+    monkeypatch.setattr("pbt_rl.display.charts.Child", FakeChild)
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     FakeChild.broken, FakeChild.begun = broken, 0
@@ -185,37 +184,3 @@ def test_without_matplotlib_one_line_names_the_package_to_install(tmp_path, monk
     display.close()
     assert len(warnings) == 1
     assert 'pip install "pbt-rl[report]"' in warnings[0]
-
-
-def test_no_figures_if_none_are_wanted(tmp_path):
-    display = TensorBoard(RunFolder(tmp_path), 1, config_json="{}", warn=fail, figures=False)
-    display.request_figures()
-    display.update(view(member(0)))
-    assert display.charts.drawing.child is None
-    display.close()
-    assert images(tmp_path) == {}
-
-
-def test_the_last_drawing_begins_anew_if_it_had_no_core(tmp_path, monkeypatch):
-    """One of the lowest priority, begun beside training, may never be done where others work."""
-    begun = []
-
-    class Starved(FakeChild):
-        def __init__(self, module, name, setup, fds):
-            super().__init__(module, name, setup, fds)
-            self._priority = setup[2]
-            begun.append(setup[2])
-
-        def exit_code(self):
-            return None if self._priority else super().exit_code()
-
-    monkeypatch.setattr("pbt_rl.display.drawing.Child", Starved)
-    monkeypatch.setattr("pbt_rl.display.drawing.HURRY_SECONDS", 0.1)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-    FakeChild.broken, warnings = False, []
-    drawing = Drawing(tmp_path, warnings.append)
-    drawing.request()
-    assert drawing.poll() == {}
-    assert list(drawing.finish()) == ["forest"]
-    assert begun == [LOWEST, 0]
-    assert not warnings

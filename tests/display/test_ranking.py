@@ -9,7 +9,6 @@ import pytest
 from pbt_rl.display.ranking import (
     Standing,
     best_member,
-    busy_shares,
     differing,
     ranked,
     shown_values,
@@ -53,14 +52,6 @@ def test_a_control_is_never_the_best_member():
     assert best_member(members[1:]) is None
 
 
-def test_final_games_without_a_finite_mean_are_the_last_of_all_final_games():
-    finals = [math.nan, math.inf, 1.0, 2.0]
-    members = [replace(member(i, 9.0), final=FinalGames(mean, 0.0, 4)) for i, mean in enumerate(finals)]
-    assert best_member(members) == 3
-    assert ids(ranked([*members, member(4, 99.0)])) == [3, 2, 0, 1, 4]
-    assert best_member(members[:2]) == 0, "by the objective in training"
-
-
 def test_the_best_is_of_all_the_mean_of_those_that_train():
     members = [
         member(0, 1.0),
@@ -76,14 +67,6 @@ def test_the_best_is_of_all_the_mean_of_those_that_train():
     assert standing([member(0, None)]) is None
     assert standing([member(0, 2.0, stopped=True), member(1, 4.0, stopped=True)]) == Standing(4.0, 3.0, 1.0)
     assert standing([member(0, -1e200), member(1, 1e200)]) == Standing(1e200, 0.0, 1e200)
-
-
-def test_waiting_is_not_busy_time():
-    assert busy_shares({"environment": 3.0, "learning": 1.0, "waiting": 6.0}) == {
-        "environment": 0.75,
-        "learning": 0.25,
-    }
-    assert busy_shares({"waiting": 6.0}) == {}
 
 
 def test_shown_are_changed_values_largest_change_first_then_differing_ones():

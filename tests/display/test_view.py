@@ -72,11 +72,6 @@ def test_the_layout_is_written_once_with_the_statistics_that_come_first(tmp_path
     ]
 
 
-def test_a_run_without_any_statistic_has_a_layout_too(tmp_path):
-    write(tmp_path, view(replace(member(0), stats={})))
-    assert "Objective" in written_layout(tmp_path)
-
-
 def test_statistics_of_episodes_games_and_environment_are_no_learning_statistics():
     from pbt_rl.display.charts import layout
 
@@ -95,9 +90,3 @@ def test_every_statistic_of_a_run_is_shown_somewhere_and_no_tag_or_key_twice():
     assert all(s.tag or s.key for s in shown)
     for names in ([s.tag for s in shown if s.tag], [s.key for s in shown if s.key]):
         assert len(names) == len(set(names))
-
-
-def test_the_status_of_a_member():
-    trains = member(0)
-    assert [m.status for m in (trains, replace(trains, parked=True))] == ["", "parked"]
-    assert replace(trains, parked=True, stopped=True).status == "stopped"

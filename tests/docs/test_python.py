@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.report.audit.recorded import audit
+from pbt_rl.report.audit import audit
 from pbt_rl.report.listing import list_runs
 from tests.helpers.runs import python
 

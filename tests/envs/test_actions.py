@@ -170,40 +170,9 @@ def test_a_tuple_of_observations_is_named_by_place():
     assert read_leaf(leaves["1.b.0"], seen, "x").tolist() == [0, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("seen", "message"),
-    [
-        ((np.zeros(2, np.float32),), "expected a place '1', got a tuple of 1"),
-        (np.zeros((2, 2), np.float32), "expected a dict with the key '1', got ndarray"),
-        ((np.zeros(2, np.float32), {"a": 1}), "expected the key 'b'"),
-    ],
-)
-def test_a_broken_tuple_is_one_clear_error(seen, message):
-    space = spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.Dict({"b": spaces.Discrete(3)})])
-    with pytest.raises(EnvSetupError, match=message):
-        read_leaf(obs_leaves(space, "x")[1], seen, "x")
-
-
 def answers(out):
     """The best actions of toy/hybrid."""
     return np.concatenate([out.obs["0"].argmax(1)[:, None], out.obs["1.number"]], 1).astype(np.float32)
-
-
-def test_the_toy_of_both_kinds_pays_the_right_answer():
-    unit = toy.make_unit("hybrid?length=5", 3, 0, lambda _row: (0, {}))
-    assert unit.spec.action == ActionSpec((4,), (-1.0,), (1.0,))
-    out = private_step_arrays(unit.spec, 3)
-    unit.reset(out)
-    for _ in range(5):
-        unit.step(answers(out), out)
-        np.testing.assert_allclose(out.reward, 1, atol=1e-6)
-    assert out.episode_done.all()
-    unit.step(answers(out), out)
-    wrong = answers(out)
-    wrong[0, 0] = (wrong[0, 0] + 1) % 4
-    wrong[1, 1] = np.clip(wrong[1, 1] - 0.25 * np.sign(wrong[1, 1]), -1, 1)
-    unit.step(wrong, out)
-    np.testing.assert_allclose(out.reward, [0, 0.75, 1], atol=1e-6)
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))

@@ -93,11 +93,6 @@ def test_each_channel_of_a_picture_may_have_its_bounds(last, shape):
     assert leaf.spec == ArraySpec(shape, "float32")
 
 
-def test_the_keys_of_a_dict_may_be_numbers():
-    leaves = obs_leaves(spaces.Dict({0: spaces.Discrete(2), 1: box(0, 1, (1,), np.float32)}), "x")
-    assert read_leaf(leaves[1], {0: 1, 1: np.ones(1, np.float32)}, "x").tolist() == [1]
-
-
 def test_frames_of_a_stack_lie_in_their_order_with_their_colours():
     (leaf,) = obs_leaves(box(0, 255, (4, 64, 48, 3), np.uint8), "x")
     stack = np.random.default_rng(0).integers(0, 256, (4, 64, 48, 3), np.uint8)
@@ -105,14 +100,6 @@ def test_frames_of_a_stack_lie_in_their_order_with_their_colours():
     for frame in range(4):
         for colour in range(3):
             assert np.array_equal(seen[3 * frame + colour], stack[frame, :, :, colour])
-
-
-def test_arrays_that_cannot_be_seen():
-    (leaf,) = obs_leaves(box(0, 1, (*LARGE, 3), np.float32), "x")
-    with pytest.raises(EnvSetupError, match="finite"):
-        read_leaf(leaf, np.full((*LARGE, 3), np.nan, np.float32), "x")
-    with pytest.raises(EnvSetupError, match=r"1,000,000 choices.*Box"):
-        obs_leaves(spaces.Discrete(10**6), "x")
 
 
 def test_bytes_and_large_whole_numbers_are_divided_by_their_bound():

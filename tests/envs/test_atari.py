@@ -109,19 +109,6 @@ def started(history):
     return after_reset
 
 
-@pytest.mark.parametrize(("fire_reset", "ends"), [(True, 6), (False, 0)])
-def test_without_fire_a_lost_life_is_not_followed_by_another(fire_reset, ends):
-    """Nobody moves: in Breakout each ball is in play for some 25 steps, once it has been launched."""
-    unit, out = make("breakout", options=replace(PLAIN, fire_reset=fire_reset))
-    ended = 0
-    for _ in range(160):
-        unit.step(np.zeros((1, 1), np.int32), out)
-        ended += out.terminated[0]
-    unit.close()
-    assert ended == ends
-    assert out.length[0] == (32 if fire_reset else 160), "of the second game's 34 steps two were FIRE"
-
-
 def test_points_of_the_step_of_fire_are_in_the_objective_but_not_learned():
     """A shot that was on its way when the life was lost may still hit."""
     unit, out = make("space_invaders")
@@ -153,14 +140,6 @@ def test_the_objective_is_the_unclipped_score_of_the_whole_game(breakout):
             assert history["raw_return"][end, row] == history["score"][game, row].sum()
             assert history["length"][end, row] == (~history["first"][game, row]).sum()
             assert history["shaped_return"][end, row] == pytest.approx(history["reward"][game, row].sum())
-
-
-def test_the_penalty_is_charged_once_for_each_of_the_five_lives(breakout):
-    _, history = breakout
-    penalty = np.clip(history["score"], -1, 1) - history["reward"]
-    assert penalty.max() == pytest.approx(0.01)
-    row_ends = np.flatnonzero(history["episode_done"][:, 0])
-    assert penalty[: row_ends[0] + 1, 0].sum() == pytest.approx(0.05, abs=1e-5)
 
 
 def test_rewards_are_clipped_or_not_and_scaled():
@@ -198,42 +177,6 @@ def test_a_cut_game_is_truncated_and_not_terminated():
     assert history["episode_done"][ends, 0].all()
     assert history["first"][ends + 1, 0].all()
     assert (history["length"][ends, 0] == 9).all(), "of ten steps the first was FIRE"
-
-
-def test_the_first_step_is_fire_whatever_the_action():
-    def frames(action):
-        unit, out = make("breakout", rows=2)
-        for _ in range(2):
-            unit.step(np.full((2, 1), action, np.int32), out)
-            yield out.obs["obs"].copy(), out.first.copy(), out.length.copy()
-
-    (right, first, length), (moved_right, first_then, length_then) = frames(2)
-    (left, *_), (moved_left, *_) = frames(3)
-    assert first.all()
-    assert not length.any()
-    assert (right == left).all()
-    assert not first_then.any()
-    assert (length_then == 1).all()
-    assert (moved_right != moved_left).any()
-
-
-def test_a_game_that_ends_with_its_first_step_starts_anew():
-    unit, out = make("pong", rows=2)
-    unit._engine = _EndsAtOnce(unit._engine)
-    seen = [play(unit, out, 1)["first"][0].tolist() for _ in range(4)]
-    assert seen == [[True, True], [True, True], [True, True], [False, False]]
-
-
-class _EndsAtOnce:
-    """An engine whose game ends at its first step."""
-
-    def __init__(self, engine):
-        self._engine, self._steps = engine, 0
-
-    def step(self, action):
-        obs, score, over, cut, info = self._engine.step(action)
-        self._steps += 1
-        return obs, score, over | (self._steps == 1), cut, info
 
 
 @pytest.mark.parametrize("sticky", [0.0, 0.25])
@@ -315,7 +258,7 @@ def test_a_game_without_fire_starts_at_once():
 )
 def test_who_plays_as_the_text_says_sees_what_a_policy_sees(game, options):
     """By ale-py alone, after the text: the frames, where episodes begin for the policy, and the score."""
-    from pbt_rl.play.export.games import game_played
+    from pbt_rl.play.export.card import game_played
 
     text = game_played(game, options)
     (made,) = re.findall(r"`ale_py\.vector_env\.(.*)`: grey", text)

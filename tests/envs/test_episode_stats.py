@@ -104,12 +104,3 @@ def test_other_statistics_are_left_out_and_told_once(stats, kept, wrong, mode):
     assert all(one in ({}, kept) for one in given)
     assert len(told) == 1
     assert re.search(rf'info\["episode_extra_stats"\] is not recorded as it is: ({wrong})', told[0]), told
-
-
-def test_statistics_that_are_no_dict_are_none():
-    told = []
-    unit = unit_of(lambda: Counted([1.0]), None, told)
-    assert said(unit, private_step_arrays(unit.spec, 2), 8) == [{}, {}]
-    assert told == [
-        'info["episode_extra_stats"] is not recorded as it is: it is no dict of numbers but a list of 1'
-    ]

@@ -124,25 +124,6 @@ def test_the_list_of_environments_imports_neither_torch_nor_jax():
     assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "[]"
 
 
-def test_the_list_of_names_is_that_of_the_package():
-    import gymnax
-
-    from pbt_rl.envs.resident.gymnax import NAMES
-
-    assert set(NAMES) == set(gymnax.registered_envs) - {"MNISTBandit-bsuite"}
-
-
-def test_a_missing_package_is_named(monkeypatch):
-    from pbt_rl.envs import family
-
-    there = family.find_spec
-    monkeypatch.setattr(family, "find_spec", lambda name: None if name == "six" else there(name))
-    with pytest.raises(
-        EnvSetupError, match="gymnax/CartPole-v1 needs the package six: pip install gymnax six"
-    ):
-        registry.probe("gymnax/CartPole-v1", DEFAULTS)
-
-
 @pytest.mark.timeout(300)
 def test_a_population_learns_cart_pole(tmp_path):
     """A whole run: the description in a copy of the command, JAX's compilation in the learner, and learning."""

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.envs.base import LAST, cpu_clock, default_shaping_source, private_step_arrays, random_actions
-from pbt_rl.envs.last_seen import LastUnit
-from pbt_rl.envs.registry import EnvOptions, make_unit, probe
+from pbt_rl.envs.registry import EnvOptions, LastUnit, make_unit, probe
 
 SEEING = EnvOptions(last_action_reward=True)
 

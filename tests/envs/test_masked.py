@@ -83,16 +83,6 @@ def test_actions_that_obey_the_mask_are_all_allowed(kind):
     assert 4 < returns.mean() < 7
 
 
-def test_the_toy_refuses_forbidden_actions():
-    unit = unit_of(Masked, rows=1)
-    out = private_step_arrays(unit.spec, 1)
-    unit.reset(out)
-    forbidden = np.flatnonzero(out.obs[ACTION_MASK][0] == 0)
-    assert len(forbidden)
-    with pytest.raises(ValueError, match="not allowed by the mask"):
-        unit.step(np.array([[forbidden[0]]], np.int32), out)
-
-
 def test_the_toys_best_score_is_the_documented_one():
     unit = unit_of(Masked, rows=2)
     out, ended = private_step_arrays(unit.spec, 2), []

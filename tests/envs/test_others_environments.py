@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, random_actions, read_stats
+from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, random_actions
 from pbt_rl.envs.gym import GymUnit, describe
 from pbt_rl.envs.registry import EnvOptions, keywords, probe
 from pbt_rl.envs.shaping import default_shaping, find_interface, frames_per_step
@@ -100,13 +100,6 @@ def test_attributes_that_are_none_cyclic_or_made_up_are_as_if_they_were_not_ther
     assert played(kind)
 
 
-@pytest.mark.parametrize("fps", [None, "fast", 0, float("nan")])
-def test_a_film_has_the_usual_pace_if_the_environment_names_none(fps):
-    from pbt_rl.envs.films import RenderCamera
-
-    assert RenderCamera(env_of(metadata={"render_fps": fps})()).frames_per_second == 30
-
-
 @pytest.mark.parametrize("which", ["observation_space", "action_space"])
 @pytest.mark.parametrize("space", [None, type("Box", (), {"__module__": "gym.spaces"})()])
 def test_a_space_that_is_none_of_gymnasiums_is_named(which, space):
@@ -173,25 +166,6 @@ def test_the_return_that_was_recorded_before_rewards_were_changed_is_the_objecti
     assert played(outside)[0][0] == pytest.approx(0.3)
     given = env_of(info={"true_objective": 7.0})
     assert played(given, wrap=inside)[0][0] == 7.0
-
-
-def test_shaping_of_zero_is_a_note():
-    zero = env_of(get_default_reward_shaping=lambda self: {"cost": 0, "gain": 2}, set_reward_shaping=setter)
-    (note,) = describe("m:f", zero()).notes
-    assert "cost begins at 0" in note
-    assert "--pbt.tune shaping.cost=LOW:HIGH" in note
-
-
-def test_what_informs_may_be_nested_or_no_number_in_a_vector_too():
-    stats = {"ok": 2, "text": np.str_("x"), "thing": object(), "inner": {"a": 1.0, "b": {"c": "x"}}}
-    source = Source()
-    unit = VectorUnit("m:f", SyncVectorEnv([env_of(info={"episode_extra_stats": stats})] * 2), 0, source)
-    out = private_step_arrays(unit.spec, 2)
-    unit.reset(out)
-    for _ in range(3):
-        unit.step(np.zeros((2, 1), np.int32), out)
-    assert read_stats(out, 1) == {"ok": 2}
-    assert len(source.told) == 1
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
@@ -369,34 +343,6 @@ def test_masks_in_infos_of_agents_are_obeyed_if_declared_and_remarked_if_not(dec
         assert "action_mask" not in out.obs
         assert len(source.told) == 1
         assert "given but not used" in source.told[0]
-
-
-def test_an_observation_named_turn_stays_beside_ours():
-    from pbt_rl.envs.agents.players import TURN, Agents
-
-    class Turns(Game):
-        def observation_space(self, agent):
-            return spaces.Dict(turn=BOX)
-
-    agents = Agents("m:f", Turns(), turns=True)
-    arrays = agents.read({"turn": np.ones(2, np.float32)}, {}, moves=True)
-    assert arrays[TURN].tolist() == [1, 1]
-    assert arrays[f"{TURN}_"].tolist() == [1]
-
-
-def test_infos_of_agents_are_looked_at_in_every_step():
-    from pbt_rl.envs.agents.multi_agent import MultiAgentUnit
-    from pbt_rl.envs.agents.tables import table_of
-
-    source, kind = Source(), type("Late", (Game,), {"of_reset": False, "of_end": {"true_objectve": 1.0}})
-    unit = MultiAgentUnit(lambda: table_of("m:f", kind()), 2, 0, source)
-    out = private_step_arrays(unit.spec, 2)
-    unit.reset(out)
-    assert source.told == []
-    for _ in range(3):
-        unit.step(np.zeros((2, 1), np.int32), out)
-    (mask,) = source.told
-    assert "given but not used" in mask
 
 
 class Old:

@@ -8,7 +8,7 @@ import torch
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import DEFAULTS, EnvOptions, make_resident
 from pbt_rl.envs.resident import custom
-from pbt_rl.envs.rsl.vec_env import VecEnvRows
+from pbt_rl.envs.resident.rsl_rows import VecEnvRows
 from tests.helpers.runs import ROOT, start
 
 ROWS = 4
@@ -201,7 +201,7 @@ def test_the_objective_is_chosen_for_what_a_factory_returned_unless_it_takes_it(
 
 
 def test_the_list_of_tasks_needs_no_torch():
-    from pbt_rl.envs.rsl.tasks import MJLAB
+    from pbt_rl.envs.resident.rsl import MJLAB
 
     pytest.importorskip("mjlab")
     assert "Mjlab-Cartpole-Balance" in MJLAB.names()

@@ -52,14 +52,6 @@ def test_memory_needs_the_cue_and_random_earns_a_quarter():
     assert objectives("memory", uniform(4), steps=4000).mean() == pytest.approx(0.25, abs=0.05)
 
 
-def test_memory_shows_the_cue_at_first_only_and_the_question_after_the_delay():
-    obs, _, first, done, _ = play("memory?delay=3", uniform(4), rows=1, steps=20)
-    cue, asked = obs[:, 0, :4].any(1), obs[:, 0, 4] == 1
-    assert (cue == first[:, 0]).all()
-    assert np.flatnonzero(asked)[0] == 4
-    assert (np.flatnonzero(asked) + 1 == np.flatnonzero(done[:, 0])).all()
-
-
 def test_the_bait_pays_but_is_worth_nothing():
     take = lambda obs: np.full(len(obs), 4)  # noqa: E731
     answer = lambda obs: obs.argmax(1)  # noqa: E731
@@ -137,27 +129,6 @@ def test_counting_allows_a_restarted_actor_and_only_at_a_first(counted):
 
 
 # The broken ones
-
-
-def test_crashing_raises_at_its_step_and_a_new_one_gets_as_far_again():
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="as it is meant to"):
-            play("crashing?steps=50", uniform(4), rows=1, steps=60)
-        play("crashing?steps=50", uniform(4), rows=1, steps=49)
-
-
-def test_hanging_sleeps_at_its_step(monkeypatch):
-    class Woken(Exception):  # noqa: N818
-        pass
-
-    def wake(_seconds):
-        raise Woken
-
-    monkeypatch.setattr(toy.time, "sleep", wake)
-    play("hanging?steps=50", uniform(4), rows=1, steps=49)
-    with pytest.raises(Woken):
-        play("hanging?steps=50", uniform(4), rows=1, steps=60)
-    assert issubclass(toy.Hanging, toy.Crashing)
 
 
 def test_nan_and_wrong_shape_are_refused_by_name():

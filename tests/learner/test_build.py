@@ -11,7 +11,6 @@ from gymnasium import spaces
 from torch import nn
 
 from pbt_rl.algos.distributions import Categorical, DiagonalGaussian
-from pbt_rl.algos.normalizers import Normalizers
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.envs.spaces import obs_leaves
@@ -163,15 +162,3 @@ def test_all_numbers_are_normalised_whatever_their_shape():
     spec = EnvSpec("m:f", {leaf.name: leaf.spec for leaf in obs_leaves(space, "m:f")}, ActionSpec((2,)))
     config = Config(env="m:f", learner=LearnerConfig(normalize_observations=True))
     assert normalized_obs(config, spec) == {"matrix": 12, "ram": 128, "bits": 4}
-
-
-def test_a_matrix_is_normalised_number_by_number():
-    normalizers = Normalizers({"matrix": 12}, returns=False)
-    statistics = normalizers.empty(lambda *shape, **kind: torch.zeros((2, *shape), **kind))
-    scale = torch.arange(1.0, 13).view(3, 4)
-    x = torch.randn(2, 50, 8, 3, 4, generator=torch.Generator().manual_seed(0)) * scale + 7
-    normalizers.observe_obs(statistics, slice(0, 2), {"matrix": x}, torch.ones(2, 50, 8, dtype=torch.bool))
-    y = normalizers.normalize_obs(statistics, slice(0, 2), {"matrix": x})["matrix"]
-    assert y.shape == x.shape
-    torch.testing.assert_close(y.mean((1, 2)), torch.zeros(2, 3, 4), atol=0.05, rtol=0)
-    torch.testing.assert_close(y.std((1, 2)), torch.ones(2, 3, 4), atol=0.1, rtol=0)

@@ -1,14 +1,6 @@
 """Contention is what a thread waits for a core, and nothing where there is no account of it."""
 
-import os
-import subprocess
-import sys
-import threading
-import time
-
-import pytest
-
-from pbt_rl.learner.contention import WINDOW_SECONDS, Contention, seconds_waited
+from pbt_rl.learner.learner import WINDOW_SECONDS, Contention, seconds_waited
 
 
 class Machine:
@@ -44,24 +36,3 @@ def test_without_an_account_nothing_is_contended():
     contended = Contention(lambda _thread: None, lambda: float(next(now)))
     assert not any(contended() for _ in range(5))
     assert seconds_waited(2**30) is None  # no thread of this process
-
-
-def test_threads_that_want_one_core_wait_for_it():
-    """Two processes' worth of work on one core: this thread's account grows, whatever else the machine does."""
-    cores = os.sched_getaffinity(0)
-    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        os.sched_setaffinity(0, {min(cores)})
-        os.sched_setaffinity(busy.pid, {min(cores)})
-        mine = threading.get_native_id()
-        before, end = seconds_waited(mine), time.monotonic() + 1.0
-        if before is None:
-            # Linux without CONFIG_SCHED_INFO: nothing is contended there, which the test above shows.
-            pytest.skip("this kernel keeps no account of waiting")
-        while time.monotonic() < end:
-            pass
-        assert seconds_waited(mine) - before > 0.2
-    finally:
-        os.sched_setaffinity(0, cores)
-        busy.kill()
-        busy.wait()

@@ -1,13 +1,9 @@
 """Members that share the slots of a pack: what is kept, who gets credit for what, what reaches the parked."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
-from pbt_rl.actors.messages import Load
-from pbt_rl.actors.store import Counts
 from tests.helpers.fake_actor import ENVS, VALUES, Bench, Stand
 
 MEMBERS = (4, 7, 9, 11)
@@ -193,19 +189,6 @@ def test_a_member_takes_a_state_that_was_saved(stand, member, donor):
     assert all(same(state(stand, m), then) for m, then in others.items())
 
 
-def test_a_saved_state_does_not_move_with_its_member(stand):
-    entry, kept = stand.save(4), state(stand, 4)
-    stand.learn()
-    assert not same(state(stand, 4), kept)
-    change_slot(stand, 0, 9)
-    for member in (7, 9):
-        edit(stand, member, "copy", 4, entry=entry)
-        assert same(state(stand, member), kept)
-    counts, shared = stand.pool.counts(entry), stand.bench.shared
-    assert counts.updates == 1 < shared.learning.updates[MEMBERS.index(4)]
-    assert 0 < counts.steps <= counts.frames < shared.sampling.steps[MEMBERS.index(4)]
-
-
 def test_a_member_whose_gradients_are_not_finite_is_broken_until_it_gets_other_weights(stand):
     def broken() -> list[bool | None]:
         return [stand.bench.shared.learning.take_broken(i) for i in range(4)]
@@ -224,22 +207,3 @@ def test_a_member_whose_gradients_are_not_finite_is_broken_until_it_gets_other_w
     stand.learn()
     stand.learn()
     assert broken() == [False, False, None, None]
-
-
-def test_a_member_that_comes_from_another_pack_counts_on(stand):
-    """A learner that it was with before may know more than the report that the counts are of."""
-    index, shared = MEMBERS.index(9), stand.bench.shared
-    with Bench(policies=2, members=MEMBERS, core="gru", seed=5) as far_bench:
-        far = Stand(far_bench)
-        far.learn()
-        entry = far.save(7)
-        stand.pool.grow(1)
-        stand.pool.write(0, far.pool.read(entry), far.pool.counts(entry))
-        load = Load(0, 9, 2, VALUES | {"shaping.bait": 0.5}, entry=0, counts=Counts(700, 600, 5))
-        stand.trainer.load(load)
-        assert same(state(stand, 9), state(far, 7))
-    assert shared.sampling.steps[index] == 700
-    assert (shared.learning.steps[index], shared.learning.updates[index]) == (600, 5)
-    stand.trainer.load(replace(load, counts=Counts(3, 2, 1)))
-    assert shared.sampling.steps[index] == 700
-    assert stand.trainer.members.generations[9] == 2

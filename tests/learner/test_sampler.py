@@ -288,15 +288,6 @@ def test_steps_and_episodes_are_counted_for_their_members():
         assert all(e.evaluation == ((e.member, e.generation) == (7, 4)) for e in episodes)
 
 
-def test_the_seed_decides_the_actions():
-    def actions(seed):
-        with Bench(seed=seed) as bench:
-            return torch.stack([r.action for r in bench.take(2)])
-
-    assert torch.equal(actions(0), actions(0))
-    assert not torch.equal(actions(0), actions(1))
-
-
 def served(bench: Bench) -> list[int]:
     """Take a turn; return the units that were answered."""
     before = [unit.t for unit in bench.sampler.units]

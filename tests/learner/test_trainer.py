@@ -55,25 +55,6 @@ def test_values_alone_change_nothing_else(stand):
     assert stand.bench.pack.hypers["gamma"].tolist()[1] == pytest.approx(CHANGED["gamma"])
 
 
-def test_fresh_weights(stand):
-    before = stand.state(1)
-    edit(stand, weights="fresh", donor=None)
-    assert stand.changed(1, before)
-    assert stand.state(1)["optimizer_steps"] == 0
-    assert stand.bench.shared.pack.weights_epoch.tolist() == [0, 1, 0]
-
-
-def test_a_state_of_another_pack_is_loaded_bit_for_bit(stand):
-    with Bench(policies=3, members=MEMBERS, core="gru", seed=5) as far_bench:
-        far = Stand(far_bench)
-        far.learn()
-        entry = far.save(9)
-        stand.pool.grow(1)
-        stand.pool.write(0, far.pool.read(entry), far.pool.counts(entry))
-        edit(stand, member=4, donor=9, entry=0)
-        assert not stand.changed(0, far.state(2))
-
-
 def test_outdated_rollouts_of_a_replaced_policy_are_discarded_and_the_others_learn(stand):
     stand.bench.fill(2)
     edit(stand)
@@ -215,26 +196,6 @@ def test_the_version_of_an_episode_that_never_ended_is_kept(stand):
     assert sorted(holder.generation_of) == list(range(4, 10)), "5 on the other rows"
 
 
-def test_an_evaluation_that_begins_within_a_batch_ends_it_for_its_member():
-    with Bench(policies=3, members=MEMBERS) as bench:
-        stand = Stand(bench, epochs=3)
-        stand.learn()
-        bench.fill(2)
-        publish, done = bench.pack.publish, []
-
-        def then_evaluate(slots):
-            publish(slots)
-            if not done:  # after the first step of policy 0
-                done.append(1)
-                stand.trainer.commands.append(lambda: stand.trainer.members.evaluate(9, begins=True))
-
-        before = stand.state(2)
-        bench.pack.publish = then_evaluate
-        stand.trainer.learn()
-        bench.pack.publish = publish
-        assert not stand.changed(2, before)
-
-
 def test_steps_learned_from_leave_out_resets(stand):
     before = list(stand.bench.shared.learning.steps)
     rollouts = stand.bench.fill(2)
@@ -244,17 +205,6 @@ def test_steps_learned_from_leave_out_resets(stand):
         *valid.tolist(),
         0,
     ]
-
-
-def test_the_schedule_multiplies_the_mutated_base_rate():
-    with Bench(policies=3, members=MEMBERS) as bench:
-        stand = Stand(bench, schedule=lambda: 0.25)
-        edit(stand, weights="keep", donor=None, learning_rate=1e-3)
-        stand.learn()
-        rates = [stand.bench.shared.learning.take_means(p)["learning_rate_in_use"] for p in range(3)]
-        own = VALUES["learning_rate"]
-        assert rates == pytest.approx([own / 4, 1e-3 / 4, own / 4])
-        assert stand.bench.shared.learning.take_means(0) == {}
 
 
 def test_a_sign_of_life_at_every_step_and_command_and_none_is_due_after(stand):

@@ -17,7 +17,7 @@ from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source, private_step_arrays
-from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe, shown_name
+from pbt_rl.envs.registry import EnvOptions, make_unit, probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_net, build_pack
 from pbt_rl.play import member as module
@@ -26,7 +26,6 @@ from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import SavedPolicy, Source, find_saved, read_config
 from pbt_rl.run.plan import PackPlan
-from tests.helpers.runs import ROOT
 from tests.helpers.saved import save, write_run
 
 PLAYED = module.PlayedEpisode(1.0, 5)
@@ -105,25 +104,6 @@ def test_progress_is_one_line_of_a_terminal_or_lines_of_a_log(terminal, shown, m
     progress.show(3, 10)
     progress.end()
     assert stream.getvalue() == shown
-
-
-def test_before_the_first_episode_has_ended_it_is_said_what_is_waited_for(monkeypatch):
-    monkeypatch.setattr("pbt_rl.play.member.EVERY_SECONDS_IN_A_LOG", 0.0)
-    stream = io.StringIO()
-    Progress(stream, "maps compile").show(0, 30)
-    Progress(stream, alike=False).show(3, 30)
-    first, last = stream.getvalue().splitlines()
-    assert first == "0 of 30 episodes have ended (maps compile)"
-    assert last == "3 of 30 episodes have ended", "long ones may be still to come"
-
-
-def test_the_level_that_is_played_is_named(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "tests" / "dmlab_standin")
-    options = evaluation_options("dmlab/rooms_collect_good_objects", EnvOptions())
-    level = "dmlab/rooms_collect_good_objects"
-    assert shown_name(f"{level}_train", options) == f"{level}_test"
-    assert shown_name("dmlab/lt_chasm", options) == "dmlab/lt_chasm"
-    assert shown_name("toy/identity?length=5", EnvOptions()) == "toy/identity?length=5"
 
 
 def test_a_perfect_policy_gets_the_full_objective(run, capsys):
@@ -206,24 +186,6 @@ def test_any_member_of_any_checkpoint_plays(run, capsys):
         assert all(torch.equal(loaded[name], weights[name]) for name in weights)
     evaluate(Source(run, 2000, "0"), 1, None, 0, greedy=True)
     assert capsys.readouterr().out.startswith(f"member 0 of {run} at 2,000 frames: ")
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("run", (None, "best")),
-        ("run@300", (300, "best")),
-        ("run:2", (None, "2")),
-        ("run@300:2", (300, "2")),
-        ("run@300:best", (300, "best")),
-        ("run@x", None),
-        ("other", None),
-        ("run:factory", None),
-    ],
-)
-def test_a_member_of_a_run_as_a_text(run, text, said):
-    found = Source.of(str(run.parent / text))
-    assert found == (None if said is None else Source(run, *said))
 
 
 class UnevenUnit:

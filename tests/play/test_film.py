@@ -54,15 +54,6 @@ except ConfigError as error:
         assert done.stdout.startswith(f"--video film.{suffix} cannot be written: "), done
 
 
-def test_an_odd_row_and_column_are_cut_from_a_picture(tmp_path):
-    """Codecs of the .mp4 kind take pairs only."""
-    imageio = pytest.importorskip("imageio.v2")
-    film = Film(tmp_path / "film.mp4", 10.0)
-    film.add(np.zeros((401, 333, 3), np.uint8))
-    film.close()
-    assert imageio.get_reader(tmp_path / "film.mp4").get_data(0).shape == (400, 332, 3)
-
-
 def test_a_folder_is_no_film_and_a_missing_package_is_named(tmp_path, monkeypatch):
     (tmp_path / "film.gif").mkdir()
     with pytest.raises(ConfigError, match="it is a folder"):

@@ -3,19 +3,13 @@
 import csv
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from pbt_rl.config import Config
-from pbt_rl.controllers.changes import changes
-from pbt_rl.controllers.decisions import Continue, Stop
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.display.terminal import in_words
-from pbt_rl.errors import ConfigError
 from pbt_rl.report import compare
-from pbt_rl.report.compare import groups, mean_and_deviation, mean_and_range, write_comparison
+from pbt_rl.report.compare import groups, mean_and_deviation, write_comparison
 from pbt_rl.report.read import read_run
-from pbt_rl.report.style import new_figure
 from pbt_rl.run.resolved import build_controller, value_table
 from tests.helpers.journals import simulated, write
 
@@ -81,23 +75,6 @@ def test_the_page_and_the_tables(folders, tmp_path):
     assert "±" in first["best score"]
 
 
-def test_the_mean_of_a_group_is_drawn_where_its_runs_are():
-    def line(first, last, height):
-        return np.array([first, last]), np.array([height, height])
-
-    axes = new_figure(1.0).subplots()
-    mean_and_range(axes, [line(20.0, 30.0, 2.0), line(1.0, 10.0, 9.0), line(15.0, 28.0, 4.0)], "red", "x")
-    [drawn] = axes.lines
-    assert (min(drawn.get_xdata()), max(drawn.get_xdata())) == (20.0, 28.0)
-    assert list(drawn.get_xdata()) == sorted(drawn.get_xdata())
-    assert set(drawn.get_ydata()) == {3.0}
-
-
-def test_one_run_given_twice_is_refused(folders, tmp_path):
-    with pytest.raises(ConfigError, match="given twice"):
-        write_comparison([folders[0], folders[0] / ".." / "a"], tmp_path)
-
-
 def test_the_command_compares_or_says_what_is_missing(folders, tmp_path, pbt_rl):
     code, out, err = pbt_rl("report", *folders[:2])
     assert (code, err) == (0, "")
@@ -105,20 +82,3 @@ def test_the_command_compares_or_says_what_is_missing(folders, tmp_path, pbt_rl)
     code, out, err = pbt_rl("report", folders[0], tmp_path)
     assert (code, out) == (2, "")
     assert "is not the folder of a run" in err
-
-
-@pytest.mark.parametrize(
-    ("decision", "shown"),
-    [
-        (
-            Stop(1, "evicted: 18.88 is", score=18.884, place=(5, 5)),
-            "given up with a score of 18.88, number 5 of 5",
-        ),
-        (Stop(1, "done", completed=True, score=3.2), "trained to its end, with a score of 3.2"),
-        (Stop(1, "evicted: 3 was not promoted", score=3.0), "evicted: 3 was not promoted"),
-        (Continue(1, "completed: 3", phase=2), "completed: 3"),
-    ],
-)
-def test_reasons_of_searches_are_sentences(decision, shown):
-    [change] = changes([decision], {1: 0})
-    assert in_words(decision.reason, change) == shown

@@ -13,13 +13,11 @@ from pbt_rl.config import Config
 from pbt_rl.controllers.options import PbtConfig, SearchConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.report import exports
-from pbt_rl.report import importance as importances
-from pbt_rl.report.importance import Importance, importance
-from pbt_rl.report.page import facts, write_report
+from pbt_rl.report.importance import importance
 from pbt_rl.report.page import page as report_page
+from pbt_rl.report.page import write_report
 from pbt_rl.report.pictures import PICTURES, draw
-from pbt_rl.report.read import history_of, read_run
-from pbt_rl.report.style import log_ticks
+from pbt_rl.report.read import history_of
 from pbt_rl.run.resolved import build_controller, value_table
 from tests.helpers.journals import read_events, simulated, slot_event, write
 
@@ -114,13 +112,6 @@ def test_a_resumed_run_reads_as_if_it_had_not_been_interrupted(search, resumed):
     assert read_history("x", resumed[: len(search) // 2 + 2]).ended is None, "it goes on"
 
 
-def test_slots_of_another_plan_are_left_at_the_resume(resumed):
-    fewer = [{**e, "slot": 9} if e["event"] == "slot" and e["time"] > 1.7e9 + 3600 else e for e in resumed]
-    turns = read_history("x", fewer).turns
-    at = next(e["time"] for e in fewer if e["event"] == "end") - fewer[0]["time"]
-    assert all(turn.end_seconds <= at + 1e-6 for turn in turns if turn.slot < 4)
-
-
 def test_a_search_is_accounted_for(search):
     history = read_history("x", search)
     assert history.is_search
@@ -172,17 +163,6 @@ def test_a_run_without_rounds_gets_sentences_instead_of_figures(population, kept
     assert images["objective"] == "No episode has counted yet."
 
 
-def test_one_member(tmp_path):
-    events = pbt(1)
-    seen = {"member": 0, "generation": 0, "episodes": 3}
-    for t in (10, 20, 30):
-        members = [{**seen, "frames": t, "objective": t / 2}]
-        events.insert(-1, {"event": "progress", "time": 1.7e9 + t, "frames": t, "members": members})
-    images = drawn(read_run(write(tmp_path, events)))
-    assert {name for name, image in images.items() if isinstance(image, bytes)} == {"objective"}
-    assert images["forest"].startswith("No member was changed")
-
-
 def test_objectives_that_are_not_finite_are_left_out(population):
     broken = json.loads(json.dumps(population))
     for event in broken:
@@ -193,16 +173,6 @@ def test_objectives_that_are_not_finite_are_left_out(population):
     assert 0 not in history.ranking
     assert all(isinstance(image, bytes | str) for image in drawn(history).values())
     assert rows(exports.files(history)["members.csv"])[0]["objective"] == ""
-
-
-@pytest.mark.parametrize(
-    ("low", "high"), [(1e-6, 1e-2), (0.2, 0.9), (0.001, 0.02), (3.0, 700.0), (0.05, 0.06)]
-)
-def test_log_axes_have_a_few_round_ticks(low, high):
-    ticks = log_ticks(low, high)
-    assert all(low <= t <= high for t in ticks)
-    assert len(ticks) in (0, 3, 4, 5, 6)
-    assert (len(ticks) == 0) == (high / low < 2)
 
 
 def test_importance_ranks_the_learning_rate_first():  # T12
@@ -216,42 +186,6 @@ def test_importance_ranks_the_learning_rate_first():  # T12
     assert sum(found.shares.values()) == pytest.approx(1)
     assert found.shares["lr"] > 0.7
     assert found.r_squared > 0.5
-
-
-@pytest.mark.parametrize("score", [0.0, 0.1])
-def test_objectives_that_are_all_the_same_explain_nothing(score):
-    found = importance([{"a": float(i), "b": float(i % 3)} for i in range(12)], [score] * 12, forests=1)
-    assert found.r_squared <= 0
-
-
-def test_of_very_many_states_a_part_is_looked_at(population, monkeypatch):
-    """Forests of all states of a long run, tens of thousands, take many minutes."""
-    looked_at = []
-
-    def noted(configurations, scores):
-        looked_at.append((configurations, scores))
-        return Importance(dict.fromkeys(configurations[0], 0.1), 0.5, 1, len(configurations))
-
-    monkeypatch.setattr(importances, "MOST_CONFIGURATIONS", 12)
-    monkeypatch.setattr(importances, "importance", noted)
-    history = read_history("x", population)
-    known = [n for n in history.lineage.nodes if history.objective(n) is not None]
-    assert len(known) > 12
-    importances.figure(history)
-    [(configurations, scores)] = looked_at
-    assert len(configurations) == len(scores) == 12
-    states = []
-    for node in known:
-        values = {name: node.values[name] for name in history.varied}
-        values[importances.TRAINED] = history.lineage.end_trained(node.key)
-        states.append((values, history.objective(node)))
-    assert all(pair in states for pair in zip(configurations, scores, strict=True))
-
-
-def test_too_few_members_get_no_importances(search):
-    history = read_history("x", [e for e in search if e["event"] in ("start", "initial", "end")])
-    [picture] = [p for p in PICTURES if p.name == "importance"]
-    assert draw(picture, history).startswith("Too few members: 0 configurations")
 
 
 def test_columns_hold_what_their_names_promise(population, search):
@@ -303,15 +237,6 @@ def test_the_page_of_a_run_that_goes_on_with_a_broken_last_line_needs_nothing_el
     assert "no end is recorded" in text
     assert "a&lt;b&gt;&amp;c: toy/simulated" in text
     assert "b>&c" not in text
-
-
-def test_a_picture_that_is_not_drawn_any_more_is_removed(pbt_rl, small, tmp_path):
-    run = write(tmp_path, small)
-    assert pbt_rl("report", run)[0] == 0
-    assert (tmp_path / "report" / "schedules.png").exists()
-    write(tmp_path, small[:2])
-    assert pbt_rl("report", run)[0] == 0
-    assert not [p.name for p in (tmp_path / "report").glob("*.png")]
 
 
 def test_a_folder_that_is_no_run_is_one_clear_line(pbt_rl, small, tmp_path):
@@ -379,13 +304,6 @@ def test_links_in_a_report_are_replaced_and_never_followed(small, tmp_path):
     assert sorted((run / "report").iterdir()) == sorted(written), "no drafts are left"
 
 
-def test_names_that_look_like_formulas_are_drawn_as_they_are(small):
-    text = json.dumps(small).replace("learning_rate", "$\\\\frac$").replace("entropy_coef", "a$b")
-    history = read_history("x", json.loads(text))
-    assert {"$\\frac$", "a$b"} <= set(history.varied)
-    assert all(image.startswith(PNG) for image in drawn(history).values() if isinstance(image, bytes))
-
-
 def test_final_games_are_shown_unless_the_run_went_on(small):
     when = small[-1]["time"]
     judged = [{"member": m, "mean": mean, "episodes": 20} for m, mean in ((1, 7.5), (2, 6))]
@@ -400,9 +318,3 @@ def test_final_games_are_shown_unless_the_run_went_on(small):
     again = read_history("x", [*small, final, resume])
     assert again.final is None
     assert "<th>final</th>" not in report_page(again, [])
-
-
-def test_entries_of_a_window_that_are_means_are_called_so(population):
-    assert "an entry of a window" not in dict(facts(read_history("run", population)))
-    rounds = [e | {"count": 64} if e["event"] == "round" else e for e in population]
-    assert dict(facts(read_history("run", rounds)))["an entry of a window"] == "mean of 64 episodes"

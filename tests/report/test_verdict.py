@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import random
 import re
 from statistics import fmean
 
@@ -87,21 +86,6 @@ def test_one_half_of_the_games_picks_and_the_other_scores(tmp_path):
     assert "picked by one half of them and scored by the other" in box
 
 
-def test_a_group_of_equal_members_gains_nothing_by_its_size():
-    rng = random.Random(1)
-    games = [[[rng.gauss(0, 1) for _ in range(8)] for _ in range(2)] for _ in range(4000)]
-    gaps = [expected_best(one, 8, picks=other) for one, other in games]
-    assert fmean(gaps) == pytest.approx(0, abs=0.05)  # by its own games the best of eight has 1.42
-    assert expected_best([5.0, 1.0, 0.0], 3, picks=[2.0, 2.0, 1.0]) == pytest.approx(3.0)
-
-
-def test_fewer_controls_than_starts_are_named_a_low_estimate(tmp_path):
-    history = controlled(tmp_path, controls=2, final={0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0, 5: 3.0})
-    box = control_box(history)
-    assert "too low: 2 controls cannot show what the best of 4 draws reaches" in box
-    assert "2.875" in box  # 1/16 * 1 + 15/16 * 3
-
-
 def test_controls_are_never_changed_and_have_a_band(tmp_path):
     history = controlled(tmp_path)
     assert {t.decision.member for t in history.decisions} <= {0, 1, 2, 3}
@@ -117,10 +101,6 @@ def test_what_is_said_of_the_population_leaves_controls_out(tmp_path):
     assert set(history.everyone) == set(range(8))
     assert all(0 < m.founders <= 4 for m in history.moments)
     assert f"<dd>{history.moments[-1].founders} of 4</dd>" in page(history, [])
-
-
-def test_a_run_without_controls_has_no_box(tmp_path):
-    assert control_box(controlled(tmp_path, controls=0)) == ""
 
 
 def test_the_notes_name_the_option_to_change():
@@ -153,14 +133,6 @@ def test_costs_are_shares_of_the_processor_time(tmp_path):
     picture = next(p for p in PICTURES if p.name == "cost")
     assert draw(picture, history)[:4] == b"\x89PNG"
     assert json.dumps(draw(picture, controlled(tmp_path / "none"))).startswith('"No processor time')
-
-
-def test_the_time_of_gpus_is_a_cost_of_its_own(tmp_path):
-    history = controlled(tmp_path, busy={"learning": 1.5, "learning on the GPU": 0.25, "waiting": 7.0})
-    assert (history.cpu_seconds, history.gpu_seconds) == pytest.approx((30.0, 5.0))
-    assert sum(points[-1][0] for points in costs(history, "GPU").values()) == pytest.approx(5.0)
-    figure = of_runs([("#000000", [history]), ("#ffffff", [controlled(tmp_path / "none")])])
-    assert [axes.get_xlabel() for axes in figure.axes] == ["CPU seconds of the run", "GPU seconds of the run"]
 
 
 def test_a_run_costs_what_all_of_its_members_do(tmp_path):

@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from pbt_rl.report.audit.recorded import audit
+from pbt_rl.report.audit import audit
 from tests.helpers.disks import fill, small_disk
 from tests.helpers.runs import BUSY, ENDLESS, PROGRESS, train
 

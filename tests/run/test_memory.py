@@ -9,9 +9,8 @@ import pytest
 from pbt_rl.actors import actor as actor_module
 from pbt_rl.actors.actor import Actor
 from pbt_rl.actors.mailbox import ACTIONS, BUSY_NS, OBSERVATIONS
-from pbt_rl.actors.matchups import MatchupTable
 from pbt_rl.actors.store import Counts
-from pbt_rl.actors.tables import ShapingTable
+from pbt_rl.actors.tables import MatchupTable, ShapingTable
 from pbt_rl.cli.train import parse_train
 from pbt_rl.controllers.hypers import SHAPING
 from pbt_rl.envs.registry import make_unit

@@ -20,7 +20,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.record.checkpoints import Checkpoints, SavedFile, read_manifest
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import read_journal
-from pbt_rl.report.audit.recorded import audit
+from pbt_rl.report.audit import audit
 from pbt_rl.run.ending import RunEnd
 from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.run.train import train

@@ -9,8 +9,8 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import read_journal
-from pbt_rl.report.audit.recorded import audit
-from pbt_rl.report.audit.what_if import what_if
+from pbt_rl.report.audit import audit
+from pbt_rl.report.what_if import what_if
 from pbt_rl.run.train import train
 
 TYPED = (

@@ -12,7 +12,7 @@ from pbt_rl.controllers.options import ScheduleConfig, SearchConfig
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError
 from pbt_rl.registry import CONTROLLERS
-from pbt_rl.report.audit.recorded import audit
+from pbt_rl.report.audit import audit
 from pbt_rl.run.resuming import controller_state, restore_run_state
 from tests.helpers.journals import write
 from tests.helpers.resumable import TURNS, Run, small_config

@@ -1,9 +1,7 @@
 """The account of a run: it finds the run's threads and steps, and what it says is lost explains what was reached."""
 
 import importlib
-import os
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -11,7 +9,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from pbt_rl.actors.mailbox import STEPS, Mailbox
+from pbt_rl.actors.mailbox import Mailbox
 from pbt_rl.envs.registry import EnvOptions, probe
 from tests.helpers.runs import ROOT, command_of
 
@@ -58,11 +56,6 @@ def test_an_account_that_cannot_be_right_is_none(wrong, reason):
         accounting.account(BEFORE, replace(AFTER, **wrong), 2)
 
 
-def test_a_thread_that_has_ended_is_none_of_the_runs():
-    before = replace(BEFORE, ran=BEFORE.ran | {("supervisor", 2): 9.0})
-    assert accounting.account(before, AFTER, 2)["supervisor cores"] == pytest.approx(0.02)
-
-
 def test_all_cores_are_accounted_for(figures):
     cores = [value for name, value in figures.items() if name.endswith(" cores")]
     assert sum(cores) == pytest.approx(2)
@@ -80,13 +73,6 @@ def test_what_is_lost_explains_what_was_reached(figures):
     assert nothing_else / (1 + shares["dearer than alone"]) == pytest.approx(reached)
 
 
-def test_the_table_names_every_part(figures):
-    lines = accounting.table(figures, ALONE, {stage: 1.1 * cost for stage, cost in ALONE.items()}, 2)
-    assert [line.split()[0] for line in lines[2:-1]] == [*accounting.PARTS, "others", "idle", "stolen"]
-    assert "7.5% idle" in lines[-1]
-    assert "+10.0% already without a run" in lines[-1]
-
-
 @pytest.mark.parametrize(
     ("command", "role"),
     [
@@ -100,12 +86,6 @@ def test_a_keeper_is_not_taken_for_its_child(command, role):
     assert accounting.role_of(command) == role
 
 
-def watch(pid, units=2, **more):
-    return accounting.Watch(
-        pid, probe("toy/identity", EnvOptions()), units, ROWS, **({"folder": ROOT} | more)
-    )
-
-
 @pytest.fixture
 def boxes():
     boxes = [
@@ -114,47 +94,6 @@ def boxes():
     yield boxes
     for box in boxes:
         box.close()
-
-
-def test_mailboxes_that_a_process_holds_are_found_once_and_as_they_are_now(boxes):
-    copy = os.dup(boxes[0].fd)
-    for number, box in enumerate(boxes, start=1):
-        box.header[STEPS] = MANY + number
-    found = accounting._mailboxes(os.getpid(), boxes[0].spec, ROWS)
-    found = [box for box in found if box.header[STEPS] > MANY]  # other tests may have left theirs open
-    assert sorted(int(box.header[STEPS]) - MANY for box in found) == [1, 2]
-    boxes[0].header[STEPS] += 7
-    assert sorted(int(box.header[STEPS]) - MANY for box in found) == [2, 8]
-    os.close(copy)
-
-
-def test_a_row_is_there_once_it_has_taken_a_step_that_is_not_first(boxes):
-    looks = watch(os.getpid())
-    looks._boxes = boxes
-    assert not looks._all_played(), "their memory is fresh"
-    for box in boxes:
-        box.header[STEPS], box.step.first[:] = ROWS, [False, True, False, True]
-    assert not looks._all_played()
-    assert looks._missing() == "no update was made, 4 of its 8 rows had been played"
-    boxes[0].step.first[:] = [True, False, True, False]
-    assert not looks._all_played()
-    boxes[1].step.first[:] = False
-    assert looks._all_played()
-
-
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        ("", "the run ended before it was steady: no update"),
-        ("input()", "the run was not steady after 2 s: no update"),
-    ],
-)
-def test_a_run_that_is_never_steady_gives_no_account(code, reason, monkeypatch):
-    monkeypatch.setattr(accounting, "START_SECONDS", 2.0 if code else 60.0)
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as run:
-        with pytest.raises(RuntimeError, match=f"{reason} was made, 0 of its 8 rows"):
-            watch(run.pid).follow(1.0, 2)
-        run.kill()
 
 
 @pytest.mark.long
@@ -172,43 +111,7 @@ def test_a_run_is_followed(monkeypatch):
     assert start["frames_lost_until_then"] > 0
 
 
-def test_what_was_lost_until_the_rate_was_steady():
-    events = [
-        {"event": "progress", "time": at, "members": [{"frames": at}, {"frames": 0}]}
-        for at in (110, 120, 130)
-    ]
-    seen = watch(0, steady=111.0, updated=105.0)
-    assert bench.start_figures([{"event": "applied"}, *events], 100.0, seen, 50.0) == {
-        "seconds_to_first_update": 5.0,
-        "seconds_to_steady_rate": 11.0,
-        "frames_lost_until_then": 50 * 20 - 120,
-    }
-
-
-def test_without_figures_there_is_no_table_but_the_reason(monkeypatch, capsys):
-    def fails(*_):
-        raise RuntimeError("it was not steady")
-
-    monkeypatch.setattr(
-        bench, "together", lambda _env, _policies, _seconds, number: dict.fromkeys(number, 1.0)
-    )
-    monkeypatch.setattr(bench, "run_training", fails)
-    monkeypatch.setattr(sys, "argv", ["bench.py", "--seconds", "1"])
-    with pytest.raises(SystemExit, match="no figures: it was not steady"):  # a text makes the exit code 1
-        bench.main()
-    assert not capsys.readouterr().out
-
-
 # -- stages beside each other -----------------------------------------------------------------------------------
-
-
-def test_processes_are_shared_by_cost():
-    assert beside.shares(ALONE, 5) == {"environment": 2, "inference": 1, "learning": 2}
-    assert beside.shares({"environment": 1.0, "inference": 1.0, "learning": 98.0}, 5) == {
-        "environment": 1,
-        "inference": 1,
-        "learning": 3,
-    }
 
 
 STAND_IN = """
@@ -238,41 +141,9 @@ def stand_in(tmp_path, monkeypatch, *, fails):
     return beside.together("any", 1, 1.0, beside.shares(ALONE, 5))
 
 
-def test_stages_begin_together(tmp_path, monkeypatch):
-    assert stand_in(tmp_path, monkeypatch, fails=False) == {
-        "environment": 11.0,
-        "inference": 9.0,
-        "learning": 8.0,
-    }, "none began before all were ready"
-
-
 def test_a_stage_that_fails_ends_the_others(tmp_path, monkeypatch):
     began = time.monotonic()
     with pytest.raises(RuntimeError, match="stage learning failed:\nno memory"):
         stand_in(tmp_path, monkeypatch, fails=True)
     assert time.monotonic() - began < 50
     assert not [child for child in psutil.Process().children() if "--stage" in command_of(child)]
-
-
-def test_what_was_before_the_sign_does_not_count():
-    asked, nanoseconds = [], [0]
-
-    def begins():
-        asked.append(0)
-        return len(asked) > 5
-
-    def step():
-        nanoseconds[0] += 3000 if len(asked) > 5 else 10**9
-        return 2
-
-    assert beside.timed_cpu(step, 0.02, lambda: nanoseconds[0], begins) == pytest.approx(1.5)
-    assert len(asked) == 6
-
-
-def test_a_stage_ends_with_the_process_that_measures(monkeypatch):
-    read, write = os.pipe()
-    os.close(write)
-    with os.fdopen(read) as ended:
-        monkeypatch.setattr(sys, "stdin", ended)
-        with pytest.raises(SystemExit):
-            beside.go_sign()()

@@ -12,7 +12,6 @@ ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT / "scripts" / "lab"))
 
 import same_runs  # noqa: E402
-from same_runs_kinds import KINDS, crossings  # noqa: E402
 
 REPLACE = {"decision": "replace", "member": 0, "donor": 1, "values": {"gamma": 0.9}, "reason": "0 < 1"}
 RUN = {
@@ -98,14 +97,6 @@ def test_a_difference_is_named(change, place):
     assert place in compared(change)[0]
 
 
-def test_what_a_kind_is_for_is_counted():
-    events = RUN["events"]
-    assert crossings(events) == 1
-    assert crossings([e | {"pack": 0} for e in events]) == 0
-    counts = same_runs.shown(KINDS["turns"], RUN)
-    assert counts == {"replacements": 1, "changes of parked members": 1, "slots that changed hands": 2}
-
-
 def test_a_run_that_shows_nothing_fails(tmp_path, monkeypatch, capsys):
     """Else equal runs would say little."""
     monkeypatch.setattr(same_runs, "run", lambda *_: RUN | {"events": same_runs.strip(RUN["events"])})
@@ -115,14 +106,6 @@ def test_a_run_that_shows_nothing_fails(tmp_path, monkeypatch, capsys):
     assert same_runs.main([*words, "--kinds", "packs"]) == 0
     assert same_runs.main([*words, "--kinds", "hypertrick"]) == 1
     assert "SHOWS NO stopped" in capsys.readouterr().out
-
-
-def test_what_was_recorded_with_other_options_is_refused(tmp_path):
-    kind, other = KINDS["packs"], KINDS["turns"]
-    (tmp_path / "packs.json").write_text(json.dumps({"commands": kind.commands, "result": RUN}))
-    assert same_runs.recorded(tmp_path, "packs", kind)["checkpoint"] == RUN["checkpoint"]
-    with pytest.raises(ValueError, match="record it again"):
-        same_runs.recorded(tmp_path, "packs", other)
 
 
 def test_tensors_are_read_by_their_bits(tmp_path):

@@ -52,15 +52,6 @@ def answers(monkeypatch, folder, codes):
     monkeypatch.setattr(torch_matrix, "tested", lambda version, _tests: codes[version])
 
 
-def test_the_short_form_downloads_nothing_and_says_what_is_left_out(monkeypatch, capsys, tmp_path):
-    answers(monkeypatch, tmp_path, {"2.14.1": 0})
-    assert main(["--short", "--releases", "2.9.* 2.11.* 2.14.*"]) == 0
-    out = capsys.readouterr().out
-    assert "torch 2.9.*: left out: it would be downloaded" in out
-    assert "torch 2.11.*: left out: pip finds no wheel" in out
-    assert "torch 2.14.1: passed" in out
-
-
 def test_a_failure_and_nothing_at_all_are_exit_code_1(monkeypatch, capsys, tmp_path):
     answers(monkeypatch, tmp_path, {"2.9.1": 1, "2.14.1": 0})
     assert main(["--releases", "2.9.* 2.14.*"]) == 1

@@ -9,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbt_rl.controllers import (
-    Asha,
-    Evaluate,
     Evaluation,
     Gap,
     HyperSpec,
@@ -178,12 +176,6 @@ def test_members_are_evaluated_on_purpose_before_a_comparison_without_training(t
     assert audit_decisions(read_events(events), pbt(episodes=3)) == []
 
 
-def test_a_member_that_was_evaluated_waits_for_a_decision():
-    result = run(Walker, Script([1.0], {2: [Evaluate(0, 3, "")]}), steps=5, num_members=1)
-    assert result.ended == "waiting for a decision"
-    assert [(e.steps, e.objective) for e in result.history[-3:]] == [(2, result.objectives[0])] * 3
-
-
 def test_a_member_that_raises_is_broken_and_the_run_goes_on(tmp_path):
     repair = {4: [Replace(0, 1, "both", {"rate": 1.0}, ""), Mutate(2, {"rate": 0.5}, "")]}
     script = Script([9.0, 1.0, 9.0], repair)
@@ -313,17 +305,6 @@ def test_hypertrick_trains_phase_by_phase_with_few_slots():
     assert all(o.stopped for o in result.members)
 
 
-def test_asha_whose_rungs_do_not_fit_is_refused():
-    """Its members would wait in their slots for steps that never come, and the others would never begin."""
-
-    def controller():
-        return Asha(TABLE, 0, phase_frames=5, eta=2, resource=4, slots=3)
-
-    with pytest.raises(ConfigError, match=r"steps=19 .* give 20 or more"):
-        run(Walker, controller(), steps=19, num_members=8)
-    assert run(Walker, controller(), steps=20, num_members=8).ended == "steps"
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -341,23 +322,6 @@ def test_asha_whose_rungs_do_not_fit_is_refused():
 def test_misuse(options, message):
     with pytest.raises(ConfigError, match=message):
         run(Walker, Script([1.0]), **{"steps": 1, "num_members": 1, **options})
-
-
-@pytest.mark.parametrize(
-    ("members", "controller", "options", "message"),
-    [
-        (Walker, pbt(episodes=3), {"num_members": 2, "window": 2}, "window=2 .* 3 or more"),
-        ([Walker(0), Walker(1)], Script([1.0, 1.0]), {"num_members": 3}, "num_members=3"),
-        ([Walker(0)], Script([1.0]), {"workers": 2}, "give a factory"),
-    ],
-)
-def test_members_and_options_that_contradict_each_other(members, controller, options, message):
-    with pytest.raises(ConfigError, match=message):
-        run(members, controller, steps=1, **options)
-
-
-def test_steps_may_be_written_as_a_float():
-    assert [m.steps for m in run(Walker, Script([1.0]), steps=1e1, num_members=1).members] == [10]
 
 
 def test_a_factory_that_cannot_be_pickled_is_refused():

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import re
-import time
 from itertools import pairwise
 
 import pytest
@@ -16,9 +14,8 @@ from pbt_rl import tune
 from pbt_rl.controllers import HyperSpec, StaticController
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.record.journal import read_journal
-from pbt_rl.report.read import read_run
 from pbt_rl.tune import audit, run
-from pbt_rl.tune.progress import MemberProgress, Progress, Screen
+from pbt_rl.tune.result import MemberProgress, Progress, Screen
 from pbt_rl.tune.space import table_of
 from tests.helpers.toys import Walker
 
@@ -187,37 +184,6 @@ def test_a_run_with_more_steps_keeps_its_periods(tmp_path):
     assert {b - a for a, b in pairwise(rounds["once"])} == {4}
 
 
-class Diverges(Chosen):
-    """Member 3 breaks in its step 13."""
-
-    def __init__(self, index):
-        super().__init__(index)
-        self.steps, self.index = 0, index
-
-    def step(self, hypers):
-        self.steps += 1
-        if (self.index, self.steps) == (3, 13):
-            raise RuntimeError("diverged")
-        super().step(hypers)
-
-    def state(self):
-        return super().state(), self.steps
-
-    def load(self, state):
-        super().load(state[0])
-        self.steps = state[1]
-
-
-def test_a_member_that_broke_before_a_run_went_on_can_be_replaced_after_it(tmp_path):
-    def stop(now):
-        return pbt_rl.Stop("cut off") if now.steps == 14 else None
-
-    options = {"num_members": 4, "steps": 40, "seed": 3, "folder": tmp_path}
-    cut = run(Diverges, SPACE, **options, on_progress=stop)
-    assert [m.broken for m in cut.members] == [False, False, False, True]
-    assert not any(m.broken for m in run(Diverges, SPACE, **options).members)
-
-
 def test_a_run_that_was_killed_before_its_first_save_begins_anew(tmp_path):
     options = {"num_members": 3, "steps": 20, "folder": tmp_path / "x"}
     run(Chosen, SPACE, **options)
@@ -244,10 +210,6 @@ class Interrupted(Walker):
             raise KeyboardInterrupt
 
 
-class InterruptedAtOnce(Interrupted):
-    at = 1
-
-
 def test_a_run_that_is_interrupted_goes_on_from_its_last_round(tmp_path, capsys):
     options = {"num_members": 2, "steps": 12, "folder": tmp_path / "x"}
     with pytest.raises(KeyboardInterrupt):
@@ -256,24 +218,6 @@ def test_a_run_that_is_interrupted_goes_on_from_its_last_round(tmp_path, capsys)
     result = run(Walker, SPACE, **options)
     assert result.objectives == run(Walker, SPACE, num_members=2, steps=12).objectives
     assert audit(tmp_path / "x", SPACE) == []
-
-
-def test_an_error_of_a_callback_loses_nothing(tmp_path, capsys):
-    def fails(now):
-        if now.steps == 5:
-            raise OSError("no space for a plot")
-
-    with pytest.raises(OSError, match="for a plot"):
-        run(Walker, SPACE, num_members=2, steps=12, folder=tmp_path / "x", on_progress=fails)
-    assert "saved at step 5 of 12" in capsys.readouterr().err
-
-
-def test_what_was_never_saved_begins_anew_and_says_so(tmp_path, capsys):
-    with pytest.raises(KeyboardInterrupt):
-        run(InterruptedAtOnce, SPACE, num_members=2, steps=12, folder=tmp_path / "x")
-    assert "nothing was saved" in capsys.readouterr().err
-    run(Walker, SPACE, num_members=2, steps=12, folder=tmp_path / "x")
-    assert "never saved: it begins anew" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -322,18 +266,6 @@ def test_a_folder_in_use_is_left_to_the_run_that_has_it(tmp_path):
     assert audit(tmp_path, SPACE) == []
 
 
-def test_an_audit_finds_a_changed_decision(tmp_path):
-    run(Chosen, SPACE, steps=40, num_members=4, folder=tmp_path / "x")
-    journal = tmp_path / "x" / "journal.jsonl"
-    lines = journal.read_text().splitlines()
-    at = next(i for i, line in enumerate(lines) if '"event": "round"' in line)
-    event = json.loads(lines[at])
-    event["report"]["members"][0]["objectives"] = [-1e9]
-    lines[at] = json.dumps(event)
-    journal.write_text("\n".join(lines) + "\n")
-    assert audit(tmp_path / "x", SPACE)
-
-
 def test_a_folder_that_cannot_be_used(tmp_path):
     few = {"steps": 2, "num_members": 2, "folder": tmp_path / "x"}
     run(Chosen, SPACE, **few)
@@ -378,18 +310,6 @@ def test_members_that_never_work_are_an_error_however_often_they_begin_anew(fact
         run(factory, SPACE, steps=3, num_members=2)  # compared after every step
 
 
-@pytest.mark.parametrize(
-    ("members", "controller", "said"),
-    [
-        (Chosen(0), SPACE, "members=.*Chosen"),
-        (Chosen, "asha", "controller=.asha"),
-    ],
-)
-def test_what_is_neither_a_factory_nor_a_space_is_one_clear_error(members, controller, said):
-    with pytest.raises(ConfigError, match=said):
-        run(members, controller)
-
-
 def test_the_rules_of_a_space_are_arguments(tmp_path):
     """A function has the values as `step` has them; period and share are those that were given."""
     seen = []
@@ -427,20 +347,3 @@ def test_what_an_explore_function_returns_is_checked(explore, said):
     space = {"rate": (0.1, 0.9), "kind": ["a", "b"]}
     with pytest.raises(ConfigError, match=said):
         run(Plain, space, num_members=4, steps=20, explore=explore, progress=False)
-
-
-def test_a_run_without_a_finite_objective_says_so(capsys):
-    class Nowhere(Plain):
-        def evaluate(self):
-            return math.nan
-
-    assert run(Nowhere, RATE, steps=3, num_members=2).best is None
-    assert "no member has a finite objective" in capsys.readouterr().err
-
-
-def test_the_time_between_two_calls_is_no_work(tmp_path):
-    for steps in (10, 20):
-        run(Plain, RATE, steps=steps, num_members=2, folder=tmp_path, progress=False)
-        time.sleep(1.5)
-    assert read_run(tmp_path).seconds < 1
-    assert read_run(tmp_path).options.unit == "steps"

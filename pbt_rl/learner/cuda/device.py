@@ -1,4 +1,4 @@
-"""All that makes one learner faster on its device, as the learner asks for it."""
+"""All that makes one learner faster on its GPU; on a CPU every call is made when its turn comes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from pbt_rl.algos.pack import Packing
 from pbt_rl.algos.update import Stepping
 from pbt_rl.algos.weights import Streams
 from pbt_rl.controllers.hypers import Values
-from pbt_rl.display.replayed import Replayed
-from pbt_rl.learner.acceleration import Acceleration
-from pbt_rl.learner.cuda.again import begin_again
+from pbt_rl.display.view import Replayed
+from pbt_rl.learner.build import LearnerSetup
 from pbt_rl.learner.cuda.memory import PageLocks, free_unused
 from pbt_rl.learner.cuda.recording import Replays, recorder_of, records
 from pbt_rl.learner.cuda.steps import RecordedStepping, record_steps
 from pbt_rl.learner.cuda.streams import streams_of
-from pbt_rl.learner.cuda.trial import BrokenTrialError, fastest_packing
+from pbt_rl.learner.cuda.trial import BrokenTrialError, begin_again, fastest_packing
 from pbt_rl.learner.cuda.turns import RecordedSampler
 from pbt_rl.learner.sampler import Sampler
-from pbt_rl.learner.samplers import AnySampler
-from pbt_rl.learner.setup import LearnerSetup
+from pbt_rl.learner.shared import AnySampler
 from pbt_rl.learner.trainer import Trainer
 
 
@@ -41,8 +39,8 @@ class RecordsTurns(Protocol):
         """Record turns, where anything is recorded."""
 
 
-class CudaAcceleration(Acceleration):
-    """Nothing on a device where nothing is recorded, such as a CPU."""
+class Acceleration:
+    """Of one learner."""
 
     def __init__(self) -> None:
         self._device = torch.device("cpu")
@@ -50,13 +48,16 @@ class CudaAcceleration(Acceleration):
         self._replays: dict[str, Replays] = {}
 
     def streams(self, device: torch.device, *, threads: bool) -> Streams:
-        """See `Acceleration`."""
+        """Return the streams of a device. threads: one thread acts while another learns."""
         return streams_of(device, threads=threads)
 
     def packing(
         self, setup: LearnerSetup, values: Sequence[Values], connection: Any
     ) -> tuple[Packing | None, str]:
-        """See `Acceleration`."""
+        """Return by which packing a device is fastest, and what to say of it; None: the usual one.
+
+        values: of each slot. connection: to the parent, to go on with if this process has to begin again.
+        """
         try:
             return fastest_packing(setup.config, setup.spec, setup.plan, values, setup.without)
         except BrokenTrialError as error:
@@ -64,16 +65,16 @@ class CudaAcceleration(Acceleration):
             begin_again(replace(setup, without=(*setup.without, error.packing)), connection.fileno())
 
     def prepare(self, device: torch.device, memories: Iterable[mmap]) -> None:
-        """See `Acceleration`."""
+        """Prepare the memory of mailboxes for copies to a device."""
         self._device = device
         self._locks = PageLocks(memories, device)
 
     def sampler(self, plain: type[Sampler], *, on_policy: bool) -> type[Sampler]:
-        """See `Acceleration`."""
+        """Return what samples mailboxes. plain: call by call."""
         return plain if on_policy or not records(self._device) else RecordedSampler
 
     def stepping(self) -> Stepping:
-        """See `Acceleration`."""
+        """Return how optimiser steps are carried out."""
         recorder = recorder_of(self._device)
         if recorder is None:
             return Stepping()
@@ -82,7 +83,7 @@ class CudaAcceleration(Acceleration):
         return made
 
     def record(self, sampler: AnySampler, trainer: Trainer) -> str:
-        """See `Acceleration`.
+        """Prepare turns and steps while there is one thread; what a run reads stays. Return it in words.
 
         Another thread's first calls would break a recording. Afterwards nothing is recorded any more, so how much
         memory there is to be, and what is refused, is known before an actor runs.
@@ -109,6 +110,6 @@ class CudaAcceleration(Acceleration):
         return {name: Replayed(one.replayed, one.runs, one.why_not) for name, one in self._replays.items()}
 
     def close(self) -> None:
-        """See `Acceleration`."""
+        """Release what would outlast the learner."""
         if self._locks is not None:
             self._locks.release()

@@ -206,7 +206,6 @@ class CudaRecorder:
         self._refusal = ""
 
     def carry_out(self, program: Callable[[], None], *, watched: bool) -> None:
-        """See `Recorder`."""
         stream, present = self._stream(), torch.cuda.current_stream(self._device)
         rehearsal = Rehearsal(self._device.type)
         drawn = torch.cuda.get_rng_state(self._device)
@@ -223,7 +222,7 @@ class CudaRecorder:
             )
 
     def record(self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> Replay:
-        """See `Recorder`. After a recording that CUDA has refused in the midst there is no other one."""
+        """After a recording that CUDA has refused in the midst there is no other one."""
         with _ONE_AT_A_TIME:
             if self._refusal or _BROKEN:
                 raise RuntimeError(self._refusal or "a recording before this one could not be ended")

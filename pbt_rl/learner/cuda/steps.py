@@ -32,7 +32,6 @@ class RecordedStepping(Stepping):
         self.obs = self._staging.obs
 
     def steps(self, span: slice, program: Program, log: StepLog, number: int) -> Steps:
-        """See `Stepping`."""
         return RecordedSteps(span, program, log, self._recorder, self._staging, number, self.replays)
 
 
@@ -81,7 +80,6 @@ class RecordedSteps:
         self._recordings: dict[int, Recording] = {}
 
     def load_batch(self, samples: Samples, orders: Orders) -> None:
-        """See `Steps`."""
         device = self._staging.take(samples).valid.device
         columns = samples.valid.shape[2]
         self._sizes = [columns if order is None else len(order) for order in orders]
@@ -97,7 +95,6 @@ class RecordedSteps:
             self._order_SN.copy_(for_upload(packed, device), non_blocking=True)
 
     def run(self, step: int) -> None:
-        """See `Steps`."""
         size = self._sizes[step]
         recording = self._recordings.setdefault(size, Recording(lambda: self._one(size)))
         try:
@@ -109,7 +106,7 @@ class RecordedSteps:
         self._replays.count(replayed=recording.replays)
 
     def end(self) -> None:
-        """See `Steps`. The staged samples stay: replays read them where they lie."""
+        """The staged samples stay: replays read them where they lie."""
 
     def _one(self, size: int) -> None:
         """Carry out the step whose number lies on the device, and count it."""

@@ -26,38 +26,32 @@ class CudaStreams(Streams):
         self._learning = torch.cuda.Stream(device)
 
     def acting(self) -> AbstractContextManager[object]:
-        """See `Streams`."""
         return torch.cuda.stream(self._acting)
 
     def learning(self) -> AbstractContextManager[object]:
-        """See `Streams`."""
         return torch.cuda.stream(self._learning)
 
     def serving(self, weights: Weights, state: Mapping[str, Tensor]) -> Serving:
-        """See `Streams`."""
         return StagedServing(weights, state, self)
 
     def mark(self) -> Mark | None:
-        """See `Streams`."""
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(self._device))
         return event
 
     def after(self, mark: Mark | None) -> None:
-        """See `Streams`."""
         if mark is not None:
             assert isinstance(mark, torch.cuda.Event), "a mark of another device"
             torch.cuda.current_stream(self._device).wait_event(mark)
 
     def fetch(self, source: Tensor, into: Tensor) -> None:
-        """See `Streams`. The thread sleeps meanwhile: by itself CUDA would keep a core busy with waiting."""
+        """The thread sleeps meanwhile: by itself CUDA would keep a core busy with waiting."""
         into.copy_(source, non_blocking=True)
         event = torch.cuda.Event(blocking=True)
         event.record(torch.cuda.current_stream(self._device))
         event.synchronize()
 
     def wait_for_work(self) -> None:
-        """See `Streams`."""
         torch.cuda.synchronize(self._device)
 
 
@@ -88,7 +82,6 @@ class StagedServing(Serving):
         self._exchanged = False
 
     def take(self) -> None:
-        """See `Serving`."""
         with self._lock:
             if self._staged is None or not (self._exchanged or self._staged.query()):
                 return
@@ -100,11 +93,10 @@ class StagedServing(Serving):
 
     @contextmanager
     def held(self, slots: tuple[int, ...]) -> Iterator[None]:  # noqa: ARG002 - only `take` changes any
-        """See `Serving`: what is served changes in `take` alone, on the stream that acts."""
+        """What is served changes in `take` alone, on the stream that acts."""
         yield
 
     def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:
-        """See `Serving`."""
         with self._lock:
             if self._staged is None:
                 self._change_copies()

@@ -8,8 +8,13 @@ time of a batch, which takes as many of either as the plan says.
 from __future__ import annotations
 
 import gc
+import os
+import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -19,7 +24,7 @@ from pbt_rl.algos.pack import Pack, Packing
 from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.learner.build import build_net, build_pack, obs_layouts, packings_of
+from pbt_rl.learner.build import LearnerSetup, build_net, build_pack, obs_layouts, packings_of
 from pbt_rl.learner.cuda.recording import RUNS, NotRecordedError, Recording, broken, recorder_of
 from pbt_rl.learner.cuda.streams import streams_of
 from pbt_rl.learner.cuda.turns import MOST_UNITS
@@ -157,3 +162,21 @@ def _seconds(compute: Callable[[], Tensor], device: torch.device) -> float:
         result.item()
         taken.append(time.perf_counter() - began)
     return min(taken)
+
+
+def begin_again(setup: LearnerSetup, connection_fd: int) -> NoReturn:
+    """Replace this process by one that finds the message where `begin_child` expects its connection.
+
+    After CUDA has refused a recording in the midst, a process can record nothing any more. A fresh one can. Its parent
+    notices nothing: process, connection and descriptors stay.
+    """
+    message = os.memfd_create("learner", 0)
+    said: Connection[Any, Any] = Connection(os.dup(message))
+    said.send(replace(setup, connection_fd=connection_fd))
+    said.close()
+    os.lseek(message, 0, os.SEEK_SET)
+    *command, _ = sys.orig_argv[1:]
+    for fd in (connection_fd, message, *setup.fds):
+        os.set_inheritable(fd, True)
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, *command, str(message)])  # noqa: S606 - our own interpreter

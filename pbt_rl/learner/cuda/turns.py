@@ -238,7 +238,7 @@ class RecordedSampler(Sampler):
             self.recorded.record(len(self.units))
 
     def take_turns(self, ready: list[ServedUnit]) -> None:
-        """See `Sampler`: as many units at once as a recorded turn has."""
+        """As many units at once as a recorded turn has."""
         if not self.recorded.possible or not all(unit.taken for unit in ready):
             super().take_turns(ready)
             if ready:

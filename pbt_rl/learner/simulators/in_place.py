@@ -30,11 +30,10 @@ class BatchInPlace(Batch):
 
     @property
     def layouts(self) -> Mapping[str, ObsLayout]:
-        """See Batch."""
         return self.stored
 
     def obs(self, span: slice, into: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """See Batch: nothing is copied if nothing asks for it."""
+        """Nothing is copied if nothing asks for it."""
         views = {name: x[span, : self.valid.shape[1]] for name, x in self.views.items()}
         if into is None:
             return views

@@ -1,8 +1,8 @@
-"""See `learner.simulators.Simulators`."""
+"""Simulators in a learner: what they cannot do, their plan, and what samples with them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from pbt_rl.actors.tables import ShapingTable
 from pbt_rl.algos.distributions import Distribution
@@ -10,14 +10,41 @@ from pbt_rl.algos.pack import Pack
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.learner.samplers import AnySampler, SlotShaping
-from pbt_rl.learner.setup import LearnerSetup
-from pbt_rl.learner.shared import SharedState
-from pbt_rl.learner.simulators.layout import lay_out
+from pbt_rl.learner.build import LearnerSetup
+from pbt_rl.learner.shared import AnySampler, SharedState, SlotShaping
 from pbt_rl.learner.simulators.sampler import DeviceShaping, ResidentSampler
-from pbt_rl.run.plan import PackPlan, Plan
+from pbt_rl.run.plan.layout import PackPlan, Plan, check_minibatches, sizing_of
+from pbt_rl.run.plan.machine import Machine
 
-__all__ = ["check", "lay_out", "make_sampler", "waits_for"]
+
+def lay_out(
+    config: Config,
+    machine: Machine,
+    devices: Sequence[str],
+    members: Sequence[tuple[int, ...]],
+    slots: Sequence[int],
+) -> Plan:
+    """Give each device a simulator. Without --rows there are as many rows as make the batch that is asked for."""
+    rows = config.rows or max(1, round(config.learner.batch / config.learner.rollout))
+    most = min(rows, config.pbt.objective_episodes)
+    packs = tuple(
+        PackPlan(
+            device=device,
+            members=members[i],
+            actors=0,
+            units_per_actor=1,
+            envs_per_policy=rows,
+            units_per_batch=1,
+            threads=config.learner.threads
+            or (max(1, machine.cpus // len(devices)) if device == "cpu" else 1),
+            slots=slots[i],
+            groups=max(g for g in range(1, most + 1) if rows % g == 0),
+        )
+        for i, device in enumerate(devices)
+    )
+    for pack in packs:
+        check_minibatches(config, pack)
+    return Plan(packs, machine.cpus, sizing_of(config, max(slots), 1, on_gpu="cpu" not in devices), 0)
 
 
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
@@ -56,7 +83,7 @@ def _check_abilities(config: Config, spec: EnvSpec) -> None:
 
 
 def waits_for(packs: Iterable[PackPlan], *, begun: bool) -> str:
-    """See Simulators."""
+    """Say what happens before the first frames. begun: its learners run."""
     if begun:
         return "the simulator takes its first steps, which may compile for minutes"
     rows = sum(pack.rows for pack in packs)
@@ -72,7 +99,10 @@ def make_sampler(
     beat: Callable[[], None],
     give_up: Callable[[str], object],
 ) -> tuple[AnySampler, SlotShaping]:
-    """See Simulators."""
+    """Return what samples, and the shaping that its rows read.
+
+    beat: to be called while it does anything. give_up: ends the run with an error of the user's, from any thread.
+    """
     shaping = DeviceShaping(table, setup.plan.slots, pack.device)
     seed = setup.seed + 1
     sampler = ResidentSampler(

@@ -8,9 +8,8 @@ from pathlib import Path
 from pbt_rl.controllers.lineage import Lineage
 from pbt_rl.envs.registry import EnvOptions
 from pbt_rl.errors import ConfigError
-from pbt_rl.play.export.card import Card
+from pbt_rl.play.export.card import Card, played
 from pbt_rl.play.export.formats import FORMATS, SUFFIXES
-from pbt_rl.play.export.games import played
 from pbt_rl.play.export.net import exported_policy
 from pbt_rl.play.export.rsl_rl import write_rsl_rl
 from pbt_rl.play.member import Policy, evaluation_spec, load_pack, play_episodes, say, warn_of_mistakes

@@ -12,8 +12,7 @@ import sys
 from pbt_rl.actors.child import begin_child, send_failure
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
-from pbt_rl.play.games.beside import EvaluationSetup, evaluated
-from pbt_rl.play.games.rounds import FinalSetup, final_rounds
+from pbt_rl.play.games.episodes import EvaluationSetup, FinalSetup, evaluated, final_rounds
 
 
 def main() -> None:

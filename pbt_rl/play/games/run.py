@@ -32,8 +32,7 @@ from pbt_rl.display.view import Evaluation, FinalGames, MemberView, RunView
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import require
 from pbt_rl.play.film import check_clips
-from pbt_rl.play.games.beside import Evaluated, EvaluationSetup
-from pbt_rl.play.games.rounds import JUDGE, FinalRound, FinalSetup
+from pbt_rl.play.games.episodes import JUDGE, Evaluated, EvaluationSetup, FinalRound, FinalSetup
 from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.record.events import Evaluation as Recorded

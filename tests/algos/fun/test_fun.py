@@ -4,11 +4,18 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, normalize
 
-from pbt_rl.algos.a3c import RATE_FACTOR
-from pbt_rl.algos.fun.core import DilatedLstm, FunBody, fingerprint
-from pbt_rl.algos.fun.fun import EMBEDDING, FUN, Sequences, fun_loss, intrinsic_reward, reached
+from pbt_rl.algos.fun import (
+    EMBEDDING,
+    FUN,
+    DilatedLstm,
+    FunBody,
+    Sequences,
+    fingerprint,
+    fun_loss,
+    intrinsic_reward,
+    reached,
+)
 from pbt_rl.algos.models import NetInputs, make_model
-from pbt_rl.algos.unreal.unreal import UNREAL
 from tests.helpers.packs import FRAMES as STACKED
 from tests.helpers.packs import HYPERS, batch_of, learn, make_pack, make_rollouts, settings
 
@@ -354,13 +361,6 @@ def test_a_network_without_a_place_for_it_is_refused(options, message):
     net = make_model({"obs": ((4,), "float32")}, 2, hidden=8, **options)
     with pytest.raises(ValueError, match=message):
         FUN.network(net, NetInputs({"obs": ((4,), "float32")}, {"obs": 1}, (2,)))
-
-
-def test_its_recipe_has_the_rate_of_rmsprop():
-    recipe = FUN.recipe({"hypers.learning_rate": 5e-4, "learner.epochs": 4, "model.critic": "separate"})
-    assert recipe["hypers.learning_rate"] == RATE_FACTOR * 5e-4
-    assert (recipe["learner.rollout"], recipe["learner.epochs"], recipe["model.core"]) == (100, 1, "none")
-    assert recipe["model.critic"] == UNREAL.recipe({"model.critic": "separate"})["model.critic"] == "shared"
 
 
 def test_a_fresh_managers_memory_is_kept():

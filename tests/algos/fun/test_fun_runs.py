@@ -7,9 +7,8 @@ import pytest
 
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.registry import probe
-from pbt_rl.errors import ConfigError
 from pbt_rl.play.policy import load_policy
-from pbt_rl.report.audit.recorded import audit
+from pbt_rl.report.audit import audit
 from tests.helpers.serial import SMALL, run, weights
 
 OPTIONS = SMALL | {
@@ -35,14 +34,6 @@ def test_a_serial_run_is_the_same_every_time_and_goes_on(tmp_path):
     action, state = policy({name: np.zeros(array.shape, array.dtype) for name, array in spec.obs.items()})
     assert 0 <= int(action) < 4
     assert state is not None
-
-
-def test_a_core_of_the_users_is_refused(tmp_path):
-    with pytest.raises(
-        ConfigError,
-        match=r"--algo cannot be used with toy/treasure\?length=10: fun .*leave --model.core none",
-    ):
-        run(tmp_path, "x", OPTIONS, **{"model.core": "lstm"})
 
 
 def test_the_recipe_is_the_papers():

@@ -7,7 +7,6 @@ import pytest
 
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.registry import probe
-from pbt_rl.errors import ConfigError
 from pbt_rl.play.policy import load_policy
 from tests.helpers.serial import SMALL, run, weights
 
@@ -34,10 +33,3 @@ def test_a_serial_run_is_the_same_every_time_and_goes_on(tmp_path):
     action, state = policy({name: np.zeros(array.shape, array.dtype) for name, array in spec.obs.items()})
     assert 0 <= int(action) < 4
     assert state is not None
-
-
-def test_an_environment_without_images_is_refused(tmp_path):
-    with pytest.raises(
-        ConfigError, match=r"--algo cannot be used with gym/CartPole-v1: unreal .*shows none: use a3c"
-    ):
-        run(tmp_path, "x", OPTIONS, env="gym/CartPole-v1")

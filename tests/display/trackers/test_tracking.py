@@ -12,7 +12,7 @@ from pbt_rl.display.trackers.outlets import TrackedRun, Trackers, check
 from pbt_rl.display.trackers.to_csv import CsvTracker
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.folder import RunFolder
-from tests.helpers.views import STATS, member, view
+from tests.helpers.views import member, view
 
 OWN = """
 import time
@@ -153,17 +153,6 @@ def test_the_tables_hold_a_row_per_member_and_view(tmp_path):
     assert [r["episodes/objective_best"] for r in population] == ["1.5", "7.0"]
 
 
-def test_columns_that_come_later_are_empty_before(tmp_path):
-    tracker = CsvTracker(run_in(tmp_path))
-    tracker.show(view(member(0, stats={}), seconds=1.0))
-    tracker.show(view(member(0, stats=STATS | {"stats/won": 0.5}), seconds=2.0))
-    tracker.show(view(member(0, stats={}), seconds=3.0))
-    tracker.close("frames")
-    table = rows(tmp_path / "tracking" / "members.csv")
-    assert [r["stats/won"] for r in table] == ["", "0.5", ""]
-    assert [r["hypers/gamma"] for r in table] == ["0.99"] * 3
-
-
 def test_rows_of_lost_training_are_cut_off_when_a_run_goes_on(tmp_path):
     for begin, first in ((0.0, 1.0), (2.0, 3.0)):
         tracker = CsvTracker(run_in(tmp_path, begin))
@@ -184,12 +173,3 @@ def test_tables_are_not_written_through_links(tmp_path):
     tracker.close("frames")
     assert (tmp_path / "mine.csv").read_text() == "seconds\n1\n"
     assert len(rows(tmp_path / "tracking" / "members.csv")) == 1
-
-
-def test_tables_that_cannot_be_written_are_said_once(tmp_path):
-    (tmp_path / "tracking").write_text("in the way")
-    tracking, said = trackers(tmp_path, "csv")
-    tracking.update(moment(1.0))
-    tracking.finish("frames", patient=True)
-    (line,) = said
-    assert line.startswith("tracker csv has ended (FileExistsError: ")

@@ -8,11 +8,9 @@ import signal
 import subprocess
 import threading
 from contextlib import contextmanager
-from importlib.resources import files
 
 import pytest
 
-from pbt_rl.cli.watch import run as run_watch
 from pbt_rl.config import Config
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.display.watch import state as watch_state
@@ -25,7 +23,6 @@ from tests.helpers.journals import simulated, write
 from tests.helpers.runs import start
 
 EVIL = "<img src=x onerror=alert(1)>"
-NODE = shutil.which("node")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -174,14 +171,6 @@ def test_the_schedules_of_a_long_run_are_as_many_points_as_a_screen_shows(tmp_pa
             assert line["points"][-2:] == before["points"][-2:]
 
 
-def test_a_long_run_that_records_progress_rarely_has_a_rate(tmp_path, events):
-    before = events[-1]
-    members = [m | {"frames": m["frames"] + 9_000} for m in before["members"]]
-    later = before | {"time": before["time"] + 90.0, "frames": before["frames"] + 9_000, "members": members}
-    shown = Reader(write(tmp_path / "run", [*events, later])).latest()
-    assert shown["frames_per_second"] == pytest.approx(4 * 9_000 / 90)
-
-
 def test_a_journal_that_grows_is_read_on_and_one_that_was_cut_anew(tmp_path, events):
     run = write(tmp_path / "run", events[:8])
     journal = run / "journal.jsonl"
@@ -194,17 +183,6 @@ def test_a_journal_that_grows_is_read_on_and_one_that_was_cut_anew(tmp_path, eve
     whole = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(whole[:8]))  # as a resume cuts it
     assert patient(reader)["seconds"] == before
-
-
-def test_a_journal_that_was_cut_and_has_grown_beyond_since_is_read_anew(tmp_path, events):
-    run = write(tmp_path / "run", events)
-    reader, journal = Reader(run), run / "journal.jsonl"
-    whole = journal.read_text().splitlines(keepends=True)
-    later = {"event": "note", "time": events[8]["time"], "frames": 1, "text": "x" * len("".join(whole))}
-    journal.write_text("".join(whole[:8]) + json.dumps(later) + "\n")
-    shown = patient(reader)
-    assert shown == Reader(run).latest()
-    assert shown["seconds"] < events[-1]["time"] - events[0]["time"]
 
 
 @pytest.mark.parametrize("change", ["missing", "link", "folder", "noise", "empty"])
@@ -279,22 +257,6 @@ def test_the_command_serves_until_ctrl_c(tmp_path, events):
     ], "nothing is written"
 
 
-def test_a_run_that_only_starts_is_waited_for(tmp_path, events):
-    """`watch` is started beside `train`, before there is a folder."""
-    command = start(tmp_path, "watch", "runs/x")
-    command.wait_for("waiting for the run to begin")
-    write(tmp_path / "runs" / "x", events)
-    command.wait_for("open http://")
-    assert command.end(signal.SIGINT) == 0
-
-
-def test_a_name_that_no_run_has_is_answered_with_a_near_one(tmp_path, events, monkeypatch):
-    monkeypatch.setattr("pbt_rl.cli.watch.WAIT_SECONDS", 0.0)
-    write(tmp_path / "cartpole", events)
-    with pytest.raises(ConfigError, match=r"did you mean .*cartpole\?"):
-        run_watch([str(tmp_path / "cartpol")])
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 def test_a_browser_draws_it_and_texts_stay_texts(tmp_path, events):
@@ -325,26 +287,3 @@ def test_a_browser_draws_it_and_texts_stay_texts(tmp_path, events):
     assert drawn.count('class="dot"') == 4
     assert drawn.count("<svg") >= 3
     assert "not running: it was cut off" in drawn
-
-
-STUBS = """
-const part = () => ({ setAttribute() {}, append() {}, replaceChildren() {} });
-globalThis.document = { getElementById: part, createElement: part, createElementNS: part };
-globalThis.window = { addEventListener() {} };
-globalThis.fetch = () => new Promise(() => {});
-"""
-
-
-@pytest.mark.skipif(NODE is None, reason="needs node")
-def test_a_thousand_members_are_drawn():
-    """Their curves have more points than a call of a function takes arguments."""
-    page = files("pbt_rl.display.watch").joinpath("page.js").read_text(encoding="utf-8")
-    calls = """
-    const many = Array.from({ length: 500000 }, (_, i) => i / 1000);
-    const { x, y } = chart(800, 300, many, many.map((v) => v - 7), false);
-    console.log(Math.round(x(many.at(-1))), Math.round(y(-7)), Math.round(y(many.at(-1) - 7)));
-    """
-    done = subprocess.run(
-        [NODE, "-"], input=STUBS + page + calls, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.stdout, done.stderr) == ("774 276 8\n", "")

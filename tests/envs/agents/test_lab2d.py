@@ -95,18 +95,6 @@ def test_actions_are_counted_from_the_least():
     unit.close()
 
 
-def test_nested_settings_reach_the_level():
-    """Zapped players lose 50, unless a setting changes that."""
-    nested = {"avatars": {"player": {"%default": {"rewardForBeingZapped": 0}}}}
-    least = []
-    for settings in ({}, nested):
-        unit, out = unit_of("commons_harvest", 16, numPlayers=8, **settings)
-        least.append(play(unit, out, 100)[1].min())
-        unit.close()
-    assert least[0] <= -49
-    assert -10 < least[1] < 0
-
-
 def test_equal_seeds_give_equal_worlds():
     def told(seed):
         unit, out = unit_of("commons_harvest", 4, seed, episodeLengthFrames=10)

@@ -1,6 +1,5 @@
 """DeepMind Lab as units: on the real engine if it is installed, else on the stand-in."""
 
-import re
 import signal
 import subprocess
 import sys
@@ -11,15 +10,13 @@ import numpy as np
 import psutil
 import pytest
 
-from pbt_rl.envs.base import LAST, EnvSetupError
+from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.dmlab import process as dmlab_process
 from pbt_rl.envs.dmlab.levels import LEVELS
 from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.dmlab.process import Labs
 from pbt_rl.envs.dmlab.row import MOST_LABS
-from pbt_rl.envs.dmlab.setup import level_scripts, pool_seed, row_setup
-from pbt_rl.envs.dmlab.unit import LabUnit, probe, unreproducible
-from pbt_rl.envs.spaces import hash_words
+from pbt_rl.envs.dmlab.unit import LabUnit, level_scripts, pool_seed, probe, row_setup
 from tests.helpers import played
 from tests.helpers.dmlab_module import (
     REAL,
@@ -101,42 +98,6 @@ def test_rewards_are_clipped_towards_gains_and_the_objective_is_not(clipped, uni
     np.testing.assert_allclose(seen["shaped_return"][-1], expected[begun:].sum(), rtol=1e-4)
 
 
-@standin_only
-def test_the_last_action_and_reward_are_seen():
-    """Two rows, of which one ends: what its step was is seen with its last picture, and nothing with the next one."""
-    with Played("skymaze_irreversible_path_hard", rows=2) as game:
-        rng = np.random.default_rng(0)
-        assert not game.steps[0][LAST].any()
-        for _ in range(40):
-            before = game.steps[-1]["episode_done"]
-            actions = rng.integers(4, 9, 2)
-            seen = game.step(*actions)
-            assert (seen["first"] == before).all()
-            for row in range(2):
-                expected = np.zeros(10)
-                if not seen["first"][row]:
-                    so_far = 0 if game.steps[-2]["first"][row] else game.steps[-2]["raw_return"][row]
-                    expected[actions[row]] = 1
-                    expected[-1] = np.clip(seen["raw_return"][row] - so_far, -1, 1)
-                np.testing.assert_allclose(seen[LAST][row], expected, rtol=1e-6)
-    history = np.stack([step[LAST] for step in game.steps])
-    assert {-0.25, 0.0, 1.0} <= set(history[..., -1].ravel().tolist())
-    assert sum(step["episode_done"].sum() for step in game.steps) > 3
-
-
-def test_instructions_are_words():
-    with Played("language_select_described_object", rows=2) as game:
-        words = game.steps[0]["instr"]
-        assert (words[:, -1] > 0).all()
-        assert (words[:, 0] == 0).all() or REAL
-        if not REAL:
-            expected = np.zeros(16, np.int32)
-            hash_words("pick up the red ball", expected)
-            np.testing.assert_array_equal(words[0], expected)
-    with Played(SHORT) as game:
-        assert not game.steps[0]["instr"].any()
-
-
 def test_a_probe_finds_bad_levels_and_settings():
     assert probe("dmlab30", DmlabOptions(), {}).tasks[3] == "rooms_watermaze"
     assert probe("tests/empty_room_test", DmlabOptions(), {})
@@ -146,30 +107,6 @@ def test_a_probe_finds_bad_levels_and_settings():
         probe(SHORT, DmlabOptions(), {"colour": "red"})
     with pytest.raises(EnvSetupError, match=r"--env-option width=\.\.\. cannot be used"):
         probe(SHORT, DmlabOptions(), {"width": 320})
-
-
-def test_levels_with_bots_are_known_to_differ():
-    for name in ("dmlab30", "lasertag_one_opponent_small", "lt_chasm", "contributed/dmlab30/lasertag_one"):
-        assert unreproducible(name)
-    assert not unreproducible(SHORT)
-
-
-@pytest.mark.parametrize(
-    ("name", "named"), [("lt_chasm", 0), ("rooms_keys_doors_puzzle", 1), (SHORT, 0), ("dmlab30", 3)]
-)
-def test_levels_that_ignore_the_length_of_episodes_are_named_if_one_is_given(name, named):
-    found = " ".join(probe(name, DmlabOptions(), {"episodeLengthSeconds": 5}).notes)
-    assert len(re.findall(r"rooms_\w+|lt_\w+", found)) == named
-
-
-def test_levels_and_maps_of_tests(lab):  # noqa: F811
-    with Played("rooms_collect_good_objects", test=True) as game:
-        game.random(3)
-    if not REAL:
-        made = calls(lab, "lab")[-1]
-        assert made["level"] == "contributed/dmlab30/rooms_collect_good_objects_test"
-        assert made["config"]["allowHoldOutLevels"] == "true"
-        assert made["config"]["mixerSeed"] == str(0x600D5EED)
 
 
 @standin_only
@@ -195,15 +132,6 @@ def test_the_end_of_a_level_by_its_own_rules_is_terminal():
     with Played("skymaze_irreversible_path_hard", settings=endless) as game:
         last = game.step(FIRE)
         assert (last["terminated"][0], last["truncated"][0]) == (True, False)
-
-
-@standin_only
-def test_no_two_engines_share_a_folder(lab):  # noqa: F811
-    with Played("explore_goal_locations_small", rows=2, level_cache="none") as game:
-        game.step(FORWARD)
-        maps = sorted(lab.glob("pbt_rl_dmlab_*/dmlab_temp_folder_*/baselab/explore_maze.pk3"))
-        assert len(maps) == 2
-        assert maps[0].read_bytes() != maps[1].read_bytes()
 
 
 @standin_only
@@ -309,27 +237,6 @@ def test_maps_are_built_once(lab):  # noqa: F811
     assert [call["found"] for call in calls(lab, "map")] == [False, True]
     with Played("explore_goal_locations_small", level_seeds=1, level_cache="none"):
         assert not calls(lab, "map")[-1]["found"]
-
-
-@standin_only
-def test_a_card_that_is_not_there_is_found_by_the_probe(lab, monkeypatch):  # noqa: F811
-    assert probe(SHORT, DmlabOptions(renderer="hardware", gpus=(0, 2)), {})
-    drawn = {call["config"].get("gpuDeviceIndex") for call in calls(lab, "lab")}
-    assert drawn == {"0", "2"}
-    with Played(SHORT, renderer="hardware", gpus=(0, 2), first_row=3):
-        assert calls(lab, "lab")[-1]["config"]["gpuDeviceIndex"] == "2", "they take turns"
-    with pytest.raises(EnvSetupError, match=r"--dmlab.gpus 7 .*--dmlab.renderer"):
-        probe(SHORT, DmlabOptions(gpus=(7,)), {})
-    assert probe(SHORT, DmlabOptions(gpus=(7,), test=True), {})  # a run's options, at its evaluation
-    with pytest.raises(EnvSetupError) as refused:
-        probe(SHORT, DmlabOptions(renderer="hardware", gpus=(0, 7)), {})
-    assert "--dmlab.gpus 0 7 cannot be used" in str(refused.value)
-    assert "\n" not in str(refused.value)
-    monkeypatch.setenv("DMLAB_STANDIN_GPUS", "-1")
-    with pytest.raises(
-        EnvSetupError, match=r"--dmlab.renderer hardware cannot be used: .*RL API.*libdmlab_headless_hw"
-    ):
-        probe(SHORT, DmlabOptions(renderer="hardware"), {})
 
 
 @standin_only

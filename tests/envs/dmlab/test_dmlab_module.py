@@ -31,21 +31,6 @@ def make(module):
         one.close()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "words"),
-    [
-        ((LEVEL, ("RGB_INTERLEAVED",), {}), TypeError, None),
-        ((LEVEL, ["RGB_INTERLEAVED", "SMELL"], SIZE), ValueError, "Unknown observation 'SMELL'"),
-        ((LEVEL, ["RGB_INTERLEAVED"], SIZE | {"colour": "red"}), RuntimeError, "Invalid setting"),
-        (("contributed/dmlab30/nowhere", ["RGB_INTERLEAVED"], SIZE), RuntimeError, "Failed to init"),
-        ((LEVEL, ["RGB_INTERLEAVED"], SIZE, "paper"), RuntimeError, "Failed to set renderer"),
-    ],
-)
-def test_a_wrong_constructor_raises(module, arguments, error, words):
-    with pytest.raises(error, match=words):
-        module.Lab(*arguments)
-
-
 def test_after_the_end_there_is_no_observation(make):
     game = make(observations=["RGB_INTERLEAVED", "INSTR", "FRAMES_REMAINING_AT_60"])
     assert not game.is_running()
@@ -89,14 +74,3 @@ def test_a_map_is_fetched_and_written_under_the_same_key(make, tmp_path):
     assert len(cache.files) == 1
     assert len(cache.fetched) >= 2
     assert set(cache.fetched) == set(cache.files)
-
-
-def test_a_lab_makes_its_folder_in_tmpdir_and_removes_it(make, monkeypatch, tmp_path):
-    monkeypatch.delenv("TEST_TMPDIR", raising=False)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    game = make("contributed/dmlab30/explore_goal_locations_small")
-    game.reset(seed=5)
-    assert list(tmp_path.glob("dmlab_temp_folder_*/baselab/explore_maze.pk3"))
-    assert game.close() is True
-    assert not list(tmp_path.glob("dmlab_temp_folder_*"))
-    assert game.close() is False

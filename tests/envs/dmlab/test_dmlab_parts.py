@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from pbt_rl.algos import encoders
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.envs.base import LAST, ArraySpec, EnvSetupError
-from pbt_rl.envs.dmlab.cache import DIGEST_BYTES, STALE_SECONDS, LevelCache
 from pbt_rl.envs.dmlab.levels import ACTIONS, LEVELS
-from pbt_rl.envs.dmlab.options import PHOTOGRAPHS, DmlabOptions
-from pbt_rl.envs.dmlab.setup import describe, level_scripts, row_setup
-from pbt_rl.envs.dmlab.unit import TaskScheduler, names
+from pbt_rl.envs.dmlab.options import DmlabOptions
+from pbt_rl.envs.dmlab.row import DIGEST_BYTES, STALE_SECONDS, LevelCache
+from pbt_rl.envs.dmlab.unit import TaskScheduler, describe, level_scripts, names, row_setup
 from pbt_rl.envs.spaces import hash_words
 from pbt_rl.learner.build import normalized_obs
 from tests.helpers.runs import python
@@ -136,16 +135,6 @@ def test_settings_are_strings_and_those_of_tables_have_dotted_names():
             EnvSetupError, match=r"--env-option maze\.width=.* cannot be used: a setting of a level is"
         ):
             row_setup(DmlabOptions(), {"maze": {"width": value}}, 0)
-
-
-def test_the_folder_of_pictures_is_passed_in_full(monkeypatch, tmp_path):
-    for name in PHOTOGRAPHS:
-        (tmp_path / name).touch()
-    monkeypatch.chdir(tmp_path)
-    setup = row_setup(DmlabOptions(dataset="."), {}, 0)
-    level = "contributed/dmlab30/psychlab_continuous_recognition"
-    assert setup.of_level[level]["datasetPath"] == str(tmp_path)
-    assert row_setup(DmlabOptions(), {}, 0).of_level[level]["datasetPath"] == "dummy"
 
 
 LIBRARY = """
@@ -282,14 +271,6 @@ def test_a_folder_that_cannot_be_written_is_no_cache(tmp_path):
     maps.write("a")
     assert maps.fetch("a") is None
     assert maps.cache.written == 0
-
-
-def test_a_map_that_cannot_be_copied_out_is_not_found(tmp_path):
-    maps = Maps(tmp_path)
-    maps.write("a")
-    assert maps.cache.fetch("a", str(tmp_path / "nowhere" / "x.pk3")) is False
-    maps.cache.write("b", str(tmp_path / "gone.pk3"))
-    assert maps.fetch("b") is None
 
 
 def test_drafts_of_the_killed_go_in_time(tmp_path):

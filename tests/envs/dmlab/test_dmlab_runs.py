@@ -12,7 +12,6 @@ from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.dmlab.levels import LEVELS
 from pbt_rl.envs.dmlab.maps import build_maps
 from pbt_rl.envs.dmlab.options import DmlabOptions
-from pbt_rl.envs.dmlab.process import SILENCE_SECONDS
 from pbt_rl.play.member import MAX_ROWS
 from tests.helpers import runs
 from tests.helpers.dmlab_module import REAL, calls, lab, standin_only  # noqa: F401 - lab is a fixture
@@ -150,18 +149,6 @@ def test_what_cannot_be_built_is_one_clear_error(lab, levels, options, jobs, wor
         build_maps(levels, DmlabOptions(**{"level_seeds": 1, **options}), 0, jobs)
 
 
-@standin_only
-def test_without_the_module_there_is_one_clear_error(here, monkeypatch):
-    monkeypatch.setitem(runs.ENVIRONMENT, "PYTHONPATH", str(runs.ROOT))
-    run = train(here, "dmlab30")
-    assert run.wait() == 2
-    assert run.err.count("\n") == 1
-    assert "dmlab30 needs the package deepmind_lab: it is on no registry" in run.err
-    listed = start(here, "envs")
-    assert listed.wait() == 0
-    assert "missing deepmind_lab" in listed.out
-
-
 def test_the_recipe_of_the_published_command_line(lab):  # noqa: F811
     config, _ = parse_train(["--recipe", "dmlab30-pbt", "--hypers.gamma=0.9", "--train-for-frames=5"])
     assert (config.env, config.num_policies, config.algo) == ("dmlab30", 4, "appo")
@@ -175,13 +162,3 @@ def test_the_recipe_of_the_published_command_line(lab):  # noqa: F811
     assert (config.hypers.gamma, config.train_for_frames) == (0.9, 5)  # what the user writes wins
     other, _ = parse_train(["--recipe=dmlab30-pbt", "--env", SHORT])
     assert (other.env, other.pbt.replace_gap) == (SHORT, 0.05)
-
-
-def test_the_familys_recipe(lab):  # noqa: F811
-    config, _ = parse_train(["--env", SHORT])
-    assert (config.model.encoder, config.model.core, config.model.core_size) == ("impala", "lstm", 256)
-    assert (config.learner.rollout, config.learner.returns) == (32, "vtrace")
-    assert config.actor_timeout_seconds > SILENCE_SECONDS  # a slow reset is no hang
-    assert config.env_options.of(DmlabOptions).background_resets
-    serial, _ = parse_train(["--env", SHORT, "--mode", "serial"])
-    assert not serial.env_options.of(DmlabOptions).background_resets

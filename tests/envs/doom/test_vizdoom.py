@@ -1,7 +1,6 @@
 """Doom scenarios on the real engine: steps, seeds, shaping, the clock, and that no game is left behind."""
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ import psutil
 import pytest
 
 from tests.helpers import played
-from tests.helpers.runs import train
 
 pytest.importorskip("vizdoom", reason="the extra `vizdoom` is not installed")
 
@@ -219,22 +217,3 @@ def test_nothing_is_left_of_a_killed_process_and_ctrl_c_does_not_reach_its_games
     assert not alive  # /dev/shm is looked at after every test
     assert sorted(path.name for path in tmp_path.iterdir()) == ["held", "tmp"]
     assert not list(scratch.iterdir())
-
-
-SMALL = (
-    "--num-policies=1",
-    "--actors=1",
-    "--units-per-actor=1",
-    "--envs-per-unit=2",
-    "--learner.batch=64",
-    "--learner.minibatches=1",
-)
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_a_run_in_order(tmp_path):
-    run = train(tmp_path, "vizdoom/basic", *SMALL)
-    run.wait_for("frames/s")
-    assert run.end(signal.SIGINT) == 128 + signal.SIGINT
-    assert run.err == ""
-    assert run.summary["actors_restarted"] == 0

@@ -10,7 +10,7 @@ from pbt_rl.envs.base import ArraySpec, EnvSetupError, private_step_arrays, rand
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe
 
 pytest.importorskip("envpool")
-from pbt_rl.envs.envpool import tasks, unit
+from pbt_rl.envs import envpool
 
 
 def make(task, rows=2, seed=0, shaping=None, atari=None, **keywords):
@@ -94,20 +94,20 @@ def test_seeds_decide():
 
 
 def test_spaces_become_arrays_and_actions():
-    cheetah = tasks.describe("HalfCheetah-v4", AtariOptions(), {}).spec
+    cheetah = envpool.describe("HalfCheetah-v4", AtariOptions(), {}).spec
     assert cheetah.obs == {"obs": ArraySpec((17,), "float32")}
     assert cheetah.action.low == (-1.0,) * 6
     assert (cheetah.frame_skip, cheetah.frame_stack, dict(cheetah.shaping)) == (1, 1, {})
-    grid = tasks.describe("MiniGrid-Empty-5x5-v0", AtariOptions(), {}).spec
+    grid = envpool.describe("MiniGrid-Empty-5x5-v0", AtariOptions(), {}).spec
     assert {name: array.shape for name, array in grid.obs.items()} == {
         "direction": (4,),
         "image": (147,),
         "mission": (96,),
     }
-    several = tasks.describe("LevelBasedForaging-v0", AtariOptions(), {}).spec
+    several = envpool.describe("LevelBasedForaging-v0", AtariOptions(), {}).spec
     assert several.action.nvec == (6, 6)
     assert several.obs["action_mask"] == ArraySpec((12,), "uint8")
-    assert tasks.describe("Sudoku-v0", AtariOptions(), {}).spec.obs["allowed"].shape == (729,)
+    assert envpool.describe("Sudoku-v0", AtariOptions(), {}).spec.obs["allowed"].shape == (729,)
 
 
 @pytest.mark.parametrize("task", ["Play2048-v1", "LevelBasedForaging-v0"])
@@ -145,7 +145,7 @@ def test_atari_options_reach_the_engine():
 
 
 def test_names_are_of_one_player_and_given_once():
-    names = tasks.names()
+    names = envpool.names()
     assert {"Pong-v5", "CartPole-v1", "HalfCheetah-v4", "MiniGrid-Empty-5x5-v0"} <= set(names)
     assert not {"Chess-v1", "Combat-v5", "Basic-v1"} & set(names)
     assert ("Maze-v0" in names) + ("Jumanji/Maze-v0" in names) == 1
@@ -171,6 +171,6 @@ def test_unusable_tasks_and_options_are_one_clear_error(case):
 
 
 def test_an_engine_that_ends_its_process_does_not_end_ours(monkeypatch):
-    monkeypatch.setattr(unit.envpool, "make", lambda *_, **__: os.abort())
+    monkeypatch.setattr(envpool.envpool, "make", lambda *_, **__: os.abort())
     with pytest.raises(EnvSetupError, match="max_episode_steps=77 cannot be used: it was ended by SIGABRT"):
         probe("envpool/CartPole-v1", EnvOptions(keywords={"max_episode_steps": 77}))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pbt_rl.display.replayed import Remarks, Replayed
 from pbt_rl.display.scalars import population_scalars, summary
+from pbt_rl.display.view import Remarks, Replayed
 from tests.helpers.views import member, view
 
 WHY = "operation not permitted when stream is capturing"

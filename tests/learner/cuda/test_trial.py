@@ -165,7 +165,7 @@ def test_a_candidate_whose_recording_breaks_ends_the_trial_and_is_left_out_of_th
 AGAIN = """
 import os
 import sys
-from pbt_rl.learner.cuda.again import begin_again
+from pbt_rl.learner.cuda.trial import begin_again
 from multiprocessing.connection import Connection
 
 first = Connection(int(sys.argv[1]))

@@ -230,12 +230,6 @@ def test_what_cannot_work_is_refused_by_name(options, words):
         ResolvedRun.resolve(config, Machine(4, 0))
 
 
-def test_rows_are_for_simulators():
-    config, _ = parse_train(["--env=toy/identity", "--rows=4"])
-    with pytest.raises(ConfigError, match="--envs-per-unit"):
-        ResolvedRun.resolve(config, Machine(4, 0))
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -65,7 +65,7 @@ class Batch:
 
 
 def robots(objective=""):
-    from pbt_rl.envs.rsl.vec_env import VecEnvRows
+    from pbt_rl.envs.resident.rsl_rows import VecEnvRows
 
     return VecEnvRows("a:b", Robots(), objective)
 

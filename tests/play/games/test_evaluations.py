@@ -20,16 +20,12 @@ from pbt_rl.display.watch.reader import Reader
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.film import CLIP_SIZE, Clip
-from pbt_rl.play.games.beside import (
+from pbt_rl.play.games.episodes import (
     EPISODES,
-    EvaluationSetup,
-    evaluated,
-    evaluation_episodes,
     evaluation_seed,
 )
 from pbt_rl.play.games.run import Evaluations, check, recorded_late
 from pbt_rl.record.checkpoints import Checkpoints
-from pbt_rl.record.saved import read_config
 from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import read_run
@@ -86,29 +82,12 @@ def test_they_are_a_curve_in_tensorboard_report_and_watch(run):
     assert [one[:2] for one in shown] == [[e["at_frames"], e["mean"]] for e in made]
 
 
-@pytest.mark.long
-def test_what_was_played_can_be_played_again(run):
-    last = evaluations_of(run)[-1]
-    checkpoint = Checkpoints(run.paths.checkpoints).at(last["at_frames"])
-    again = evaluated(EvaluationSetup(read_config(run.folder), checkpoint, last["member"], priority=0))
-    assert (again.mean, again.spread) == (last["mean"], last["spread"])
-
-
 def test_their_seeds_are_those_of_no_actor_and_of_no_final_game():
     config = Config(env="toy/identity", seed=7)
     actors = np.random.SeedSequence(7).spawn(64)
     assert evaluation_seed(config) not in {7, *(int(s.generate_state(1)[0]) for s in actors)}
     assert evaluation_seed(config) == evaluation_seed(config)
     assert evaluation_seed(config) != evaluation_seed(Config(env="toy/identity", seed=8))
-
-
-@pytest.mark.parametrize(
-    ("final", "tasks", "episodes"),
-    [(None, (), EPISODES), (0, (), EPISODES), (7, (), 7), (None, ("a", "b"), 1)],
-)
-def test_how_many_games(final, tasks, episodes):
-    spec = EnvSpec("toy/x", SPEC.obs, SPEC.action, tasks=tasks)
-    assert evaluation_episodes(Config(env="toy/x", final_episodes=final), spec) == episodes
 
 
 def made(every=100, known=0, video=False):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -18,7 +17,7 @@ from pbt_rl.display.scalars import summary
 from pbt_rl.display.view import FinalGames
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.play.games import run as games
-from pbt_rl.play.games.rounds import FinalRound, FinalSetup, final_rounds, rounds, rows_of
+from pbt_rl.play.games.episodes import FinalRound, FinalSetup, final_rounds, rounds, rows_of
 from pbt_rl.play.games.run import ASKED_SECONDS, candidates, final_seconds, play_final_games
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.saved import Source, find_saved
@@ -164,21 +163,6 @@ def test_the_start_of_a_player_is_not_counted_and_its_first_game_is_waited_for(m
     monkeypatch.setattr(games.time, "monotonic", lambda: next(times))
     played = play_final_games(Config(env="toy/identity"), None, [0], 6.0, None, lambda: False, print)
     assert played[0].episodes > 0
-
-
-def test_an_objective_that_is_not_finite_does_not_end_the_run_in_an_error(monkeypatch):
-    class Played(Plays):
-        def exit_code(self):
-            return 0
-
-        def messages(self):
-            return [FinalRound((1.0, math.inf))]
-
-    monkeypatch.setattr(games, "Child", Played)
-    monkeypatch.setattr(games, "wait", lambda *_: [])
-    config = Config(env="toy/identity", final_episodes=2)
-    played = play_final_games(config, None, [0], 60.0, None, lambda: False, print)
-    assert (played[0].mean, math.isnan(played[0].spread), played[0].episodes) == (math.inf, True, 2)
 
 
 def test_rows_of_tensors_play_all_their_episodes_at_once(tmp_path):

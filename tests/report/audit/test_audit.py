@@ -10,7 +10,7 @@ from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.events import Event
 from pbt_rl.record.journal import journal_events
-from pbt_rl.report.audit.recorded import audit
+from pbt_rl.report.audit import audit
 from pbt_rl.run.resolved import build_controller
 from tests.helpers import journals
 
@@ -53,7 +53,7 @@ def test_events_are_not_kept_as_a_journal_of_weeks_has_gigabytes(tmp_path, monke
             events.append(sum(issubclass(type(one), Event) for one in gc.get_objects()))
             yield event
 
-    monkeypatch.setattr("pbt_rl.report.audit.recorded.journal_events", watched)
+    monkeypatch.setattr("pbt_rl.report.audit.journal_events", watched)
     assert audit(run) == 0
     assert "30 rounds" in capsys.readouterr().out
     assert max(events) - events[0] < 10 < len(events)

@@ -27,7 +27,7 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.options import Option, changed, table
 from pbt_rl.record.events import Event, Initial, Lost, Resume, Round
 from pbt_rl.registry import READY_RULES
-from pbt_rl.report.audit.recorded import Recorded
+from pbt_rl.report.audit import Recorded
 from pbt_rl.run.resolved import build_controller
 from pbt_rl.run.shown import of_rules
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from .. import time_limits
 from ..base import EnvSetupError, EnvSpec
+from ..families import ROBOTS
 from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe
-from ..recipes import ROBOTS
-from ..resident.custom import filmed, units_of
+from .custom import filmed, units_of
 
 MakeVecEnv = Callable[[str, int, int, str, str | None], Any]
 """(task, rows, seed, device, render_mode) -> RSL-RL `VecEnv`. Raises EnvSetupError."""
@@ -46,7 +46,7 @@ def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make:
     def make_resident(
         name: str, rows: int, seed: int, device: str, options: EnvOptions, render_mode: str | None = None
     ) -> Any:
-        from .vec_env import VecEnvRows  # noqa: PLC0415 - it imports torch
+        from .rsl_rows import VecEnvRows  # noqa: PLC0415 - it imports torch
 
         env_id, keywords = f"{family}/{name}", dict(options.keywords)
         objective = keywords.pop("objective", "")

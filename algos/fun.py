@@ -1,0 +1,452 @@
+"""FuN: a manager sets goals, a worker is rewarded for following them (Vezhnevets et al. 2017, "FeUdal Networks for
+Hierarchical Reinforcement Learning").
+
+    policy      U_t phi(g_{t-c} + ... + g_t): U is a matrix of the worker's memory, phi linear without bias
+    worker      A3C of R + alpha * r^I, r^I_t = 1/c sum_{i=1..c} cos(s_t - s_{t-i}, g_{t-i}), discount worker_gamma
+    manager     -A_t cos(s_{t+c} - s_t, g_t), A_t = R_t - V^M_t of the reward alone, discount gamma
+
+alpha is `intrinsic_coef`; r^I counts in units of reward. Goals have gradients by the manager's loss alone, and latent
+states have none by the cosines. V^M reads the latent state, and the manager's memory without gradients.
+
+The last observation of a rollout is what the step before it leads to, for the state and both values; it is no step that
+is learned from. A step's s_{t+c} may lie beyond the rollout as well: its goal then has no loss. So of T steps the
+manager's policy learns from T - c, and its value from T - 1; the paper's rollouts of 400 steps lose 3 in 100.
+(Overlapping rollouts would lose nothing, but every buffer would be c steps longer, and kept until the next was full.)
+Where an episode ends before, its last state stands for s_{t+c}: what the last goals of an episode led to is known.
+
+The body is an encoder, a manager that sets goals every step, and the memory of a worker that follows them.
+
+    z = encoder(obs)                      shared
+    s = relu(space(z))                    the manager's latent state; goals are directions in its space
+    m = sum of the last c outputs of a dilated LSTM on s (r = c memories, one of which is written in each step)
+    g = m / |m|                           the goal; a random one with probability EXPLORATION
+    features = LSTM(z), g_{t-c} + ... + g_t     what the worker's policy and value read
+
+The recurrent state holds the last c outputs and cells of the dilated LSTM, the last c latent states and goals (so that
+goals are followed and rewarded across the borders of rollouts), the worker's LSTM, and a number that random goals are
+drawn by. Where an episode begins all but that number is forgotten.
+
+Learning computes the steps of a rollout again and needs the very goals that acting had, so a random goal cannot come
+from a generator: it is a function of the observations since the row began, whose pixels are the same bits both times.
+(Vectors that are normalised by running statistics are not: there learning may miss a random goal.)
+
+Axes: T steps, B rows, F features, W width of latent states, goals and memories, c the horizon; of one policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity, linear, normalize
+
+from .a3c import A3C, a3c_loss, short_rollouts
+from .algorithm import Hypers, LossInputs, OwnStep, UpdateSettings
+from .distributions import ACTION_MASK
+from .encoders import RELU_GAIN, Encoder, orthogonal
+from .hypers import FunHypers
+from .losses import COMMON_STATISTICS, Stats, explained_variance, masked, mean
+from .models import Body, LstmCore, NetInputs, PolicyNet, TwinBody
+from .returns import gae_torch
+
+HORIZON = 10
+"""c, and the dilation r (Vezhnevets et al. 2017, section 5)."""
+EXPLORATION = 0.01
+"""Probability of a random goal. The paper says "small"; a worker's sum of 11 goals has one in a tenth of the steps."""
+NUMBERS = 2**24
+"""Random numbers are whole numbers below this, which float32 holds exactly."""
+
+
+class Unrolled(NamedTuple):
+    """What the body makes of T steps. Of `latent` and `goal` the first c are from before them, 0 if there were none."""
+
+    features: Tensor
+    """[T, B, 2W] float32: the worker's memory, and the sum of goals, which has no gradients."""
+    memory: Tensor
+    """[T, B, W]: the manager's, before it is made a goal."""
+    latent: Tensor
+    """[c+T, B, W]"""
+    goal: Tensor
+    """[c+T, B, W] of length 1, or 0 where there was none."""
+    episode: Tensor
+    """[c+T, B] int64: steps with one number are of one episode."""
+    state: Tensor
+    """[B, S] after the last step."""
+
+
+class DilatedLstm(nn.Module):
+    """`count` memories with the same weights that take turns, so that each is written every `count` steps.
+
+    The gate that keeps a memory begins with a bias of 1, as in `models.py`.
+    All that run side by side between two turns are computed at once: T steps are T / count products.
+    """
+
+    def __init__(self, width: int, count: int) -> None:
+        super().__init__()
+        self.count = count
+        self.input = orthogonal(nn.Linear(width, 4 * width), 1.0)
+        self.recurrent = orthogonal(nn.Linear(width, 4 * width), 1.0)
+        nn.init.ones_(self.recurrent.bias[width : 2 * width])
+
+    def forward(
+        self, x_TBF: Tensor, hidden_cBW: Tensor, cell_cBW: Tensor, kept_TB: Tensor, whole_TB: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return (outputs of the last `count` steps and of these [count+T, B, W], last cells [count, B, W]), float32.
+
+        hidden, cell: of the last `count` steps, the oldest first. kept, whole: whether what was written `count` steps
+        before is of the same episode, and whether gradients go back to it (None: always).
+        """
+        dtype = self.recurrent.weight.dtype
+        projected, out = self.input(x_TBF.to(dtype)).float(), [hidden_cBW]
+        for begin in range(0, x_TBF.shape[0], self.count):
+            now = slice(begin, begin + self.count)
+            steps = projected[now].shape[0]
+            kept = kept_TB[now].unsqueeze(-1)
+            whole = None if whole_TB is None else whole_TB[now].unsqueeze(-1)
+            hidden, cell = (_remembered(x[:steps], kept, whole) for x in (hidden_cBW, cell_cBW))
+            gates = projected[now] + self.recurrent(hidden.to(dtype)).float()
+            write, forget, new, read = gates.chunk(4, -1)
+            cell = forget.sigmoid() * cell + write.sigmoid() * new.tanh()
+            hidden = read.sigmoid() * cell.tanh()
+            out.append(hidden)
+            hidden_cBW = torch.cat((hidden_cBW[steps:], hidden))
+            cell_cBW = torch.cat((cell_cBW[steps:], cell))
+        return torch.cat(out), cell_cBW
+
+
+class FunBody(Body):
+    """See the head of this file. exploration: probability of a random goal."""
+
+    factors: Tensor
+
+    def __init__(
+        self, encoder: Encoder, width: int, horizon: int = HORIZON, exploration: float = EXPLORATION
+    ) -> None:
+        super().__init__(encoder, None)
+        self.space = orthogonal(nn.Linear(encoder.size, width), RELU_GAIN)
+        self.manager = DilatedLstm(width, horizon)
+        self.worker = LstmCore(encoder.size, width)
+        self.width, self.horizon, self.exploration = width, horizon, exploration
+        self.size = 2 * width
+        self._sizes = [4 * horizon * width, self.worker.state_size, 1]
+        self.state_size = sum(self._sizes)
+        factors = scrambled(torch.arange(1, width + 1))
+        self.register_buffer("factors", 2 * factors + 1, persistent=False)
+
+    def forward(
+        self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor, cut: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """See `Body.forward`; the features are float32."""
+        unrolled = self.unroll(obs, state, first, cut)
+        return unrolled.features, unrolled.state
+
+    def unroll(
+        self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor, cut: Tensor | None = None
+    ) -> Unrolled:
+        """Compute T steps; arguments as in `PolicyNet.forward`."""
+        c = self.horizon
+        of_manager, of_worker, drawn = state.split(self._sizes, -1)
+        past_cBW = of_manager.unflatten(-1, (c, 4 * self.width)).transpose(0, 1)
+        hidden, cell, past, goals = past_cBW.chunk(4, -1)
+        features_TBF = self.encoder({name: x.flatten(0, 1) for name, x in obs.items()}).unflatten(
+            0, first.shape
+        )
+        before = torch.zeros((c, first.shape[1]), dtype=torch.int64, device=first.device)
+        episode = torch.cat((before, first.long().cumsum(0)))
+        unroll = None if cut is None else torch.cat((before, 1 + cut.long().cumsum(0)))
+        kept_TB = episode[c:] == episode[:-c]
+        whole_TB = None if unroll is None else unroll[c:] == unroll[:-c]
+
+        # In float32: a difference of two latent states is much smaller than they are.
+        latent_TBW = torch.relu(
+            linear(features_TBF.float(), self.space.weight.float(), self.space.bias.float())
+        )
+        outputs, cell = self.manager(latent_TBW, hidden, cell, kept_TB, whole_TB)
+        memory_TBW = sum_of_past(outputs, episode, unroll, c - 1, c)
+        number_TB = (drawn.squeeze(-1).long() + (1 + fingerprint(obs)).cumsum(0)) % NUMBERS
+        goal_TBW = self._explored(normalize(memory_TBW, dim=-1, eps=1e-6), number_TB)
+        latent, goal = torch.cat((past, latent_TBW)), torch.cat((goals, goal_TBW))
+        followed_TBW = sum_of_past(goal.detach(), episode, None, c, c)
+        worker_TBW, of_worker = self.worker(features_TBF, of_worker, first, cut)
+        past_cBW = torch.cat([x[-c:] for x in (outputs, cell, latent, goal)], -1)
+        past_cBW = torch.where((episode[-c:] == episode[-1]).unsqueeze(-1), past_cBW, 0.0)
+        parts = (past_cBW.transpose(0, 1).flatten(1), of_worker, number_TB[-1].float().unsqueeze(-1))
+        return Unrolled(
+            features=torch.cat((worker_TBW.float(), followed_TBW), -1),
+            memory=memory_TBW,
+            latent=latent,
+            goal=goal,
+            episode=episode,
+            state=torch.cat(parts, -1),
+        )
+
+    def _explored(self, goal_TBW: Tensor, number_TB: Tensor) -> Tensor:
+        """Put a random direction, made of a step's number, in place of some goals."""
+        random_TB = scrambled(number_TB)
+        uniform = ((random_TB.unsqueeze(-1) + 1) * self.factors % NUMBERS).float() / (NUMBERS / 2) - 1
+        chosen = random_TB < self.exploration * NUMBERS
+        return torch.where(chosen.unsqueeze(-1), normalize(uniform, dim=-1), goal_TBW)
+
+
+def _remembered(x: Tensor, kept: Tensor, whole: Tensor | None) -> Tensor:
+    """Forget another episode's, and stop gradients where an unroll began since (None: nowhere)."""
+    back = x if whole is None else torch.where(whole, x, x.detach())
+    return torch.where(kept, back, 0.0)
+
+
+def sum_of_past(x: Tensor, episode: Tensor, unroll: Tensor | None, reach: int, c: int) -> Tensor:
+    """Sum x_{t-reach} + ... + x_t of each step, of its own episode: [T, B, W] of [c+T, B, W].
+
+    Gradients go back within the unroll; None: to the first step.
+    """
+
+    def same(of: Tensor) -> Tensor:
+        return (_windows(of, reach, c) == of[c:].unsqueeze(-1)).unsqueeze(-2)
+
+    windows = _windows(x, reach, c)
+    return _remembered(windows, same(episode), None if unroll is None else same(unroll)).sum(-1)
+
+
+def _windows(x: Tensor, reach: int, c: int) -> Tensor:
+    """View the steps t - reach..t of each step side by side: [T, B, ..., reach + 1] of [c+T, B, ...]."""
+    return x[c - reach :].unfold(0, reach + 1, 1)
+
+
+@torch.no_grad()
+def fingerprint(obs: Mapping[str, Tensor]) -> Tensor:
+    """Return a whole number of each observation, [T, B] int64: of its bytes alone if it has any, else of its numbers.
+
+    Every eighth row and column of an image will do: numbers are summed over steps.
+    """
+    bytes_only = {name: x for name, x in obs.items() if x.dtype == torch.uint8}
+    total: Tensor | int = 0
+    for _, x in sorted((bytes_only or dict(obs)).items()):
+        parts = x[..., ::8, ::8] if x.dim() > 4 else x
+        numbers = parts if not parts.is_floating_point() else parts * 4096
+        numbers = numbers.flatten(2).long() if numbers.dim() > 2 else numbers.unsqueeze(-1).long()
+        weight = 2 * torch.arange(numbers.shape[-1], device=numbers.device) + 1
+        total = total + (numbers * (weight * 40503 % NUMBERS)).sum(-1)
+    assert isinstance(total, Tensor), "there is an observation"
+    return total % NUMBERS
+
+
+def scrambled(number: Tensor) -> Tensor:
+    """Map whole numbers below NUMBERS one to one to others that look random."""
+    half = 2**12
+    for odd in (0x9E3779, 0x85EBCB, 0xC2B2AF):
+        number = number * (2 * number + 1) % NUMBERS  # the lower half moves the upper one
+        number = (number % half * half + number // half) * odd % NUMBERS
+    return number
+
+
+EMBEDDING = 16
+"""k, the width of a goal's embedding."""
+TINY = 1e-6
+"""A shorter difference of latent states has no direction."""
+
+
+class GoalHead(nn.Module):
+    """The parameters of the actions, from the worker's memory and the sum of goals, each of `width` numbers."""
+
+    def __init__(self, width: int, outputs: int) -> None:
+        super().__init__()
+        self.width, self.outputs = width, outputs
+        self.actions = orthogonal(nn.Linear(width, outputs * EMBEDDING), 0.1)
+        self.goal = nn.Linear(width, EMBEDDING, bias=False)
+        nn.init.orthogonal_(self.goal.weight)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map [..., 2 * width] to [..., outputs]."""
+        of_worker, goals = features.split(self.width, -1)
+        actions = self.actions(of_worker).unflatten(-1, (self.outputs, EMBEDDING))
+        product: Tensor = (actions @ self.goal(goals).unsqueeze(-1)).squeeze(-1)
+        return product
+
+
+def fun_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
+    """Put the manager and the worker behind the encoder. Raises ValueError for parts that leave no place for them."""
+    body, heads = net.body, net.heads
+    if isinstance(body, TwinBody):
+        raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
+            "fun has values of its own for manager and worker: leave --model.critic shared, and "
+            "no observation to it alone"
+        )
+    if body.core is not None:
+        raise ValueError("fun has memories of its own, of --model.core-size each: leave --model.core none")
+    if not (isinstance(heads.policy, nn.Linear) and isinstance(heads.value, nn.Linear)):
+        raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
+            "fun has heads of its own: leave --model.policy-head and --model.value-head linear"
+        )
+    net.body = made = FunBody(body.encoder, inputs.core_size)
+    net.state_size = made.state_size
+    heads.policy = GoalHead(made.width, heads.policy.out_features)
+    heads.value = orthogonal(nn.Linear(made.size, 1), 1.0)
+    heads.auxiliary = orthogonal(nn.Linear(2 * made.width, 1), 1.0)
+    return net
+
+
+class Sequences(NamedTuple):
+    """A minibatch in its order in time; for `fun_loss` of one policy, without the axis G."""
+
+    obs: dict[str, Tensor]
+    """Name -> [G, T, B, ...], as the network sees it."""
+    state: Tensor
+    """[G, B, S] before the first step."""
+    first: Tensor
+    """[G, T, B], as are the others."""
+    cut: Tensor
+    """An unroll begins: see models.py."""
+    action: Tensor
+    """[G, T, B, A]"""
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    valid: Tensor
+
+
+def backward(step: OwnStep) -> Stats:
+    """See `Algorithm.backward`."""
+    s = step.samples
+    ends = (s.reward, s.terminated, s.truncated, s.valid)
+    sequences = Sequences(step.group.normalized(s.obs), s.state, s.first, step.cut, s.action, *ends)
+    of_one = partial(fun_loss, settings=step.settings)
+    loss_G, stats, target_GTB = step.group.of_each(of_one, sequences, step.hypers, step.return_scale)
+    loss_G.sum().backward()
+    step.observe_returns(target_GTB)
+    return dict(stats)
+
+
+def fun_loss(
+    net: PolicyNet, s: Sequences, hypers: Hypers, return_scale: Tensor, settings: UpdateSettings
+) -> tuple[Tensor, Stats, Tensor]:
+    """Compute (loss, stats, the worker's targets [T-1, B] in reward units) of one policy."""
+    body, heads = _body(net), net.heads
+    seen = {name: x for name, x in s.obs.items() if name != ACTION_MASK}
+    unrolled = body.unroll(seen, s.state, s.first, s.cut)
+    params, value = heads(unrolled.features)
+    params = net.mask(params, s.obs)
+    assert heads.auxiliary is not None
+    latent = unrolled.latent[body.horizon :]
+    of_manager = heads.auxiliary(torch.cat((latent, unrolled.memory.detach()), -1)).squeeze(-1)
+
+    ends = (s.terminated[:-1], s.truncated[:-1], s.valid[:-1])
+    one, unroll, valid = torch.ones_like(hypers["gamma"]), hypers["unroll"], s.valid[:-1]
+    with torch.no_grad():
+        intrinsic = intrinsic_reward(unrolled.latent, unrolled.goal, unrolled.episode, body.horizon)[1:]
+        external = masked(s.reward[:-1], valid)
+        both = external + hypers["intrinsic_coef"] * masked(intrinsic, valid)
+        advantage = gae_torch(both, value * return_scale, *ends, hypers["worker_gamma"], one, unroll)
+        target = advantage + value[:-1] * return_scale
+        managed = gae_torch(external, of_manager * return_scale, *ends, hypers["gamma"], one, unroll)
+        managed = managed / return_scale
+        manager_target = managed + of_manager[:-1]
+    dist = settings.distribution
+    log_prob, entropy = dist.log_prob(params, s.action)[:-1], dist.entropy(params)[:-1]
+    of_worker = LossInputs(
+        log_prob=log_prob,
+        entropy=entropy,
+        value=value[:-1],
+        advantage=advantage / return_scale,
+        target=target / return_scale,
+        old_log_prob=log_prob,
+        old_value=value[:-1],
+        acting_log_prob=log_prob,
+        valid=valid,
+    )
+    coefs = {name: hypers[name] for name in ("value_coef", "entropy_coef")}
+    worker, stats = a3c_loss(LossInputs(*(x.flatten() for x in of_worker)), **coefs)
+
+    cosine, known = reached(latent, unrolled.goal[body.horizon :], *ends, body.horizon)
+    goal_loss = -mean(managed * cosine, known)
+    error = masked(of_manager[:-1] - manager_target, valid)
+    manager_value_loss = 0.5 * mean(error.square(), valid)
+    stats |= {
+        "intrinsic_reward": mean(intrinsic, valid),
+        "goal_cosine": mean(cosine.detach(), known),
+        "manager_policy_loss": goal_loss.detach(),
+        "manager_value_loss": manager_value_loss.detach(),
+        "manager_explained_variance": explained_variance(
+            masked(of_manager[:-1].detach(), valid).flatten(), manager_target.flatten(), valid.flatten()
+        ),
+    }
+    return worker + goal_loss + hypers["value_coef"] * manager_value_loss, stats, target
+
+
+def intrinsic_reward(latent: Tensor, goal: Tensor, episode: Tensor, c: int) -> Tensor:
+    """Mean over i = 1..c of cos(s_t - s_{t-i}, g_{t-i}), [T, B]; 0 for a step before the episode.
+
+    latent, goal, episode: as in `Unrolled`.
+    """
+    now = latent[c:]
+    steps = now.shape[0]
+    total = torch.zeros_like(now[..., 0])
+    for back in range(1, c + 1):
+        then = slice(c - back, c - back + steps)
+        cosine = cosine_similarity(now - latent[then], goal[then], dim=-1, eps=TINY)
+        total = total + torch.where(episode[then] == episode[c:], cosine, 0.0)
+    return total / c
+
+
+def reached(
+    latent: Tensor, goal: Tensor, terminated: Tensor, truncated: Tensor, valid: Tensor, c: int
+) -> tuple[Tensor, Tensor]:
+    """Return cos(s_{t+c} - s_t, g_t) with gradients of the goals alone, and where s_{t+c} is known, both [T-1, B].
+
+    latent, goal: [T, B, W]; the others [T-1, B]. The last state of an episode stands for those that it does not reach.
+    """
+    steps = terminated.shape[0]
+    step_T1 = torch.arange(steps, device=latent.device).unsqueeze(-1)
+    never = torch.full_like(step_T1, steps + c)
+    # Without an end a step is invalid, too, if an actor was replaced: then the state before the reset is the last.
+    last = torch.where(terminated | truncated, step_T1 + 1, torch.where(valid, never, step_T1))
+    following = last.flip(0).cummin(0).values.flip(0)
+    aim = torch.minimum(step_T1 + c, following)
+    known = valid & (aim <= steps)
+    state = latent.detach()
+    index = aim.clamp(max=steps).unsqueeze(-1).expand(*aim.shape, state.shape[-1])
+    difference = state.gather(0, index) - state[:-1]
+    return cosine_similarity(difference, goal[:-1], dim=-1, eps=TINY), known
+
+
+def _body(net: PolicyNet) -> FunBody:
+    assert isinstance(net.body, FunBody)
+    return net.body
+
+
+def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
+    """The paper's network, of 256 everywhere, and rollouts of many horizons, of which little is lost at their ends.
+
+    All else, RMSProp's rate too, is a3c's.
+    """
+    return {
+        **short_rollouts(env_recipe),
+        "model.encoder": "mlp" if env_recipe.get("model.encoder") == "mlp" else "a3c",
+        "model.hidden": 256,
+        "model.critic": "shared",
+        "model.core": "none",
+        "model.core_size": 256,
+        "learner.rollout": 100,
+        "hypers.unroll": 100,
+    }
+
+
+FUN = replace(
+    A3C,
+    recipe=of_the_paper,
+    hypers=FunHypers,
+    network=fun_network,
+    backward=backward,
+    loss_hypers=("value_coef", "entropy_coef", "gamma", "worker_gamma", "intrinsic_coef", "unroll"),
+    statistics=COMMON_STATISTICS
+    | {
+        "intrinsic_reward": "mean reward of the worker for following goals, -1 to 1",
+        "goal_cosine": "mean cosine of a goal and what the next steps changed",
+        "manager_policy_loss": "loss of the goals",
+        "manager_value_loss": "loss of the manager's value, in the network's unit",
+        "manager_explained_variance": "share of the variance of the manager's targets that its values explain",
+    },
+)

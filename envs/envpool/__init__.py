@@ -1,1 +1,0 @@
-"""EnvPool: native vectors of many engines."""

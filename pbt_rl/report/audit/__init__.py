@@ -1,1 +1,0 @@
-"""`pbt-rl audit`: decide a recorded run again."""
