@@ -32,8 +32,7 @@ __all__ = [
 
 _MODULES = {
     "api": ("audit", "run"),
-    "progress": ("Progress",),
-    "result": ("Evaluation", "Outcome", "Result"),
+    "result": ("Evaluation", "Outcome", "Progress", "Result"),
     "space": ("loguniform",),
     "simulation": ("Simulation", "Stay", "simulate"),
     "workers": ("Member",),
