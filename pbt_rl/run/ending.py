@@ -21,7 +21,7 @@ class RunEnd:
         population: Population,
         slots: Slots,
         throughput: Throughput,
-        callbacks: Callbacks | None,
+        callbacks: Callbacks,
     ) -> None:
         self._config, self._population, self._slots = config, population, slots
         self._throughput, self._callbacks = throughput, callbacks
@@ -33,7 +33,7 @@ class RunEnd:
         """Why the run ends; None if it goes on."""
         if self.signal is not None:
             return f"interrupted by {signal.Signals(self.signal).name}"
-        if self._callbacks is not None and self._callbacks.ended is not None:
+        if self._callbacks.ended is not None:
             return self._callbacks.ended
         return self._spent()
 

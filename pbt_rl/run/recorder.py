@@ -52,11 +52,11 @@ RUN_FIELDS = ("seconds", "seconds_left", "frames_per_second", "lag_mean", "lag_m
 class Recorder:
     """Writes down what happens in a run; it decides nothing. Use it from one thread.
 
-    Every journal line carries the population's clock. callbacks: are told what is recorded, if there are any.
+    Every journal line carries the population's clock. callbacks: are told what is recorded.
     """
 
     def __init__(
-        self, resolved: ResolvedRun, folder: RunFolder, population: Population, callbacks: Callbacks | None
+        self, resolved: ResolvedRun, folder: RunFolder, population: Population, callbacks: Callbacks
     ) -> None:
         self._resolved, self._folder, self._population = resolved, folder, population
         self._callbacks = callbacks
@@ -192,8 +192,7 @@ class Recorder:
             for change in made
         }
         self._tensorboard.request_figures()
-        if self._callbacks is not None:
-            self._callbacks.decided(report, decisions)
+        self._callbacks.decided(report, decisions)
 
     def applied(self, proof: Applied, milliseconds: Mapping[str, float]) -> None:
         """Record that a decision is in force.
@@ -241,8 +240,7 @@ class Recorder:
         self._saved = True
         facts = {name: getattr(written, name) for name in ("number", "members", "bytes", "seconds", "kept")}
         self.write("checkpoint", at_frames=written.frames, **facts)
-        if self._callbacks is not None:
-            self._callbacks.saved(written)
+        self._callbacks.saved(written)
 
     @property
     def evaluated_frames(self) -> int:
@@ -287,7 +285,7 @@ class Recorder:
 
     def _as_shown(self, view: RunView) -> RunView:
         view = replace(view, evaluation=self._evaluation)
-        return view if self._callbacks is None else self._callbacks.report(view)
+        return self._callbacks.report(view)
 
     def _warn(self, view: RunView) -> None:
         """Keep for the summary what goes wrong unseen."""

@@ -120,6 +120,7 @@ class Supervisor:
                     self._config, resolved.table, self._config.seed, controller_state(state), self._given
                 )
         self._throughput = Throughput()
+        callbacks = callbacks or Callbacks()
         self._recorder = Recorder(resolved, folder, self._population, callbacks)
         slots = make_slots(resolved, self._population)
         self._end = RunEnd(self._config, self._population, slots, self._throughput, callbacks)

@@ -79,8 +79,8 @@ def train_on(
     # Read before an old run of this name is set aside: it may be the one to begin from.
     first = None if may_resume(config) else WarmStart.find(resolved, _warn)
     claim = claim_run_folder(config)
-    if callbacks is not None:
-        callbacks.folder = claim.folder.path
+    callbacks = callbacks or Callbacks()
+    callbacks.folder = claim.folder.path
     _warn(*claim.notes)
     failed = True
     try:
@@ -113,7 +113,7 @@ def train_on(
         raise
     finally:
         _warn(claim.release(failed=failed))
-    if callbacks is not None and callbacks.error is not None:
+    if callbacks.error is not None:
         raise callbacks.error
     return code
 
