@@ -130,7 +130,7 @@ def true_objective(env_id: str, value: Any) -> float:
     """
     try:
         objective = number_of(value)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError):
         objective = math.nan
     if not abs(objective) < LARGEST_REWARD:
         raise EnvSetupError(

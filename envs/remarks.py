@@ -9,6 +9,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import gymnasium
@@ -124,15 +125,21 @@ def mistakes_of(env: Any, obs: Sequence[tuple[str, Any]], action: ActionSpec) ->
         return tuple(found)
     for one in wrapped(env):
         found += [f"its method {name}() {UNREAD}" for name in dir(type(one)) if _is_mask_method(one, name)]
+        for name, value in getattr(one, "__dict__", {}).items():
+            listed = _MOVES.search(name) and _is_mask(name, value, choices, 1)
+            if listed and len(np.unique(value)) < choices:  # else a list of all
+                found.append(f"its attribute {name} {UNREAD}")
     for name, space in obs:
-        flat = isinstance(space, spaces.Box | spaces.MultiBinary) and math.prod(space.shape or ()) == choices
-        if flat and _MASK.search(name.rpartition(".")[2]) and _is_binary(space):
+        fits = math.prod(getattr(space, "shape", None) or ()) == choices
+        if fits and _MASK.search(name.rpartition(".")[2]) and (_MOVES.search(name) or _is_binary(space)):
             found.append(f"observation {name!r} {UNREAD}")
     return tuple(found)
 
 
-_RUNNING = re.compile(r"Running(MeanStd|Stat|Norm)|Welford")
+_RUNNING = re.compile(r"Running(MeanStd|Stat|Norm)|Welford|ZFilter|MeanStdFilter")
 """Classes that keep a deviation, by which something is normalised."""
+_MOMENTS = ({"mean"}, {"var", "std", "m2"}, {"count", "n"})
+"""What others have that keep one: attributes whose names end with one of each."""
 
 
 def normalised(kind: str) -> str:
@@ -147,13 +154,23 @@ def normalised(kind: str) -> str:
 def _normalises(env: Any) -> bool:
     """Whether a wrapper keeps running statistics of observations, as those of Gymnasium, SB3 and Baselines do."""
     named = {base.__name__ for base in type(env).__mro__} & {"NormalizeObservation", "VecNormalize"}
-    own = {name.lstrip("_"): value for name, value in getattr(env, "__dict__", {}).items()}
-    running = {"obs_rms", "ob_rms"} & own.keys() or any(
-        _RUNNING.search(type(value).__name__)
-        for name, value in own.items()
-        if not name.startswith(("ret", "rew", "ep", "len"))
-    )
+    own = _of_observations(env)
+    if inspect.isfunction(func := own.get("func")):  # of TransformObservation
+        own |= inspect.getclosurevars(func).nonlocals
+    kept = [*own.values(), *([env] if hasattr(type(env), "observation") else [])]
+    running = {"obs_rms", "ob_rms"} & own.keys() or any(map(_keeps_deviation, kept))
     return bool(named or running) and attribute(env, "update_running_mean") is not False
+
+
+def _of_observations(thing: Any) -> dict[str, Any]:
+    """Return attributes that are not of rewards or of whole episodes."""
+    own = {name.lstrip("_").lower(): value for name, value in getattr(thing, "__dict__", {}).items()}
+    return {name: own[name] for name in own if not name.startswith(("ret", "rew", "ep", "len"))}
+
+
+def _keeps_deviation(thing: Any) -> bool:
+    words = {name.rpartition("_")[2] for name in _of_observations(thing)}
+    return bool(_RUNNING.search(type(thing).__name__)) or all(words & names for names in _MOMENTS)
 
 
 # -- masks of actions that nobody reads
@@ -162,17 +179,19 @@ UNREAD = (
     'is given but not used as a mask of actions: give it as info["action_mask"] with metadata = '
     '{"action_mask": True} on the environment, or as the key action_mask of the outermost Dict of its observations'
 )
-_MASK = re.compile(r"mask|valid|avail|legal|allowed|possible|feasible|permitted", re.IGNORECASE)
+_MASK = re.compile(r"mask|valid(?!at)|avail|legal|allowed|possible|feasible|permitted", re.IGNORECASE)
 """Names under which other trainers take one."""
 _MOVES = re.compile(r"action|move", re.IGNORECASE)
-_METHOD = re.compile(
-    r"(get_)?((valid_|legal_)?action_masks?|(valid|avail|available|legal|allowed|possible)_(actions?|moves?)(_masks?)?)"
-)
+_WORD = re.compile(r"[A-Z]?[a-z]+")
+_OTHERS = re.compile(r"get|compute|in|im|not|current|all|list|agent|fn")
+"""Words that may stand beside those two in the name of a method."""
 
 
 def _is_mask_method(env: Any, name: str) -> bool:
     """Whether it is a method without arguments, or a property, that is named as a mask is."""
-    if not _METHOD.fullmatch(name):
+    words = _WORD.findall(name)
+    known = all(_MASK.search(word) or _MOVES.match(word) or _OTHERS.fullmatch(word.lower()) for word in words)
+    if name.startswith("_") or not (known and _MASK.search(name) and _MOVES.search(name)):
         return False
     method = inspect.getattr_static(env, name)
     try:
@@ -181,8 +200,10 @@ def _is_mask_method(env: Any, name: str) -> bool:
         return False
 
 
-def _is_binary(space: spaces.Box | spaces.MultiBinary) -> bool:
-    return isinstance(space, spaces.MultiBinary) or bool((space.low == 0).all() and (space.high == 1).all())
+def _is_binary(space: Any) -> bool:
+    if isinstance(space, spaces.Box):
+        return bool((space.low == 0).all() and (space.high == 1).all())
+    return isinstance(space, spaces.MultiBinary) or bool(np.all(getattr(space, "nvec", 0) == 2))
 
 
 def _is_mask(name: Any, value: Any, choices: int, rows: int) -> bool:
@@ -190,9 +211,10 @@ def _is_mask(name: Any, value: Any, choices: int, rows: int) -> bool:
     if not isinstance(name, str) or name.startswith("_") or not _MASK.search(name):
         return False
     try:
-        parts = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+        given = list(value) if isinstance(value, set | frozenset) else value
+        parts = given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
         flat = np.hstack([array_of(part).ravel() for part in parts])
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError):
         return False
     if flat.dtype.kind not in "biuf" or not flat.size:
         return False
@@ -209,11 +231,13 @@ NO_OBJECTIVE = (
     'there is reward shaping but no info["true_objective"]: members are compared by the shaped return, which a member '
     "raises by its shaping alone; give the true objective at every episode's end"
 )
+_LIMIT = re.compile(r"time_?(out|limit)|truncat|bad_transition", re.IGNORECASE)
+"""Names under which others tell an end by a time limit."""
 INFORMS = 'info["episode_extra_stats"]'
 """A remark that begins with this is about what decides nothing."""
 TIME_LIMIT = (
-    'info["TimeLimit.truncated"] is true where terminated is true and truncated is not: a time limit is learned as a '
-    "terminal state, of value 0; return terminated=False, truncated=True there"
+    "is true where terminated is true and truncated is not: a time limit is learned as a terminal state, of value 0; "
+    "return terminated=False, truncated=True there"
 )
 OBJECTIVE_AT_SOME = (
     'info["true_objective"] is missing at some episode ends: give it with the last step of every episode, terminated '
@@ -288,21 +312,27 @@ class Remarks:
         if not self._choices or not isinstance(info, Mapping) or info.keys() <= self._seen:
             return
         for name in info.keys() - self._seen:
+            if info[name] is None:
+                continue
             self._seen.add(name)
-            if _is_mask(name, info[name], self._choices, self._rows):
-                self._say(f"info[{name!r}] {UNREAD}".replace("'", '"', 2))
+            inner = info[name] if isinstance(info[name], Mapping) else {}
+            places = {name: info[name]} | {f"{name}.{key}": value for key, value in inner.items()}
+            for place, value in places.items():
+                if _is_mask(place, value, self._choices, self._rows):
+                    self._say(f'info["{place}"] {UNREAD}')
 
     def of_end(self, info: Mapping[str, Any], *, terminated: bool) -> None:
-        """Note an end by a time limit that is told in the way of before Gymnasium alone."""
-        told = info.get("TimeLimit.truncated")
-        if terminated and told is not None:
-            flag = array_of(told)
-            if flag.ndim == 0 and flag.dtype.kind == "b" and flag:
-                self._say(TIME_LIMIT)
+        """Note an end by a time limit that is told in the way of before Gymnasium alone, or of other trainers."""
+        for name in filter(tells_limit, info if terminated else ()):
+            kinds = "bi" if name == "TimeLimit.truncated" else "b"  # another's 1 may be a second
+            with suppress(ValueError):  # a ragged list
+                flag = array_of(info[name])
+                if flag.size == 1 and flag.dtype.kind in kinds and flag.all():
+                    self._say(f'info["{name}"] {TIME_LIMIT}')
 
     def of_observation(self, space: Any, obs: Any) -> None:
         """Note arrays of another dtype than their space."""
-        for name, box, array in boxes(space, obs, ()):
+        for name, box, array in boxes(space, obs):
             if array.dtype != box.dtype and array.dtype.kind in "fiub":  # else the unit refuses it
                 self._say(
                     f"observation {name!r} has dtype {array.dtype}, its space has {box.dtype}: it is converted"
@@ -323,8 +353,13 @@ class Remarks:
             self._say(NO_OBJECTIVE)
 
 
-def boxes(space: Any, obs: Any, path: tuple[str, ...]) -> Iterator[tuple[str, spaces.Box, NDArray[Any]]]:
-    """Yield name, space and array of each Box of an observation."""
+def tells_limit(name: object) -> bool:
+    """Whether a name in an info dict may tell an end by a time limit."""
+    return isinstance(name, str) and _LIMIT.search(name) is not None
+
+
+def boxes(space: Any, obs: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, spaces.Box, NDArray[Any]]]:
+    """Yield name, space and array of each Box of an observation, but of what cannot be read: the unit refuses it."""
     if isinstance(space, spaces.Dict) and isinstance(obs, Mapping):
         for key, part in space.spaces.items():
             if key in obs:
@@ -333,4 +368,6 @@ def boxes(space: Any, obs: Any, path: tuple[str, ...]) -> Iterator[tuple[str, sp
         for place, (part, value) in enumerate(zip(space.spaces, obs, strict=False)):
             yield from boxes(part, value, (*path, str(place)))
     elif isinstance(space, spaces.Box):
-        yield ".".join(path) or "obs", space, array_of(obs)
+        with suppress(ValueError):
+            array = array_of(obs)
+            yield ".".join(path) or "obs", space, array

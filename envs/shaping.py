@@ -98,7 +98,7 @@ def frames_per_step(env_id: str, env: Any) -> int:
 def _number(name: str, value: Any) -> float:
     try:
         number = math.nan if isinstance(value, bool | np.bool_) else number_of(value)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
         raise EnvSetupError(

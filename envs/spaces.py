@@ -38,10 +38,8 @@ SMALLEST_GRID = 3
 """Whole numbers (but uint8) in two axes, one of which is shorter, are a table of numbers."""
 LARGEST_CODE = 16
 """Whole numbers up to this are codes or counts, which a network reads as they are."""
-LARGEST_WHOLE = 2**16
-"""Bounds of whole numbers beyond this say nothing of the numbers."""
-LARGEST_LEVEL = 1e18
-"""Bounds of pixels beyond this are none."""
+LARGEST_LEVEL = 2**16
+"""Bounds of whole numbers and of pixels beyond this say nothing of them."""
 MOST_WORDS = 32
 
 
@@ -81,7 +79,7 @@ def what_is(space: spaces.Box | spaces.MultiBinary) -> Picture | Numbers:
             if of_channels is not None:
                 return Picture(delivered, axes, of_channels)
     largest = max(map(abs, bounds)) if bounds else 0
-    return Numbers(1 / largest if whole and LARGEST_CODE < largest <= LARGEST_WHOLE else 1.0)
+    return Numbers(1 / largest if whole and LARGEST_CODE < largest <= LARGEST_LEVEL else 1.0)
 
 
 def looks_like_a_picture(array: ArraySpec) -> bool:
@@ -129,7 +127,7 @@ def _bounds_of_channels(
         return None
     low, high = (bound.max(axis=sides, keepdims=True).astype(np.float64) for bound in (space.low, space.high))
     same = (space.low == low).all() and (space.high == high).all()
-    finite = (np.maximum(np.abs(low), np.abs(high)) < LARGEST_LEVEL).all()
+    finite = (np.maximum(np.abs(low), np.abs(high)) <= LARGEST_LEVEL).all()
     return (low, high) if same and finite and (low < high).all() else None
 
 
@@ -144,7 +142,7 @@ def _bounds(space: Any) -> tuple[float, float] | None:
     if not low.size or (low != low[0]).any() or (high != high[0]).any():
         return None
     ends = float(low[0]), float(high[0])
-    finite = all(map(math.isfinite, ends)) and ends[0] < ends[1] and max(map(abs, ends)) < LARGEST_LEVEL
+    finite = all(map(math.isfinite, ends)) and ends[0] < ends[1] and max(map(abs, ends)) <= LARGEST_LEVEL
     return ends if finite else None
 
 
@@ -169,7 +167,7 @@ class Leaf:
     path: keys (of a tuple: places, as text) that lead to it. shape: as the environment gives it.
     kind: `float` (any number, delivered float32), `bytes` (uint8, as it is), `image` (a picture, see spaces.py,
     delivered channels first), `one_hot` (integers from `start`, delivered as float32), `text` (delivered as hashed
-    words, int32), `mask` (the action mask: bool or integers 0 and 1, delivered as uint8). in_info: it comes in the info
+    words, int32), `mask` (the action mask: 0 and 1 of any dtype, delivered as uint8). in_info: it comes in the info
     dict instead.
     axes, levels: of an image, see `Picture`. scale: of numbers. sizes: of one_hot, of each integer.
     """
@@ -199,9 +197,11 @@ def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
     """
     leaves = _leaves(space, (), env_id)
     found = [leaf.name for leaf in leaves]
-    if not found or len(set(found)) != len(found):
+    if not found:
+        raise EnvSetupError(f"{env_id}: the observation space {space} is empty: give it at least one part")
+    if twice := {name for name in found if found.count(name) > 1}:
         raise EnvSetupError(
-            f"{env_id}: the observation space's flat names {found} must be one or more, all different"
+            f"{env_id}: two parts of its observation are both named {min(twice)!r}: rename one"
         )
     return leaves
 
@@ -344,8 +344,7 @@ def _choices_leaf(
 
 
 def _mask_leaf(space: spaces.Space[Any], env_id: str) -> Leaf:
-    integers = np.issubdtype(space.dtype, np.integer) or space.dtype == np.bool_
-    if not isinstance(space, spaces.Box | spaces.MultiBinary) or not integers:
+    if not isinstance(space, spaces.Box | spaces.MultiBinary):
         raise EnvSetupError(
             f"{env_id}: its action mask is the space {space}: make it "
             "Box(0, 1, (number of choices,), np.uint8), or MultiBinary"
@@ -367,7 +366,7 @@ def read_rows(leaf: Leaf, obs: Any, rows: int | None, env_id: str) -> NDArray[An
     value = _follow(leaf, obs, env_id)
     try:
         array = array_of(value)
-    except (TypeError, ValueError, RuntimeError) as error:  # of ragged lists, and of lists of tensors
+    except ValueError as error:  # of ragged lists, and of lists of tensors
         raise EnvSetupError(_breach(leaf, env_id, "an array", f"{briefly(value)} ({error})")) from None
     return _delivered(leaf, array, () if rows is None else (rows,), env_id)
 
@@ -515,7 +514,7 @@ def _choices_of(leaf: Leaf) -> str:
 
 
 def _mask(leaf: Leaf, array: NDArray[Any], env_id: str) -> NDArray[np.uint8]:
-    if array.dtype.kind not in "biu":
+    if array.dtype.kind not in "biuf":
         raise EnvSetupError(_breach(leaf, env_id, "dtype bool or uint8", f"dtype {array.dtype}"))
     wrong = (array != 0) & (array != 1)
     if wrong.any():

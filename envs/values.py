@@ -126,14 +126,18 @@ def _number_with_unit(text: str) -> int | float | None:
 
 
 def array_of(value: Any) -> NDArray[Any]:
-    """Return an array of what holds numbers; of a tensor, also one with a gradient, of bfloat16, or on a device."""
-    if not callable(getattr(value, "detach", None)):
-        return np.asarray(value)
-    tensor = value.detach().cpu()
+    """Return an array of what holds numbers; of a tensor, also one with a gradient, of bfloat16, or on a device.
+
+    Raises ValueError for what cannot be read: ragged lists, sparse tensors, lists of tensors with gradients.
+    """
     try:
-        return np.asarray(tensor)
-    except TypeError:
-        return np.asarray(tensor.float())
+        plain = value.detach().cpu() if callable(getattr(value, "detach", None)) else value
+        if str(getattr(plain, "dtype", "")) == "torch.bfloat16":
+            plain = plain.float()
+        array = np.asarray(plain)
+    except (TypeError, RuntimeError) as error:
+        raise ValueError(str(error)) from None
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array  # of JAX
 
 
 def number_of(value: Any) -> float:
@@ -144,6 +148,8 @@ def number_of(value: Any) -> float:
         raise TypeError(value)
     try:
         return float(value)
+    except OverflowError:  # of a whole number
+        raise ValueError(briefly(value)) from None
     except TypeError:
         array = array_of(value)
         if array.size != 1 or array.dtype.kind not in "fiub":

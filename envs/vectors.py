@@ -47,7 +47,7 @@ from .episodes import (
     write_reset,
 )
 from .family import Kind
-from .remarks import Remarks, mistakes_of, normalised, notes_of
+from .remarks import Remarks, mistakes_of, normalised, notes_of, tells_limit
 from .shaping import (
     declared,
     default_shaping,
@@ -352,12 +352,9 @@ def _of_row(tree: Any, row: int) -> Any:
 
 def _filled(info: Mapping[str, Any], row: int) -> dict[str, Any]:
     """Return the entries of one row in Gymnasium's batched info: those whose mask `_NAME` is set."""
-    found = {}
-    for key in ("true_objective", "episode", "episode_extra_stats", "TimeLimit.truncated"):
-        mask = info.get(f"_{key}")
-        if key in info and (mask is None or mask[row]):
-            found[key] = _entry(info[key], row)
-    return found
+    names = ("true_objective", "episode", "episode_extra_stats", *filter(tells_limit, info))
+    wanted = {f"{mark}{name}" for name in names for mark in ("", "_")}
+    return _filled_dict({name: info[name] for name in wanted & info.keys()}, row)
 
 
 def _entry(value: Any, row: int) -> Any:

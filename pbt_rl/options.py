@@ -29,7 +29,9 @@ import sys
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from decimal import Decimal
 from difflib import get_close_matches
+from fractions import Fraction
 from functools import cache, reduce
 from pathlib import Path
 from textwrap import dedent
@@ -393,13 +395,13 @@ def names_object(text: str) -> bool:
     return bool(module and name) and not module.startswith(".")
 
 
-def local_path(given: str | Path) -> Path:
+def local_path(given: str | os.PathLike[str]) -> Path:
     """Return a path of this machine, with `~` and `$NAME` expanded: no shell does that in files, quotes and Python.
 
-    Raises ValueError, whose text is the remedy, for an address and for a name that is not set.
+    Raises ValueError, whose text is the remedy, for nothing, an address, a path of Windows, and a name that is not set.
     """
     text = os.path.expanduser(os.path.expandvars(given))  # noqa: PTH111 - of a text
-    if re.match(r"[A-Za-z][\w+.-]+:/", text) or re.search(r"\0|\$[\w{]|^~", text):
+    if re.match(r"$|~|\\\\|[A-Za-z][\w+.-]*:[/\\]", text) or re.search(r"\0|\$[\w{(]|%\w+%", text):
         raise ValueError("a path of this machine, no address, and whose $NAMEs are set")
     return Path(text)
 
@@ -409,19 +411,22 @@ def path_given(name: str, given: str | Path) -> Path:
     try:
         return local_path(given)
     except ValueError as remedy:
-        raise ConfigError(f"{name} {given} cannot be used: give {remedy}") from None
+        raise ConfigError(f"{name} {given or repr(given)} cannot be used: give {remedy}") from None
 
 
 def as_type(hint: Any, value: Any) -> Any:
     """Return a value in the type of an option: a list becomes a tuple, a text a path, a whole number a float.
 
-    Numbers and truths of numpy, and arrays without axes, are taken as Python's, and whole floats as whole numbers.
+    Numbers and truths of numpy, arrays without axes, fractions and decimals are taken as Python's, and whole floats as
+    whole numbers.
 
     Raises ValueError, whose text describes the type, for a value of another type.
     """
     origin, arguments = get_origin(hint), get_args(hint)
     if getattr(value, "shape", None) == ():
         value = value.item()
+    if isinstance(value, Fraction | Decimal):
+        value = float(value)
     if origin is Annotated:
         return as_type(arguments[0], value)
     if origin is UnionType:  # X | None
@@ -436,7 +441,7 @@ def as_type(hint: Any, value: Any) -> Any:
             )
         return tuple(as_type(arguments[0], x) for x in value)
     if hint is Path:
-        return local_path(_checked(value, isinstance(value, str | Path), "a path"))
+        return local_path(_checked(value, isinstance(value, str | os.PathLike), "a path"))
     if hint is float:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         return float(_checked(value, number and abs(value) <= sys.float_info.max, "a finite number"))
@@ -449,6 +454,7 @@ def as_type(hint: Any, value: Any) -> Any:
     if hint is bool:
         return _checked(value, isinstance(value, bool), "true or false")
     assert hint is str, hint
+    value = str(value) if isinstance(value, Path) else value
     return _checked(value, isinstance(value, str) and all(map(_writable, value)), "a text that can be shown")
 
 

@@ -210,6 +210,7 @@ class MultiAgentUnit:
                 "Correct the environment"
             )
         self._remark.of_info(scene.info)
+        self._remark.of_end(scene.info or {}, terminated=bool(scene.terminated[was].all()))
         for seat, arrays in scene.obs.items():
             for name, array in arrays.items():
                 out.obs[name][rows[seat]] = array

@@ -19,7 +19,7 @@ from ..episodes import true_objective
 from ..remarks import mistakes_of, notes_of
 from ..shaping import default_shaping, find_interface, frames_per_step
 from ..spaces import Leaf, obs_leaves, parts_of, read_leaf
-from ..values import attribute, briefly, metadata_of
+from ..values import array_of, attribute, briefly, metadata_of
 from .multi_agent import number
 
 TURN = "turn"
@@ -114,7 +114,7 @@ class Agents:
             given = info[MASK]
         else:
             return np.ones(self._choices, np.uint8)
-        mask = np.asarray(given).astype(np.uint8, copy=False).reshape(-1)
+        mask = array_of(given).astype(np.uint8, copy=False).reshape(-1)
         if mask.shape != (self._choices,):
             raise EnvSetupError(
                 f"{self.env_id} breaks its contract: its action mask has shape {np.shape(given)}; give one number for "

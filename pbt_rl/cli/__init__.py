@@ -138,7 +138,12 @@ def _of_runs(words: list[str]) -> list[str]:
     found = list(words)
     for at, word in enumerate(itertools.takewhile(lambda word: not word.startswith("-"), words)):
         name = re.split("[@:]", word, maxsplit=1)[0]
-        if re.fullmatch(r"\w[\w.-]{0,199}", name) and not os.path.lexists(name) and name != "runs":
+        if (
+            "/" not in word
+            and re.fullmatch(r"\w[\w.-]{0,199}", name)
+            and not os.path.lexists(name)
+            and name != "runs"
+        ):
             found[at] = os.path.join("runs", word)  # noqa: PTH118
     return found
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import Any
@@ -36,6 +36,7 @@ from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.remarks import boxes
 from pbt_rl.envs.spaces import is_grid, is_image
 from pbt_rl.envs.time_limits import close_in_time, time_limit
+from pbt_rl.envs.values import flag_of
 
 DECIMALS = 3
 ENVIRONMENTS = 2
@@ -85,11 +86,11 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
         obs, _, terminated, truncated, info = answer
         self._look(obs)
         known = isinstance(info, Mapping) and "true_objective" in info
-        if terminated or truncated:
-            ledger.ends += 1
-            ledger.objectives += known
-        else:
-            ledger.objectives_elsewhere += known
+        with suppress(ValueError):  # no flags: the unit reports it
+            over = flag_of(terminated) or flag_of(truncated)
+            ledger.ends += over
+            ledger.objectives += known and over
+            ledger.objectives_elsewhere += known and not over
         return answer
 
     def _look(self, obs: Any) -> None:
@@ -99,7 +100,7 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
                 self._ledger.faults, "its spaces change while it runs; training reads them once, at the start"
             )
             self._spaces = now
-        for oddity, example in _bound_faults(self._spaces[0], obs, ()):
+        for oddity, example in _bound_faults(self._spaces[0], obs):
             _count(self._ledger.oddities, oddity)
             self._ledger.examples.setdefault(oddity, example)
 
@@ -108,9 +109,9 @@ def _count(counts: dict[str, int], what: str) -> None:
     counts[what] = counts.get(what, 0) + 1
 
 
-def _bound_faults(space: Any, obs: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _bound_faults(space: Any, obs: Any) -> Iterator[tuple[str, str]]:
     """Yield what lies outside, and the first number that does."""
-    for name, box, array in boxes(space, obs, path):
+    for name, box, array in boxes(space, obs):
         if array.shape != box.shape or array.dtype.kind not in "fiu":
             continue
         outside = (array < box.low) | (array > box.high)

@@ -113,11 +113,21 @@ def duration(text: str, unit: float) -> float:
         raise ValueError("a time, such as 1800, 90s, 30m, 1.5h or 1:30:00") from None
 
 
+def gigabytes(text: str) -> float:
+    """Return a number of gigabytes, typed as 10 or 10GB. Raises ValueError whose text is the remedy."""
+    digits = re.sub(r"\s*gi?b?$", "", text.strip(), flags=re.IGNORECASE)
+    if digits[-1:].isalpha():
+        raise ValueError("gigabytes, such as 10")
+    return number(digits)
+
+
 def reader(name: str, hint: Any) -> Callable[[str], Any]:
     """Return what reads a text as the value of an option of this name and type. It raises ValueError, see `whole`."""
     unit = next((seconds for word, seconds in TIMES.items() if name.endswith(word)), None)
     if unit is not None and hint is float:
         return lambda text: duration(text, unit)
+    if name.endswith("-gb"):
+        return gigabytes
     readers: dict[Any, Callable[[str], Any]] = {int: whole, float: number, Path: local_path}
     return readers.get(hint, str)
 
@@ -214,7 +224,8 @@ def typed(options: Mapping[str, Option], arguments: Sequence[str], prog: str) ->
         if key != written:
             given = [f"{key}={_number(written, given)}"]
         value = _read(option, written, given, negated=negated)
-        values[option.field] = values.get(option.field, ()) + value if is_repeated(option) else value
+        adds = is_repeated(option) or option.bare == tuple[str, ...]
+        values[option.field] = values.get(option.field, ()) + value if adds else value
         wrong = f"{written} {{word}} cannot be used: give true or false" * (option.bare is bool and not given)
         if is_repeated(option):
             wrong = (
@@ -272,6 +283,8 @@ def _find(written: str, options: Mapping[str, Option], known: set[str], prog: st
     if last.startswith("no-") and switched in known and options[switched].bare is bool:
         return options[switched], True
     line = unknown(written, known)
+    if name.partition(".")[0] in ("env", "env-option", "algo", "model") and "run" in options:
+        line = f"{written} is no option: the run's config.json names it, so leave it out"
     more = "-all" if prog.endswith("train") else ""
     raise ConfigError(line if ":" in line or "?" in line else f"{line}; {prog} --help{more} lists them")
 

@@ -10,7 +10,7 @@ from pbt_rl.actors.waiting import spare_learner
 from pbt_rl.cli.parse import HELP, holds_pairs, over, spellings, typed
 from pbt_rl.config import NAME, OF_NAMES, Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import as_base, changed, table
+from pbt_rl.options import as_base, changed, path_given, table
 from pbt_rl.record.saved import check_trust, read_config
 
 PROG = "pbt-rl resume RUN"
@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> int:
     if not arguments or arguments[0].startswith("-"):
         before = f"before {arguments[0]}" if arguments else "the folder of a run"
         raise ConfigError(f"RUN is missing, {before}: {PROG} [OPTIONS]; pbt-rl resume --help")
-    config = parse_resume(_named(arguments[0]), arguments[1:])
+    config = parse_resume(_named(path_given("RUN", arguments[0])), arguments[1:])
     spare = None if config.mode == "serial" else spare_learner(str(config.out / str(config.name)))
     try:
         from pbt_rl.run.train import train
@@ -67,7 +67,7 @@ def parse_resume(folder: Path, arguments: list[str]) -> Config:
     return as_base(Config, command, name=folder.name, out=folder.parent, overwrite=False, resume=True)
 
 
-def _named(text: str) -> Path:
+def _named(text: Path) -> Path:
     """Return the folder of a run, with its name: `.` is one, too."""
     folder = Path(os.path.normpath(text))
     return folder if folder.name not in ("", "..") else Path(os.path.normpath(Path.cwd() / folder))

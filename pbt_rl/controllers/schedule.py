@@ -139,8 +139,9 @@ def _recorded(run: str) -> list[Event]:
     from pbt_rl.record.journal import journal_events  # noqa: PLC0415 - this room is without files
 
     require(run != "", "schedule.run", repr(run), "give the folder of a recorded run")
+    folder = path_given("--schedule.run", run)
     try:
-        return list(journal_events(path_given("--schedule.run", run)))
+        return list(journal_events(folder))
     except ConfigError as error:
         raise ConfigError(f"--schedule.run {run} cannot be used: {error}") from error
 

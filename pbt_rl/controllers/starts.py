@@ -52,7 +52,9 @@ def read_rows(rows: Sequence[str], table: Mapping[str, HyperSpec], members: int)
 def _read_row(row: str, table: Mapping[str, HyperSpec]) -> Values:
     values = {}
     for entry in filter(None, (part.strip() for part in row.split(","))):
-        name, given, text = entry.partition("=")
+        name, given, text = map(str.strip, entry.partition("="))
+        if name in values:
+            raise _refusal(row, f"{name} is given twice")
         if not given:
             raise _refusal(row, "write NAME=VALUE,NAME=VALUE for each member, or one FILE.csv or FILE.json")
         if name not in table:

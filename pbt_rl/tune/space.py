@@ -162,6 +162,8 @@ def _spec(name: str, value: Any) -> HyperSpec:
     if isinstance(value, list):
         needs(len(value) > 1, f"space[{name!r}]", value, "give two choices or more")
         return choice_spec(name, tuple(value), value[0])
+    if isinstance(value, tuple):
+        value = tuple(end.item() if hasattr(end, "item") else end for end in value)  # numpy's
     pair = isinstance(value, tuple) and len(value) == 2 and all(type(end) in (int, float) for end in value)
     remedy = "give (low, high), a list of choices, or a HyperSpec; a constant belongs into the member"
     needs(pair, f"space[{name!r}]", value, remedy)

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from multiprocessing import connection, spawn
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from pbt_rl.envs.values import number_of
+
 if TYPE_CHECKING:
     from pbt_rl.actors.child import Child
 
@@ -145,7 +147,7 @@ class Worker:
             case Train(member, hypers, steps):
                 for _ in range(steps):
                     self._members[member].step(hypers)
-                return float(self._members[member].evaluate())
+                return number_of(self._members[member].evaluate())
             case Save(member):
                 return pickle.dumps(self._members[member].state(), pickle.HIGHEST_PROTOCOL)
             case Load(member, state):

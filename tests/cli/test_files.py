@@ -1,6 +1,9 @@
 import json
 import math
 import tomllib
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -156,6 +159,16 @@ def test_yaml_keeps_texts_and_reads_numbers(tmp_path):
     assert read_config(tmp_path / "a.yaml")["env_option"] == ("level=100000.0", 'name="1e5"')
 
 
+def test_what_holds_several_names_may_be_given_several_times():
+    given = ["--pbt.tune", "gamma", "--pbt.tune", "learning_rate", "--dmlab.level-cache-gb", "5GB"]
+    config = parse_train(["--env", "toy/identity", *given])[0]
+    assert config.pbt.tune == ("gamma", "learning_rate")
+    assert config.dmlab.level_cache_gb == 5
+    for wrong in (["--pbt.tune", "gamma", "--pbt.tune", "gamma"], ["--dmlab.level-cache-gb", "5M"]):
+        with pytest.raises(ConfigError, match=r"once|gigabytes"):
+            parse_train(["--env", "toy/identity", *wrong])
+
+
 TABLE = ("learning_rate=0.001,gamma=0.99", "learning_rate=0.0005,gamma=0.98")
 
 
@@ -196,6 +209,9 @@ def test_numbers_of_numpy_and_whole_floats():
         "save_every_seconds": np.float32(2.5),
         "pbt": {"enabled": np.bool_(True), "factors": np.array([1.5, 0.5])},
         "final_episodes": np.array(4),
+        "seed": Decimal(5),
+        "control": Fraction(1, 2),
+        "init_from": [Path("runs/a")],
         "env_option": {"size": np.int32(3), "places": np.arange(2)},
     }
     found = checked(given)
@@ -206,6 +222,9 @@ def test_numbers_of_numpy_and_whole_floats():
         "pbt.enabled": True,
         "pbt.factors": (1.5, 0.5),
         "final_episodes": 4,
+        "seed": 5,
+        "control": 0.5,
+        "init_from": ("runs/a",),
         "env_option": ("size=3", "places=[0, 1]"),
     }
     assert {type(value) for value in found.values()} <= {int, float, bool, tuple}
@@ -229,7 +248,10 @@ def test_paths_are_of_this_machine(monkeypatch, tmp_path):
             checked({"out": given})["out"] == parse_train(["--env", "toy/identity", f"--out={given}"])[0].out
         )
         assert str(checked({"out": given})["out"]) == str(path)
-    for given in ("s3://bucket/runs", "hdfs:/a", "$NONE/runs", "~nobody_of_this_name/runs"):
+    for given in (
+        "s3://bucket/runs", "hdfs:/a", "$NONE/runs", "$(pwd)/runs", "%TMP%/a", "~nobody_of_this_name/runs", "C:/runs",
+        "\\\\server\\a", "",
+    ):  # fmt: skip
         with pytest.raises(ConfigError, match="this machine"):
             checked({"out": given})
         with pytest.raises(ConfigError, match="this machine"):

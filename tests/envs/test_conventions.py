@@ -4,6 +4,7 @@ import sys
 from types import SimpleNamespace
 
 import gymnasium
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -12,6 +13,7 @@ from gymnasium.wrappers import NormalizeObservation
 
 from pbt_rl.envs.base import EnvSetupError, private_step_arrays
 from pbt_rl.envs.gym import GymUnit, describe, maker, recipe
+from pbt_rl.envs.remarks import boxes
 from pbt_rl.envs.shaping import flatten
 
 ALLOWED = np.array([1, 1, 0, 0], np.int8)
@@ -59,7 +61,11 @@ def told(**attributes):
         {"legal_actions": property(lambda self: [0, 1])},
         {"info": {"action_masks": ALLOWED}},
         {"info": {"valid_actions": ALLOWED.astype(bool)}},
-        {"info": {"legal_actions": [0, 1]}},
+        {"info": {"legal_actions": {0, 1}}},
+        {"info": {"agent": {"action_mask": ALLOWED}}},
+        {"getValidActions": lambda self: ALLOWED},
+        {"__init__": lambda self: vars(self).update(allowed_moves=[0, 1])},
+        {"observation_space": spaces.Dict(obs=NUMBERS, avail_actions=spaces.MultiDiscrete([2] * 4))},
         {"observation_space": spaces.Dict(obs=NUMBERS, avail_actions=BITS)},
         {"observation_space": spaces.Dict(a=spaces.Dict(obs=NUMBERS, action_mask=BITS))},
     ],
@@ -86,15 +92,22 @@ def test_a_mask_by_another_convention_is_told(attributes):
         {"info": {"TimeLimit.truncated": "no"}},
         {"info": {"valid_logits": torch.ones(2, requires_grad=True) / 3, "valid": iter([1, 0])}},
         {"lengths": type("RunningMean", (), {})()},
+        {"validate_action": lambda self: None},
+        {"__init__": lambda self: vars(self).update(legal_actions=[0, 1, 2, 3])},
+        {"info": {"time_limit": 1, "timeout": False, "truncated_reason": [[1], [1, 2]]}},
     ],
 )
 def test_what_only_looks_like_it_is_not(attributes):
     assert told(**attributes)[0] == []
 
 
-def test_a_time_limit_told_in_the_old_way_alone_is_told():
-    (text,) = told(info={"TimeLimit.truncated": np.True_})[0]
-    assert "TimeLimit.truncated" in text
+@pytest.mark.parametrize(
+    "info",
+    [{"TimeLimit.truncated": 1}, {"time_limit_reached": np.True_}, {"bad_transition": torch.tensor(True)}],
+)
+def test_a_time_limit_told_in_another_way_alone_is_told(info):
+    (text,) = told(info=info)[0]
+    assert f'info["{next(iter(info))}"] is true' in text
 
 
 class Own(gymnasium.Wrapper):
@@ -103,17 +116,48 @@ class Own(gymnasium.Wrapper):
         self.rms = type("RunningMeanStd", (), {})()
 
 
-@pytest.mark.parametrize("wrapper", [NormalizeObservation, Own])
+class Itself(gymnasium.ObservationWrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.obs_mean, self.obs_var, self.count = 0.0, 1.0, 0
+
+
+def transformed(env):
+    statistics = type("Statistics", (), {})()
+    vars(statistics).update(mean=0.0, std=1.0, n=0)
+    return gymnasium.wrappers.TransformObservation(env, lambda obs: obs - statistics.mean, NUMBERS)
+
+
+@pytest.mark.parametrize("wrapper", [NormalizeObservation, Own, Itself, transformed])
 def test_observations_normalised_by_the_environment_are_told(wrapper):
     assert "no part of a member" in describe("m:f", wrapper(Env())).mistakes[0]
     assert not describe("m:f", gymnasium.wrappers.NormalizeReward(Env())).mistakes
 
 
 @pytest.mark.parametrize(
-    "obs", [torch.ones(2, requires_grad=True), torch.ones(2, dtype=torch.bfloat16), torch.ones(2).int()]
+    "obs",
+    [
+        torch.ones(2, requires_grad=True),
+        torch.ones(2, dtype=torch.bfloat16),
+        torch.ones(2).int(),
+        np.ones(2, ml_dtypes.bfloat16),
+    ],
 )
 def test_tensors_are_read_as_observations(obs):
     assert told(obs=obs)[1].tolist() == [[1, 1]]
+
+
+@pytest.mark.parametrize("obs", [[torch.ones(1, requires_grad=True)] * 2, torch.ones(2).to_sparse()])
+def test_what_is_no_array_is_refused_by_the_name_of_its_observation(obs):
+    assert list(boxes(NUMBERS, obs)) == []  # the checker leaves it to the unit
+    with pytest.raises(EnvSetupError, match=r"'obs'.*expected an array"):
+        told(obs=obs)
+
+
+def test_a_mask_of_floats_is_one():
+    obs = {"obs": Env.obs, "action_mask": ALLOWED.astype(np.float32)}
+    space = spaces.Dict(obs=NUMBERS, action_mask=spaces.Box(0, 1, (4,), np.float32))
+    assert told(obs=obs, observation_space=space)[0] == []
 
 
 @pytest.mark.parametrize("truth", [True, np.True_, np.array([1])])
@@ -148,3 +192,13 @@ def test_an_id_of_the_old_gym_is_answered(monkeypatch):
     monkeypatch.setitem(sys.modules, "gym", old)
     with pytest.raises(EnvSetupError, match="OldGym"):
         maker("Old-v0")()
+
+
+@pytest.mark.parametrize(
+    ("high", "dtype", "image"), [(1, "f4", True), (255, "f4", True), (1e6, "f4", False), (10**6, "i4", False)]
+)
+def test_a_table_of_large_numbers_is_no_picture(high, dtype, image):
+    table = spaces.Box(0, high, (40, 40), np.dtype(dtype).type)
+    spec = describe("m:f", type("Own", (Env,), {"observation_space": table})())
+    assert (spec.obs["obs"].dtype == "uint8") == image
+    assert spec.obs["obs"].unscaled == (not image)

@@ -260,7 +260,7 @@ def test_observation_dicts_become_flat_names():
         (spaces.Tuple((VECTOR, spaces.Sequence(VECTOR))), "FilterObservation"),
         (spaces.Dict(deep=spaces.Dict(a=VECTOR, b=spaces.Sequence(VECTOR))), "TransformObservation"),
         (spaces.Dict(a=spaces.Box(-1, 1, (0, 3)), b=VECTOR), r"'a' has no numbers, shape \(0, 3\)"),
-        (spaces.Dict({"a": spaces.Dict({"b": VECTOR}), "a.b": VECTOR}), "all different"),
+        (spaces.Dict({"a": spaces.Dict({"b": VECTOR}), "a.b": VECTOR}), "both named"),
     ],
 )
 def test_other_observation_spaces_are_refused(space, named):

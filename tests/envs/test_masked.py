@@ -128,8 +128,10 @@ WRONG_SPACES = {
         {"observation": both(MASK), "action": spaces.MultiDiscrete([4, 2])},
         r"each of the 6 choices",
     ),
-    "float": ({"observation": both(spaces.Box(0, 1, (4,)))}, r"Box\(0, 1, \(number of choices,\), np.uint8"),
-    "discrete": ({"observation": both(spaces.Discrete(4))}, "make it Box"),
+    "discrete": (
+        {"observation": both(spaces.Discrete(4))},
+        r"make it Box\(0, 1, \(number of choices,\), np.uint8",
+    ),
     "twice": ({"observation": both(MASK), "action_mask": True}, "twice"),
     "alone": ({"observation": spaces.Dict({"action_mask": MASK})}, "nothing but an action mask"),
 }
@@ -144,8 +146,9 @@ def test_a_mask_that_does_not_fit_is_refused(case):
 
 WRONG_MASKS = {
     "shape": (np.ones(3, np.uint8), r"expected shape \(4,\), got shape \(3,\)"),
-    "dtype": (np.ones(4), "expected dtype bool or uint8, got dtype float64"),
+    "dtype": (["1"] * 4, "expected dtype bool or uint8, got dtype <U1"),
     "values": (np.array([0, 1, 2, 1]), "expected 0 and 1 only, got 2"),
+    "floats": (np.array([0, 1, np.nan, 1]), "expected 0 and 1 only, got nan"),
 }
 
 
