@@ -33,8 +33,9 @@ demo: $(READY)
 		--train-for-seconds 150 --pbt.start-frames 15000 --pbt.period-frames 15000 \
 		--pbt.objective-episodes 20 --pbt.min-episodes 5 --pbt.mutation-rate 0.5 --pbt.replace-errors 1 $(ARGS)
 	@echo
-	@echo "Watch the curves:      $(BIN)/tensorboard --logdir runs/demo"
-	@echo "Play the best member:  $(BIN)/pbt-rl eval runs/demo --video demo.mp4"
+	@echo "To type these commands, first: . $(BIN)/activate"
+	@echo "tensorboard --logdir runs/demo  # the curves"
+	@echo "pbt-rl eval runs/demo --video demo.mp4  # a film of its best member"
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not long and not nodes and not resident" $(ARGS)

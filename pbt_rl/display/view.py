@@ -187,7 +187,7 @@ class RunView:
     busy_threads: dict[str, float]
     """Busy threads by stage, mean over the last minute, of all processes (`environment`: those of the actors). Empty in
     the first seconds."""
-    training_seconds: float = 0.0
+    training_seconds: float = shown(0.0, key="training_seconds")
     """`seconds` without the start: what a budget of seconds counts."""
     waits_for: str = ""
     """What happens before the first frames; empty afterwards."""
@@ -207,6 +207,8 @@ class RunView:
     """What learners report of what makes them faster; of those alone that do."""
     evaluation: Evaluation | None = None
     """The newest one, with --evaluate-every-frames."""
+    random_play: float | None = shown(None, key="random_play")
+    """Mean objective of random actions in fresh games beside the final ones; None before the end, or without any."""
     own: dict[str, float] = field(default_factory=dict)
     """Metrics of the user's own, `stats/NAME`; those of members are among their statistics."""
 

@@ -31,7 +31,14 @@ from pbt_rl.config import Config, ModelConfig
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.objectives import mean, spread
 from pbt_rl.envs import registry
-from pbt_rl.envs.base import EnvSpec, StepArrays, Unit, default_shaping_source, private_step_arrays
+from pbt_rl.envs.base import (
+    EnvSpec,
+    StepArrays,
+    Unit,
+    default_shaping_source,
+    private_step_arrays,
+    random_actions,
+)
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe, shown_name
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, environment_code
@@ -194,6 +201,23 @@ class Policy:
             torch.zeros((1, rows, self._pack.state_size), device=device),
             {name: stack(layout) for name, layout in self._layouts.items() if layout.stack > 1},
         )
+
+
+class Acts(Protocol):
+    """Whatever answers the steps of rows."""
+
+    def act(self, step: StepArrays) -> NDArray[Any]:
+        """Return actions [R, A] for all rows of the step."""
+
+
+class RandomPlayer:
+    """Uniformly random allowed actions."""
+
+    def __init__(self, spec: EnvSpec, seed: int) -> None:
+        self._spec, self._rng = spec, np.random.default_rng(seed)
+
+    def act(self, step: StepArrays) -> NDArray[Any]:
+        return random_actions(self._spec, step, self._rng)
 
 
 class Player:

@@ -105,13 +105,13 @@ class MemberProgress(Struct, frozen=True):
 class Progress(_Known, frozen=True, tag="progress"):
     """How far the members are. busy_threads: by stage, mean over the last minute.
 
-    seconds, seconds_left, frames_per_second: as the terminal showed them, of a run that has one; None: unknown.
+    training_seconds, seconds_left, frames_per_second: as the terminal showed them; None: unknown.
     lag_mean, lag_max: optimiser steps between the weights that acted and those that learned, so far.
     """
 
     members: tuple[MemberProgress, ...]
     busy_threads: dict[str, Value] = {}
-    seconds: float | None = None
+    training_seconds: float | None = None
     seconds_left: float | None = None
     frames_per_second: float | None = None
     lag_mean: float | None = None
@@ -165,6 +165,8 @@ class Final(_Known, frozen=True, tag="final"):
     """Final games."""
 
     members: tuple[FinalGames, ...]
+    random_play: float | None = None
+    """Mean objective of random actions."""
 
     @property
     def means(self) -> dict[int, float]:
@@ -172,9 +174,9 @@ class Final(_Known, frozen=True, tag="final"):
         return {games.member: games.mean for games in self.members}
 
     @property
-    def episodes(self) -> int:
-        """The most that any member has played."""
-        return max((games.episodes for games in self.members), default=0)
+    def episodes(self) -> dict[int, int]:
+        """Member -> episodes that it has played."""
+        return {games.member: games.episodes for games in self.members}
 
 
 class Evaluation(_Known, frozen=True, tag="evaluation"):

@@ -239,7 +239,7 @@ def _group_row(group: Group) -> dict[str, Any]:
         "best score": mean_and_deviation(scores),
         "mean objective of members": mean_and_deviation(means),
         "frames of each": short(fmean(run.frames for run in group.runs)),
-        "time": duration(fmean(run.seconds for run in group.runs)),
+        "time": duration(fmean(run.training_seconds for run in group.runs)),
     }
 
 
@@ -254,7 +254,7 @@ def _run_row(group: Group, run: History) -> dict[str, Any]:
         "best score": _number(run.score(run.best)),
         "mean objective of members": _number(mean_objective(run)),
         "frames of each": short(run.frames),
-        "time": duration(run.seconds),
+        "time": duration(run.training_seconds),
         "CPU seconds": f"{run.cpu_seconds:.4g}" if run.cpu_seconds else "-",
         "replacements": changed,
         "ended": run.ended or "goes on, or was cut off",

@@ -32,9 +32,8 @@ _TAILS = tuple(1 << exponent for exponent in (14, 17, 20, 23))
 class RunRow:
     """One run. None: unknown.
 
-    frames: the most of any member. best, final: of the best member, its objective in training and its mean of final
-    games. changed: when it last wrote, in
-    seconds since the epoch.
+    frames: the least of any member that trains. best, final: of the best member, its objective in training and its mean
+    of final games. changed: when it last wrote, in seconds since the epoch.
     state: running, ended, resumable, interrupted, failed, or "broken: why".
     """
 
@@ -69,7 +68,6 @@ class _Games(Struct):
 
 class _Member(Struct, rename={"member": "id"}):
     member: Whole = 0
-    frames: Whole = 0
     objective: float | None = None
     final: _Games | None = None
 
@@ -118,9 +116,9 @@ def _row(path: Path) -> RunRow:
         summary = (
             _summary(folder.summary) if at_end and not state and os.path.lexists(folder.summary) else None
         )
+        frames = progress.frames if progress else None
         told = summary or progress
         if told is not None and told.members:
-            frames = max(member.frames for member in told.members)
             own = [one for one in told.members if one.member < population]
             objectives = {one.member: one.objective for one in own}
             finals = {one.member: one.final.mean for one in own if isinstance(one, _Member) and one.final}

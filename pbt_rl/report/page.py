@@ -161,12 +161,10 @@ def sentence(history: History) -> str:
 def _best(history: History) -> str:
     best = history.best
     if best is not None:
-        final = history.finals.get(best)
-        where = (
-            "in training"
-            if final is None or history.final is None
-            else f"over {history.final.episodes} fresh games"
-        )
+        final, where = history.final, "in training"
+        if final is not None and best in final.episodes:
+            chance = "" if final.random_play is None else f" (random play: {final.random_play:.4g})"
+            where = f"over {final.episodes[best]} fresh games{chance}"
         return f"best member {best}: {history.score(best):.4g} {where}"
     early = {m: one for m, one in history.now.items() if finite(one.early) is not None}
     population = [m for m in early if m not in history.controls]
@@ -228,7 +226,9 @@ def _notes(history: History) -> str:
 
 def _summary(history: History) -> str:
     began = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(history.began))
-    trained = f"{short(history.frames)} {history.options.unit} of each in {duration(history.seconds)}"
+    trained = (
+        f"{short(history.frames)} {history.options.unit} of each in {duration(history.training_seconds)}"
+    )
     end = (
         f"ended: {history.ended}" if history.ended else "no end is recorded: the run goes on, or was cut off"
     )

@@ -216,6 +216,12 @@ class History:
     """In which GPUs learned, added up; 0 without one."""
 
     @property
+    def training_seconds(self) -> float:
+        """Without start and end, as the terminal shows them; of a run that records none, `seconds`."""
+        told = None if self.told is None else self.told.training_seconds
+        return self.seconds if told is None else told
+
+    @property
     def controls(self) -> frozenset[int]:
         """Members of the control group."""
         return self.options.controls

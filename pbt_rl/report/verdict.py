@@ -45,7 +45,7 @@ def control_box(history: History) -> str:
         else "the same games pick a member and score it: the best of each group was lucky, too"
     )
     judged = (
-        f"fresh final games, {history.final.episodes} episodes of each; {how}"
+        f"fresh final games, {max(history.final.episodes.values())} episodes of each; {how}"
         if history.final is not None
         else "windows of training episodes, as no final games were played: the higher the luckier"
     )

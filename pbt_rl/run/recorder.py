@@ -45,7 +45,7 @@ MOST_REMARKS = 100
 PROGRESS_FIELDS = (
     "member", "generation", "frames", "objective", "episodes", "complete", "early", "ended", "environments"
 )  # fmt: skip
-RUN_FIELDS = ("seconds", "seconds_left", "frames_per_second", "lag_mean", "lag_max")
+RUN_FIELDS = ("training_seconds", "seconds_left", "frames_per_second", "lag_mean", "lag_max")
 """What the journal has of a `MemberView`, and of a `RunView`."""
 
 
@@ -344,7 +344,7 @@ class Recorder:
         self.progress()
         judged = [asdict(m.final) | {"member": m.member} for m in view.members if m.final is not None]
         if judged:
-            self.write("final", members=judged)
+            self.write("final", members=judged, random_play=view.random_play)
         self.write("end", ended=ended)
         self._journal.close()
         self._open = False

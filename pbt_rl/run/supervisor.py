@@ -369,6 +369,7 @@ class Supervisor:
     def _save_at_end(self, fleet: Fleet) -> str:
         """Have all decisions applied and the run saved; nothing is trained meanwhile. Return why it was not saved."""
         self._closing = True
+        self._throughput.end()
         if not self._begun:
             return ""
         reason = self._save_last(fleet)

@@ -36,6 +36,7 @@ class Throughput:
         self._history: list[tuple[float, int]] = [(0.0, 0)]
         """(seconds, frames of the population) at every report; of long ago at some reports only."""
         self._training_since: float | None = None
+        self._training_until: float | None = None
         self._stages: dict[str, float] = {}
         self._stretch: deque[tuple[float, Mapping[str, float]]] = deque()
         """(seconds, stage seconds) of the views of the last minute."""
@@ -57,9 +58,14 @@ class Throughput:
 
     @property
     def training_seconds(self) -> float:
-        """Since the first frames, without the time from a resume to the first frames after it."""
-        now = 0.0 if self._training_since is None else self.seconds - self._training_since
+        """Since the first frames, without the time from a resume to the first frames after it, nor that of the end."""
+        until = self.seconds if self._training_until is None else self._training_until
+        now = 0.0 if self._training_since is None else until - self._training_since
         return self._before.training_seconds + now
+
+    def end(self) -> None:
+        """Training has ended: what follows, such as saving, does not count."""
+        self._training_until = self.seconds
 
     @property
     def trains(self) -> bool:

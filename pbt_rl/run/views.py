@@ -222,7 +222,10 @@ def _best(view: RunView) -> str:
     final = next((m.final for m in view.members if m.member == named), None)
     if final is None:
         return best(view)
-    return f"best: member {named}, {number(final.mean)} in {counted(final.episodes, 'fresh game')}"
+    chance = "" if view.random_play is None else f", random play {number(view.random_play)}"
+    return (
+        f"best: member {named} scores {number(final.mean)} in {counted(final.episodes, 'fresh game')}{chance}"
+    )
 
 
 def _uncompared(resolved: ResolvedRun, view: RunView) -> str:

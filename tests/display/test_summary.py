@@ -30,6 +30,8 @@ def test_the_summary_holds_everything_that_scripts_read():
         "frames": 8000,
         "steps": 2000,
         "seconds": 10.0,
+        "training_seconds": 0.0,
+        "random_play": None,
         "frames_per_second": 750.0,
         "best_member": 1,
         "members": [],

@@ -49,6 +49,9 @@ def test_rates_after_a_resume_are_those_since_then(clock, throughput):
     running(10, 20, other, resumed, frames)
     assert (resumed.seconds, resumed.training_seconds) == (65.0, 58.0)
     assert (resumed.rate(), resumed.steady_rate()) == (10.0, 10.0)
+    resumed.end()
+    other.now += 7.0
+    assert (resumed.seconds, resumed.training_seconds) == (72.0, 58.0), "it is being saved"
 
 
 def test_a_run_that_has_sampled_nothing_for_a_while_is_not_one_that_starts(clock, throughput):

@@ -121,11 +121,23 @@ function labelEnds(svg, ends) {
 
 const controlsOf = (s) => new Set(s.members.filter((m) => m.status === "control").map((m) => m.member));
 
-function memberLine(member, d, best, control) {
+// Over the gaps of a curve: from the last point before each to the first one behind it.
+function bridges(points) {
+  const found = [];
+  let last = null, gap = false;
+  for (const point of points) {
+    if (!finite(point[1])) { gap = last !== null; continue; }
+    if (gap) found.push(last, point, [point[0], null]);
+    [last, gap] = [point, false];
+  }
+  return found;
+}
+
+function memberLine(member, d, best, control, dashes = control ? "5 4" : "") {
   const strong = member === marked || (marked === null && best);
   const line = shape("path", { class: "member", d, stroke: colour(member), "stroke-width": strong ? 2.6 : 1.1,
     "stroke-opacity": strong || marked === null ? 0.9 : 0.25 });
-  if (control) line.setAttribute("stroke-dasharray", "5 4");
+  line.setAttribute("stroke-dasharray", dashes);
   line.append(shape("title", {}, control ? `member ${member}, control` : `member ${member}`));
   return line;
 }
@@ -161,7 +173,8 @@ function drawScore(s) {
   const best = s.members.find((m) => m.member === s.best);
   if (best) {
     number.textContent = (finite(best.final) || best.complete ? "" : "~") + short(s.score);
-    text.textContent = `best: member ${s.best}, ${finite(best.final) ? `${s.final_episodes} fresh games` : "in training"}`;
+    text.textContent = `best: member ${s.best}, ${finite(best.final) ? `${s.final_episodes} fresh games` : "in training"}` +
+      (finite(s.random_play) ? `; random play ${short(s.random_play)}` : "");
   } else {
     number.textContent = young ? `~${short(young.early)}` : "-";
     text.textContent = young ? `so far: member ${young.member}, ${young.ended} environments` : "no episode has ended";
@@ -171,7 +184,7 @@ function drawScore(s) {
 // As the terminal shows the time: what was recorded together, and has run on since.
 function drawTime(s) {
   const [bar, text] = at("time").children;
-  const on = s.running ? s.since : 0, passed = s.seconds + on;
+  const on = s.running ? Math.min(s.since, s.seconds_left ?? Infinity) : 0, passed = s.seconds + on;
   const left = s.running && finite(s.seconds_left) ? Math.max(0, s.seconds_left - on) : null;
   const share = left !== null ? passed / Math.max(1, passed + left) : s.budget_frames ? s.frames / s.budget_frames : s.ended ? 1 : 0;
   bar.value = Math.min(1, s.ended ? 1 : share);
@@ -219,8 +232,11 @@ function drawCurves(s) {
   const { svg, x, y } = chart(widthOf("curves"), 300, all.map((p) => p[0]), all.map((p) => p[1]), false);
   const controls = controlsOf(s);
   known.sort(([a], [b]) => (a === marked || a === s.best) - (b === marked || b === s.best));
-  for (const [member, points] of known)
-    svg.append(memberLine(member, path(points, x, y), member === s.best, controls.has(member)));
+  for (const [member, points] of known) {
+    const [best, control] = [member === s.best, controls.has(member)];
+    svg.append(memberLine(member, path(bridges(points), x, y), best, control, "1 4"));
+    svg.append(memberLine(member, path(points, x, y), best, control));
+  }
   labelEnds(svg, known.map(([member, points]) => {
     const last = points.findLast((p) => finite(p[1]));
     return { member, x: x(last[0]), y: y(last[1]) };

@@ -37,7 +37,7 @@ def state(history: History, events: Sequence[Event]) -> State:
     options, last = history.options, history.moments[-1] if history.moments else None
     counts = Counter(taken.change.decision for taken in history.decisions)
     progress = [e for e in events if isinstance(e, Progress)]
-    told = progress[-1] if progress and progress[-1].seconds is not None else None
+    told = progress[-1] if progress and progress[-1].training_seconds is not None else None
     return {
         "name": history.name,
         "env": options.env if options.api is None else options.api,
@@ -46,7 +46,7 @@ def state(history: History, events: Sequence[Event]) -> State:
         "controller": options.controller,
         "seed": history.seed,
         "began": history.began,
-        "seconds": history.seconds if told is None else told.seconds,
+        "seconds": history.training_seconds,
         "seconds_left": _seconds_left(history) if told is None else told.seconds_left,
         "told": (told or events[-1]).time,
         "changed": events[-1].time,
@@ -59,8 +59,9 @@ def state(history: History, events: Sequence[Event]) -> State:
         "actor_restarts": history.actor_restarts,
         "varied": history.varied,
         "members": _members(history),
-        "final_episodes": history.final.episodes if history.final is not None else 0,
+        "final_episodes": 0 if history.final is None else history.final.episodes.get(history.best or 0, 0),
         "remarks": [*_lost(history), *history.remarks],
+        "random_play": None if history.final is None else history.final.random_play,
         "score": history.score(history.best),
         "population": history.population,
         "best": history.best,

@@ -27,8 +27,10 @@ from pbt_rl.envs.time_limits import closing
 from pbt_rl.play.film import first_clip
 from pbt_rl.play.member import (
     MAX_ROWS,
+    Acts,
     Player,
     Policy,
+    RandomPlayer,
     counted_objectives,
     evaluation_spec,
     load_pack,
@@ -43,11 +45,11 @@ JUDGE = "pbt_rl.play.games.process"
 
 @dataclass(frozen=True)
 class FinalSetup:
-    """The first message: who plays how much. episodes: a multiple of the rows."""
+    """The first message: who plays how much. member: None for random actions. episodes: a multiple of the rows."""
 
     config: Config
     checkpoint: Checkpoint
-    member: int
+    member: int | None
     episodes: int
 
 
@@ -63,7 +65,7 @@ def rows_of(episodes: int) -> int:
     return max(rows for rows in range(1, MAX_ROWS + 1) if episodes % rows == 0)
 
 
-def rounds(unit: Unit, player: Player) -> Iterator[FinalRound]:
+def rounds(unit: Unit, player: Acts) -> Iterator[FinalRound]:
     """Play without end; yield round after round."""
     step = private_step_arrays(unit.spec, unit.rows)
     waiting: list[list[float]] = [[] for _ in range(unit.rows)]
@@ -80,15 +82,18 @@ def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
     """Play the episodes of the setup; yield an empty round first, then every round as it is finished."""
     config, seed = setup.config, setup.config.seed
     spec, options = evaluation_spec(config)
-    pack = load_pack(config, spec, SavedPolicy(Path(), setup.checkpoint, setup.member), seed)
+    number = config.members
+    player: Acts = RandomPlayer(spec, seed)
+    if setup.member is not None:
+        number = setup.member
+        pack = load_pack(config, spec, SavedPolicy(Path(), setup.checkpoint, number), seed)
+        player = Player(Policy(pack, spec, config.model, seed, greedy=False))
     rows = setup.episodes if spec.resident else rows_of(setup.episodes)  # a row of tensors costs little
-    options = replace(options, first_row=OUTSIDE * (1 + setup.member))
+    options = replace(options, first_row=OUTSIDE * (1 + number))
     unit = make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))
     with closing(unit):
         yield FinalRound(())
-        yield from islice(
-            rounds(unit, Player(Policy(pack, spec, config.model, seed, greedy=False))), setup.episodes // rows
-        )
+        yield from islice(rounds(unit, player), setup.episodes // rows)
 
 
 EPISODES = 20

@@ -217,8 +217,17 @@ class Evaluations:
         members = candidates(view.members, checkpoint, self._config)
         if not (seconds and members):
             return view
-        played = play_final_games(self._config, checkpoint, members, seconds, self._logs, stop, self._note)
-        return replace(view, members=[replace(m, final=played.get(m.member)) for m in view.members])
+        config, logs = self._config, self._logs
+        number = config.final_episodes or EPISODES
+        chance = _final_child("random play", FinalSetup(config, checkpoint, None, number), logs)
+        try:
+            played = play_final_games(config, checkpoint, members, seconds, logs, stop, self._note)
+            wait([chance.sentinel], RANDOM_SECONDS if played and not stop() else 0.0)
+            drawn = [score for message in chance.messages() for score in message.objectives]
+        finally:
+            chance.end(0.0)
+        finals = [replace(m, final=played.get(m.member)) for m in view.members]
+        return replace(view, members=finals, random_play=mean(drawn) if played and drawn else None)
 
     def _release(self) -> None:
         playing, self._playing = self._playing, None
@@ -246,6 +255,8 @@ LEAST_SECONDS = 6.0
 """A run that has less is too short for them."""
 ASKED_SECONDS = 600.0
 """So long may they take if the user has given their number."""
+RANDOM_SECONDS = 3.0
+"""So long random play is waited for once all members have played."""
 WAIT_SECONDS = 0.1
 
 FinalChild = Child[None, FinalRound]
@@ -314,8 +325,7 @@ def play_final_games(
             while waiting and len(children) < CANDIDATES:
                 member = waiting.popleft()
                 setup = FinalSetup(config, checkpoint, member, episodes)
-                log = None if logs is None else logs / f"final_{member}.log"
-                children[member] = Child(JUDGE, f"final games of member {member}", setup, (), log)
+                children[member] = _final_child(f"final games of member {member}", setup, logs)
             wait(
                 [source for child in children.values() for source in (child.connection, child.sentinel)],
                 WAIT_SECONDS,
@@ -343,6 +353,11 @@ def play_final_games(
         member: FinalGames(mean(own), spread(own), len(own), _halves(own) if config.controls else None)
         for member, own in scores.items()
     }
+
+
+def _final_child(name: str, setup: FinalSetup, logs: Path | None) -> FinalChild:
+    who = "random" if setup.member is None else setup.member
+    return Child(JUDGE, name, setup, (), None if logs is None else logs / f"final_{who}.log")
 
 
 def _halves(scores: Sequence[float]) -> tuple[float, float] | None:

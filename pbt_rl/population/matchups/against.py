@@ -13,28 +13,25 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.controllers.objectives import mean
 from pbt_rl.envs.base import (
-    ACTION_MASK,
     EnvSpec,
     StepArrays,
     Unit,
     default_shaping_source,
     private_step_arrays,
-    random_allowed,
-    random_within,
 )
 from pbt_rl.envs.custom import find_factory
 from pbt_rl.envs.registry import make_unit, probe
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner.build import one_thread
-from pbt_rl.play.member import Player, Policy, load_pack, say, shares
+from pbt_rl.play.member import Acts, Player, Policy, RandomPlayer, load_pack, say, shares
 from pbt_rl.record.saved import PLAY, Source, check_trust, find_saved, read_config
 
 MAX_GAMES = 16
@@ -42,13 +39,6 @@ MAX_GAMES = 16
 CONFIDENCE = 0.95
 Act = Callable[[Mapping[str, NDArray[Any]], NDArray[np.bool_]], NDArray[Any]]
 """(name -> [N, ...] observations, [N] whether a game begins) -> [N, A] actions: a custom policy."""
-
-
-class Opponent(Protocol):
-    """A player that answers rows of a step."""
-
-    def act(self, step: StepArrays) -> NDArray[Any]:
-        """Return actions [N, A] for all N rows of the step."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +128,7 @@ def rows_of_seats(games: int, seats: int) -> tuple[list[int], list[int]]:
     return rows, [row for row in range(games * seats) if row not in set(rows)]
 
 
-def play_games(unit: Unit, player: Opponent, opponent: Opponent, share_G: list[int]) -> Result:
+def play_games(unit: Unit, player: Acts, opponent: Acts, share_G: list[int]) -> Result:
     """Play `share_G[g]` games at table g, with the player in seat g % S."""
     seats = unit.spec.seats
     sides = tuple(zip((player, opponent), rows_of_seats(len(share_G), seats), strict=True))
@@ -178,23 +168,6 @@ def _part(step: StepArrays, rows: list[int]) -> StepArrays:
 # -- opponents ----------------------------------------------------------------------------------------------
 
 
-class RandomPlayer:
-    """Uniformly random allowed actions."""
-
-    def __init__(self, spec: EnvSpec, seed: int) -> None:
-        self._action, self._rng = spec.action, np.random.default_rng(seed)
-
-    def act(self, step: StepArrays) -> NDArray[Any]:
-        rows = len(step.first)
-        parts: list[NDArray[Any]] = []
-        if self._action.nvec:
-            everything = np.ones((rows, sum(self._action.nvec)), np.uint8)
-            parts.append(random_allowed(self._action.nvec, step.obs.get(ACTION_MASK, everything), self._rng))
-        if self._action.low:
-            parts.append(random_within(self._action, rows, self._rng))
-        return np.concatenate(parts, 1, dtype=self._action.dtype)
-
-
 class CustomPlayer:
     """A policy of the user."""
 
@@ -215,7 +188,7 @@ class CustomPlayer:
 
 def find_opponent(
     against: str, spec: EnvSpec, seed: int, *, greedy: bool, trust: bool = False
-) -> tuple[Opponent, str]:
+) -> tuple[Acts, str]:
     """Return (opponent, its name for people). Raises ConfigError if there is none."""
     if against == "random":
         return RandomPlayer(spec, seed), "random actions"

@@ -100,6 +100,7 @@ def test_a_run_names_the_best_by_them_and_eval_follows(run):
     finals = {m.id: m.final["mean"] for m in run.members}
     assert run.best.id == max(finals, key=lambda i: (finals[i], -i))
     assert [m.final["episodes"] for m in run.members] == [4, 4]
+    assert run.summary["random_play"] < max(finals.values()), "toy/identity is learned at once"
     assert find_saved(Source(run.folder), print).member == run.best.id
     other = 1 - run.best.id
     text = run.paths.summary.read_text()
@@ -108,6 +109,7 @@ def test_a_run_names_the_best_by_them_and_eval_follows(run):
     run.paths.summary.write_text(text)
     kinds = [event["event"] for event in run.journal]
     assert kinds[-2:] == ["final", "end"]
+    assert run.journal[-2]["random_play"] == run.summary["random_play"]
     assert run_audit([str(run.folder)]) == 0
 
 

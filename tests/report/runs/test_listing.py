@@ -26,14 +26,14 @@ NOW = 1_000_000.0
 STATES = ("running", "ended", "resumable", "interrupted", "failed")
 
 
-def members(*objectives, frames=1000):
-    known = {"generation": 0, "frames": frames, "episodes": 5}
+def members(*objectives):
+    known = {"generation": 0, "frames": 1000, "episodes": 5}
     return [{"member": i, "objective": o} | known for i, o in enumerate(objectives)]
 
 
-def ends(*objectives, **more):
+def ends(*objectives):
     """The members of a summary."""
-    return [{"id": one.pop("member"), **one} for one in members(*objectives, **more)]
+    return [{"id": one.pop("member"), **one} for one in members(*objectives)]
 
 
 def write(out, name, *, ended=None, summary=None, checkpoint=False, changed=NOW, events=()):
@@ -43,13 +43,13 @@ def write(out, name, *, ended=None, summary=None, checkpoint=False, changed=NOW,
     folder = claim.folder
     with closing(Journal(folder.journal)) as journal:
         journal.start({}, 0, {})
-        journal.write("progress", 10, members=members(1.0, 2.5))
+        journal.write("progress", 1000, members=members(1.0, 2.5))
         for event, content in events:
-            journal.write(event, 20, **content)
+            journal.write(event, 1000, **content)
         if ended is not None:
             journal.write("end", 30, ended=ended)
     if summary is not None:
-        folder.write_summary({"ended": summary, "members": ends(7.0, None, frames=3000)})
+        folder.write_summary({"ended": summary, "members": ends(7.0, None)})
     if checkpoint:
         (folder.checkpoints / "at_5").mkdir(parents=True)
         (folder.checkpoints / "at_5" / "manifest.json").write_text("{}")
@@ -99,9 +99,9 @@ def test_the_states_of_runs(tmp_path):
     }
     wanted = {name: state for state, some in names.items() for name in some.split()}
     assert {name: row.state for name, row in rows.items()} == wanted
-    assert rows["frames"] == RunRow("frames", "toy/identity", 2, 3000, 7.0, "ended", NOW)
+    assert rows["frames"] == RunRow("frames", "toy/identity", 2, 1000, 7.0, "ended", NOW)
     assert rows["killed"] == RunRow("killed", "toy/identity", 2, 1000, 2.5, "resumable", NOW)
-    assert rows["running"].frames == 1000, "of now, not of the end before"
+    assert rows["running"].best == 2.5, "of now, not of the end before"
 
 
 def test_runs_of_tune_are_listed_though_they_have_no_config(tmp_path):
@@ -162,7 +162,7 @@ def test_a_run_itself_and_the_newest_first(tmp_path):
         ("journal.jsonl", None, "journal.jsonl is missing"),
         ("journal.jsonl", b"\x00" * 3000, "journal.jsonl holds no event at its end"),
         ("summary.json", b"{", "summary.json is not a JSON object"),
-        ("summary.json", b'{"members": [{"frames": "many"}]}', "summary.json is not the summary of a run"),
+        ("summary.json", b'{"members": [{"objective": "many"}]}', "summary.json is not the summary of a run"),
     ],
 )
 def test_a_mangled_run_is_a_row_that_says_why(tmp_path, name, content, said):
@@ -225,7 +225,7 @@ def test_the_command(tmp_path, capsys):
     held.release(failed=True)
     assert command([str(tmp_path)]) == 0
     row = capsys.readouterr().out.splitlines()[1]
-    assert row.split()[:5] == ["demo", "toy/identity", "2", "3.00k", "7.00"]
+    assert row.split()[:5] == ["demo", "toy/identity", "2", "1.00k", "7.00"]
 
 
 
