@@ -223,7 +223,7 @@ def title_lines(view: RunView, trend: str = "") -> list[str]:
     """Return a line with the score and what comes next, and one with how far the run is. trend: of the best score."""
     if view.waits_for:
         return [
-            f"starting ({view.seconds:.0f} s): {view.waits_for}",
+            f"starting ({view.stalled_seconds:.0f} s): {view.waits_for}",
             SEPARATOR.join([view.env_id, view.name]),
         ]
     return [

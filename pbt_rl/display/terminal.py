@@ -23,6 +23,7 @@ from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
+from pbt_rl.config import Config
 from pbt_rl.controllers.changes import Change
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.display.ranking import (
@@ -287,17 +288,22 @@ def decision_line(
     return (text + changed_values(before, change.values or before, width - len(text))).rstrip()[:width]
 
 
-def next_commands(folder: Path, *, trained: bool, saved: bool) -> list[str]:
-    """Return commands for a run that has ended.
+def next_commands(folder: Path, config: Config, ended: str, *, trained: bool, saved: bool) -> list[str]:
+    """Return commands for a run that has ended, and why.
 
     trained: it has frames to report. saved: it has a checkpoint to play and to go on from.
     """
+    twice = {
+        "frames": f" --train-for-frames {2 * config.train_for_frames}",
+        "seconds": f" --train-for-seconds {2 * config.train_for_seconds:g}",
+    }
     run, lines = shlex.quote(str(folder)), []
     if trained:
         lines.append(f"pbt-rl report {run}  # one page of curves and ancestry")
     if saved:
         lines.append(f"pbt-rl eval {run}  # play its best member")
-        lines.append(f"pbt-rl resume {run}  # go on")
+    if saved and ended not in ("objective", "all members are done"):
+        lines.append(f"pbt-rl resume {run}{twice.get(ended, '')}  # go on")
     return lines
 
 

@@ -192,7 +192,7 @@ class RunView:
     waits_for: str = ""
     """What happens before the first frames; empty afterwards."""
     stalled_seconds: float = 0.0
-    """Without new frames, if that is longer than usual; else 0."""
+    """Without new frames: since the start, or if that is longer than usual; else 0."""
     tuned: frozenset[str] = frozenset()
     """Names of the hypers and shaping values that the controller may change."""
     seconds_left_at_most: bool = False

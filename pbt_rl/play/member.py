@@ -217,6 +217,7 @@ class RandomPlayer:
         self._spec, self._rng = spec, np.random.default_rng(seed)
 
     def act(self, step: StepArrays) -> NDArray[Any]:
+        """Draw actions [R, A]."""
         return random_actions(self._spec, step, self._rng)
 
 

@@ -34,7 +34,7 @@ from pbt_rl.record.journal import Journal, cut_journal
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.shown import describe_plan, tuned_table
+from pbt_rl.run.shown import compares, describe_plan, tuned_table
 from pbt_rl.run.views import WaitingComparison, verdict
 from pbt_rl.run.warm_start import WarmStart
 
@@ -139,12 +139,12 @@ class Recorder:
             )
             for option, (before, now) in continued.changed.items():
                 if option != "shaping":
-                    self.note(f"--{option} is {now} from now on (it was {before})")
+                    was = "not given" if before is None else before
+                    self.note(f"--{option} is {now} from now on (it was {was})")
             for name, value in given.items():
-                more = ", from where PBT tunes it on (--pbt.tune names what it tunes)"
-                self.note(
-                    f"{name} is {value:g} for every member from now on{more if tuned[name].tuned else ''}"
-                )
+                goes_on = tuned[name].tuned and compares(config)
+                more = ", from where PBT tunes it on (--pbt.tune names what it tunes)" * goes_on
+                self.note(f"{name} is {value:g} for every member from now on{more}")
         for evaluation in late:
             self.evaluated(evaluation, again=True)
 
@@ -356,7 +356,10 @@ class Recorder:
             with suppress(ConfigError):  # a journal that a full disk has cut
                 said, uncompared = verdict(self._resolved, over, self._folder.path)
             self.note(said)
-        for line in next_commands(self._folder.path, trained=view.frames > 0, saved=self._saved):
+        commands = next_commands(
+            self._folder.path, self._resolved.config, ended, trained=view.frames > 0, saved=self._saved
+        )
+        for line in commands:
             self.note(line)
         if uncompared:
             self.note(uncompared)

@@ -74,10 +74,12 @@ class Throughput:
 
     @property
     def stalled_seconds(self) -> float:
-        """Since the last new frames, if that is much longer than between the reports before; else 0."""
+        """Since the start without frames, or since the last ones, if longer than between the reports before; else 0."""
+        if not self.trains:
+            return self.seconds - self._before.seconds
         newest = bisect_left(self._history, self._history[-1][1], key=lambda point: point[1])
         recent = self._history[max(0, newest - RECENT_REPORTS) : newest + 1]
-        if not self.trains or len(recent) < 2:
+        if len(recent) < 2 or self._training_until is not None:
             return 0.0
         usual = (recent[-1][0] - recent[0][0]) / (len(recent) - 1)
         silent = self.seconds - recent[-1][0]

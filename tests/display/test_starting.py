@@ -14,9 +14,9 @@ def test_plain_lines_come_as_soon_as_the_run_waits_for_something_else(capsys):
     for shown in (
         first,
         replace(first, seconds=1.0),
-        replace(first, seconds=2.0, waits_for="environments are made"),
-        replace(first, seconds=3.0, waits_for="", frames=512, frames_per_second=100.0),
-        replace(first, seconds=4.0, waits_for="", frames=900, frames_per_second=100.0),
+        replace(first, seconds=90.0, stalled_seconds=2.0, waits_for="environments are made"),
+        replace(first, seconds=93.0, waits_for="", frames=512, frames_per_second=100.0),
+        replace(first, seconds=94.0, waits_for="", frames=900, frames_per_second=100.0),
     ):
         terminal.update(shown)
     lines = capsys.readouterr().out.splitlines()
