@@ -91,6 +91,7 @@ def test_the_verdict_names_the_best_and_is_followed_by_three_commands(tmp_path, 
     verdict, *commands = said(tmp_path, capsys)
     assert "comparison" in verdict
     assert [line.split()[1] for line in commands] == ["report", "eval", "resume"]
+    assert commands[-1].split()[3:5] == ["--train-for-frames", "1200"], "as it stands it would do nothing"
 
 
 @pytest.mark.parametrize(
