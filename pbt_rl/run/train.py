@@ -26,7 +26,7 @@ from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.run.warm_start import WarmStart
 
 if TYPE_CHECKING:
-    from pbt_rl.run.nodes.train import OverNodes
+    from pbt_rl.run.nodes.fleet import OverNodes
 
 
 def check_start(resolved: ResolvedRun) -> None:
@@ -51,7 +51,7 @@ def _machines(config: Config) -> AbstractContextManager[OverNodes | None]:
     """Return the cluster that --nodes names; none if the run is for this machine. Raises ConfigError."""
     if not config.nodes:
         return nullcontext()
-    from pbt_rl.run.nodes.train import connected  # noqa: PLC0415 - Ray is loaded with it
+    from pbt_rl.run.nodes.fleet import connected  # noqa: PLC0415 - Ray is loaded with it
 
     return connected(config)
 

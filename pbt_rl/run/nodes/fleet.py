@@ -12,17 +12,20 @@ In serial mode one turn is in flight in all, in the order of `run.inline`: the s
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.actors.messages import LearnerReady, LearnerReport, Load, Saved, ToLearner
 from pbt_rl.actors.store import StatePool
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
 from pbt_rl.run.awake import AwakeClock
 from pbt_rl.run.fleet import (
     GRACE_SECONDS,
@@ -35,11 +38,25 @@ from pbt_rl.run.fleet import (
     Received,
 )
 from pbt_rl.run.memory import Matchups, Start
-from pbt_rl.run.nodes.engine import Engine, HostDied, HostFailed, HostUnavailable, Node
-from pbt_rl.run.nodes.messages import Heard, HostSetup, RestartActor, Send, SetMatchup, State
-from pbt_rl.run.nodes.plan import free_places, packs_per_node, places_of
+from pbt_rl.run.nodes.engine import (
+    Engine,
+    Heard,
+    HostDied,
+    HostFailed,
+    HostSetup,
+    HostUnavailable,
+    Node,
+    RestartActor,
+    Send,
+    SetMatchup,
+    State,
+)
+from pbt_rl.run.nodes.plan import cluster_run, free_places, packs_per_node, places_of
 from pbt_rl.run.nodes.station import Station
 from pbt_rl.run.resolved import ResolvedRun
+
+if TYPE_CHECKING:
+    from pbt_rl.run.nodes.engine import Engine
 
 UNREACHABLE_SECONDS = 30.0
 DEATH_SECONDS = 30.0
@@ -323,3 +340,35 @@ class NodeFleet:
     def close(self, *, at_once: bool = False) -> None:
         hosts = [station.host for station in self._stations if station.host is not None]
         self._engine.end(hosts, 0.0 if at_once else 2 * GRACE_SECONDS)
+
+
+@dataclass(frozen=True)
+class OverNodes:
+    """A cluster as `run.train` uses it."""
+
+    engine: Engine
+
+    def resolve(self, config: Config) -> ResolvedRun:
+        """Plan a run. Raises ConfigError or EnvSetupError."""
+        return cluster_run(config, self.engine.nodes())
+
+    def fleet(self, resolved: ResolvedRun, start: Start, matchups: Matchups, pool: StatePool) -> NodeFleet:
+        """Start its processes."""
+        return NodeFleet(self.engine, resolved, start, matchups, pool)
+
+
+@contextlib.contextmanager
+def connected(config: Config) -> Iterator[OverNodes]:
+    """Connect to the cluster that --nodes names, or start one. Raises ConfigError."""
+    nodes = config.nodes
+    try:
+        from pbt_rl.run.nodes.ray_engine import RayEngine  # noqa: PLC0415 - an extra, of 300 MB
+    except ImportError as error:
+        raise ConfigError(
+            f"--nodes {nodes} needs Ray, which is not installed: pip install 'pbt-rl[ray]'"
+        ) from error
+    engine = RayEngine(nodes.removeprefix("ray").removeprefix(":") or None)
+    try:
+        yield OverNodes(engine)
+    finally:
+        engine.close()

@@ -12,7 +12,7 @@ from pbt_rl.actors.store import StatePool
 from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, ProcessFleet, Received
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.memory import Start
-from pbt_rl.run.nodes.messages import (
+from pbt_rl.run.nodes.engine import (
     Answer,
     Heard,
     HostSetup,

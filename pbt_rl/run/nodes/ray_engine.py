@@ -17,9 +17,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
-from pbt_rl.run.nodes.engine import HostDied, HostFailed, HostUnavailable, Node, Place
+from pbt_rl.run.nodes.engine import HostDied, HostFailed, HostUnavailable, Node, Place, Turn
 from pbt_rl.run.nodes.host import PackHost
-from pbt_rl.run.nodes.messages import Turn
 
 NODE_DIED = "its node has died"
 """In Ray's message about an actor that went with its node."""

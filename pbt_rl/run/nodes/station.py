@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from pbt_rl.run.fleet import LearnerLost
 from pbt_rl.run.memory import Start
-from pbt_rl.run.nodes.engine import Engine, Place
-from pbt_rl.run.nodes.messages import Answer, HostSetup, Order, Turn
+from pbt_rl.run.nodes.engine import Answer, Engine, HostSetup, Order, Place, Turn
 
 RETRY_SECONDS = 0.5
 """Between two tries of a turn that a host could not be reached for."""

@@ -185,6 +185,17 @@ def test_a_journal_that_grows_is_read_on_and_one_that_was_cut_anew(tmp_path, eve
     assert patient(reader)["seconds"] == before
 
 
+def test_a_journal_that_was_cut_and_has_grown_beyond_since_is_read_anew(tmp_path, events):
+    run = write(tmp_path / "run", events)
+    reader, journal = Reader(run), run / "journal.jsonl"
+    whole = journal.read_text().splitlines(keepends=True)
+    later = {"event": "note", "time": events[8]["time"], "frames": 1, "text": "x" * len("".join(whole))}
+    journal.write_text("".join(whole[:8]) + json.dumps(later) + "\n")
+    shown = patient(reader)
+    assert shown == Reader(run).latest()
+    assert shown["seconds"] < events[-1]["time"] - events[0]["time"]
+
+
 @pytest.mark.parametrize("change", ["missing", "link", "folder", "noise", "empty"])
 def test_what_is_no_run_is_one_clear_error(tmp_path, events, change):
     run = write(tmp_path / "run", events)

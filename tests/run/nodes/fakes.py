@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pbt_rl.actors.store import StatePool
 from pbt_rl.cli.train import parse_train
 from pbt_rl.run.memory import Start
-from pbt_rl.run.nodes.engine import Node
+from pbt_rl.run.nodes.engine import Answer, Node
 from pbt_rl.run.nodes.fleet import NodeFleet
 from pbt_rl.run.nodes.host import PackHost
-from pbt_rl.run.nodes.messages import Answer
 from pbt_rl.run.nodes.plan import cluster_run
 
 LAYOUT = (("param", "<f4", (3,)),)

@@ -19,8 +19,16 @@ from pbt_rl.actors.store import Counts
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, MachineLeaving, Notice, Received
 from pbt_rl.run.memory import Start
 from pbt_rl.run.nodes import fleet as module
-from pbt_rl.run.nodes.engine import HostDied, HostFailed, HostUnavailable, Node
-from pbt_rl.run.nodes.messages import Heard, RestartActor, Send, State
+from pbt_rl.run.nodes.engine import (
+    Heard,
+    HostDied,
+    HostFailed,
+    HostUnavailable,
+    Node,
+    RestartActor,
+    Send,
+    State,
+)
 from tests.run.nodes.fakes import FakeEngine, make_fleet
 
 

@@ -10,7 +10,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.run.train import train
 
 LOADED = (
-    "import sys, pbt_rl.run.nodes.train, pbt_rl.run.train, pbt_rl.cli.train; sys.exit('ray' in sys.modules)"
+    "import sys, pbt_rl.run.nodes.fleet, pbt_rl.run.train, pbt_rl.cli.train; sys.exit('ray' in sys.modules)"
 )
 
 
