@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import re
-import shlex
 
 import pytest
 
 from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError
-from tests.docs.test_commands import commands
 from tests.helpers import runs
 from tests.helpers.dmlab_module import lab  # noqa: F401 - a fixture
 
 PAGE = runs.ROOT / "docs" / "reference" / "from-sample-factory.md"
-CAPS = {
-    "train": ("--train-for-seconds=2", "--no-figures"),
-    "eval": ("--episodes=1",),
-}
-"""What makes a command of the page a short one."""
 HERE_TOO = {"--num_policies", "--train_for_seconds", "--keep_checkpoints", "--seed"}
 """Options that have the same name here."""
 NO_OPTION = {"--env", "--pbt_target_objective"}
@@ -44,20 +37,3 @@ def test_an_old_name_is_answered_with_a_new_one_of_its_row(old):
         parse_train(["--env=toy/identity", f"{old}=1"])
     first = re.search(r"(write|did you mean) (--[a-z][a-z0-9.-]*)", str(answered.value))[2]
     assert first in renamed()[old]
-
-
-@pytest.mark.long
-@pytest.mark.timeout(300)
-def test_the_commands_of_the_page_run(lab, tmp_path):  # noqa: F811
-    pytest.importorskip("ale_py")
-    pytest.importorskip("imageio_ffmpeg")
-    here = tmp_path / "here"
-    here.mkdir()
-    shown = [line for line in commands(PAGE) if "RUN" not in line]
-    assert len(shown) == 3
-    for line in shown:
-        _, command, *arguments = shlex.split(line, comments=True)
-        run = runs.start(here, command, *arguments, *CAPS[command])
-        assert run.wait(150) == 0, f"{line}\n{run.out}{run.err}"
-    assert (here / "breakout.mp4").stat().st_size > 1000
-    assert {path.name for path in (here / "runs").iterdir() if path.is_dir()} >= {"breakout", "dmlab30"}

@@ -21,13 +21,9 @@ def box(low, high, shape, dtype):
     [
         (box(0, 255, (84, 84), np.uint8), (1, 84, 84)),
         (box(0, 255, (4, 64, 48, 3), np.uint8), (12, 64, 48)),
-        (box(0, 255, (4, 3, 64, 48), np.uint8), (12, 64, 48)),
         (box(0, 255, (2, 4, 64, 48, 3), np.uint8), (24, 64, 48)),
-        (box(0, 255, (7, 7, 3), np.uint8), (3, 7, 7)),
         (box(0, 1, (*LARGE, 3), np.float32), (3, *LARGE)),
-        (box(0, 1, LARGE, np.float64), (1, *LARGE)),
         (box(0, 255, (*LARGE, 3), np.int64), (3, *LARGE)),
-        (box(0, 10, (7, 7, 3), np.int64), (3, 7, 7)),
         (spaces.MultiBinary((*LARGE, 2)), (2, *LARGE)),
     ],
     ids=str,
@@ -46,9 +42,7 @@ def test_these_are_pictures_with_all_other_axes_as_channels(space, shape):
     [
         box(0, 1, (10, 10, 4), bool),
         box(-np.inf, np.inf, (40, 40), np.float32),
-        box(-1, 1, (40, 40), np.float32),
         box(0, 9, (2, 3), np.int64),
-        spaces.MultiBinary((4, 4)),
     ],
     ids=str,
 )

@@ -57,9 +57,7 @@ def told(**attributes):
     "attributes",
     [
         {"action_masks": lambda self: ALLOWED},
-        {"get_avail_actions": lambda self: ALLOWED},
         {"legal_actions": property(lambda self: [0, 1])},
-        {"info": {"action_masks": ALLOWED}},
         {"info": {"valid_actions": ALLOWED.astype(bool)}},
         {"info": {"legal_actions": {0, 1}}},
         {"info": {"agent": {"action_mask": ALLOWED}}},
@@ -89,7 +87,6 @@ def test_a_mask_by_another_convention_is_told(attributes):
         {"is_legal_action": lambda self, action: True, "legal_actions": lambda self, state: []},
         {"info": {"TimeLimit.truncated": False}},
         {"info": {"TimeLimit.truncated": True}, "end": (False, True)},
-        {"info": {"TimeLimit.truncated": "no"}},
         {"info": {"valid_logits": torch.ones(2, requires_grad=True) / 3, "valid": iter([1, 0])}},
         {"lengths": type("RunningMean", (), {})()},
         {"validate_action": lambda self: None},

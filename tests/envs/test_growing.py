@@ -155,18 +155,6 @@ def test_actions_and_seeds_reach_the_rows_that_they_are_for(made):
     assert (out.raw_return[played] - before[played] == actions[played, 0]).all()
 
 
-def test_engines_that_are_made_after_a_second_reset_are_seeded_too(made):
-    unit, out, _ = made(Source())
-    _, whole_out, _ = made(_Whole())
-    late = ~out.obs["obs"].any((1, 2))
-    unit.reset(out)
-    while unit.grows:
-        unit.grow()
-        step(unit, out)
-    assert late.any()
-    assert (out.obs["obs"][late, 0, 0] == whole_out.obs["obs"][late, 0, 0]).all()
-
-
 def test_without_sticky_actions_the_engines_are_not_seeded_unless_the_unit_is_whole(made):
     unit, out, _ = made(Source(), sticky=0.0)
     _, whole_out, _ = made(_Whole(), sticky=0.0)

@@ -256,7 +256,6 @@ def test_observation_dicts_become_flat_names():
     ("space", "named"),
     [
         (spaces.Sequence(VECTOR), "Sequence space"),
-        (spaces.Dict({"a": spaces.Graph(VECTOR, None)}), "Graph space"),
         (spaces.Tuple((VECTOR, spaces.Sequence(VECTOR))), "FilterObservation"),
         (spaces.Dict(deep=spaces.Dict(a=VECTOR, b=spaces.Sequence(VECTOR))), "TransformObservation"),
         (spaces.Dict(a=spaces.Box(-1, 1, (0, 3)), b=VECTOR), r"'a' has no numbers, shape \(0, 3\)"),

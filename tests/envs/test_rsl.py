@@ -169,35 +169,10 @@ def make_fake(rows, device):
     return Fake(speed=(speed, 2.0), effort=(effort, -1.0))
 
 
-def make_nothing(rows, device):
-    return None
-
-
-def make_with_objective(rows, device, objective):
-    assert objective == "taken"
-    return Fake(speed=(speed, 2.0))
-
-
 def test_a_factory_may_return_one():
     env = custom.make_resident(f"{__name__}:make_fake", ROWS, 0, "cpu", DEFAULTS)
     assert env.spec.shaping == {"speed": 2.0, "effort": -1.0}
     assert env.spec.env_id == f"{__name__}:make_fake"
-
-
-def test_the_objective_is_chosen_for_what_a_factory_returned_unless_it_takes_it():
-    def made(name, value):
-        options = EnvOptions(keywords={"objective": value})
-        env = custom.make_resident(f"{__name__}:{name}", ROWS, 0, "cpu", options)
-        env.attach(torch.ones(1, len(env.spec.shaping)))
-        env.reset()
-        return env.step(torch.zeros(ROWS, 2))
-
-    assert made("make_fake", "effort").objective.tolist() == [1.5] * ROWS
-    assert made("make_with_objective", "taken").objective.tolist() == [1.0, 2.0, 3.0, 4.0], (
-        "the task's reward"
-    )
-    with pytest.raises(EnvSetupError, match=r"make_nothing has no option objective .* nor does NoneType"):
-        made("make_nothing", "effort")
 
 
 def test_the_list_of_tasks_needs_no_torch():

@@ -46,15 +46,6 @@ def test_a_donor_that_changed_would_be_noticed(stand, monkeypatch):
     assert not edit(stand).donor_unchanged
 
 
-def test_values_alone_change_nothing_else(stand):
-    before, epoch = stand.state(1), stand.bench.shared.pack.weights_epoch.tolist()
-    applied = edit(stand, weights="keep", donor=None)
-    assert not stand.changed(1, before)
-    assert applied.donor is None
-    assert stand.bench.shared.pack.weights_epoch.tolist() == epoch, "its rollouts stay good"
-    assert stand.bench.pack.hypers["gamma"].tolist()[1] == pytest.approx(CHANGED["gamma"])
-
-
 def test_outdated_rollouts_of_a_replaced_policy_are_discarded_and_the_others_learn(stand):
     stand.bench.fill(2)
     edit(stand)

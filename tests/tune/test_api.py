@@ -310,11 +310,7 @@ def test_hypertrick_trains_phase_by_phase_with_few_slots():
     [
         ({"steps": 0}, "steps=0"),
         ({"steps": 1.5}, "steps=1.5 .* whole number"),
-        ({"window": None}, "window=None .* whole number"),
         ({"seed": "x"}, "seed='x' .* whole number"),
-        ({"steps": float("inf")}, "steps=inf .* whole number"),
-        ({"num_members": 0}, "num_members=0"),
-        ({"evaluate_every": 0}, "evaluate_every"),
         ({"window": 0}, "window"),
         ({"slots": 9}, "slots=9"),
     ],

@@ -109,12 +109,6 @@ def test_equal_seeds_give_equal_worlds():
     ("level", "settings", "said"),
     [
         ("comons_harvest", {}, "Did you mean dmlab2d/commons_harvest"),
-        ("pushbox", {"numPlayers": 2}, "has one player"),
-        (
-            "commons_harvest",
-            {"numPlayers": 0},
-            "numPlayers=0 cannot be used: give a whole number of 1 or more",
-        ),
         ("commons_harvest", {"numPlayers": 99}, "numPlayers=99 cannot be used: give at most 20"),
         ("commons_harvest", {"apples": 3}, r"Invalid setting: apples = \"3\""),
     ],

@@ -156,18 +156,6 @@ def test_a_slow_reset_delays_no_other_row(monkeypatch):
 
 
 @standin_only
-def test_new_shaping_waits_for_the_next_episode():
-    with Played("skymaze_irreversible_path_hard") as game:
-        game.shaping = (7, {"gain_scale": 1.0, "loss_scale": 1.0})
-        assert game.step(FIRE)["shaping_version"][0] == 0
-        assert game.step(FORWARD)["shaping_version"][0] == 7
-        for _ in range(20):
-            seen = game.step(4)
-            raw = seen["raw_return"][0] - game.steps[-2]["raw_return"][0]
-            assert seen["reward"][0] == pytest.approx(np.tanh(raw), rel=1e-5)
-
-
-@standin_only
 @pytest.mark.parametrize("together", [True, False])
 def test_every_level_gets_equally_many_steps(lab, together):  # noqa: F811
     short = {"episodeLengthSeconds": 1}

@@ -1,7 +1,5 @@
 """The rules of the module that the code relies on: of the stand-in, and of the real one if it is installed."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -50,27 +48,3 @@ def test_after_the_end_there_is_no_observation(make):
     with pytest.raises(RuntimeError, match="wrong status"):
         game.observations()
     assert game.reset(seed=2)
-
-
-def test_a_map_is_fetched_and_written_under_the_same_key(make, tmp_path):
-    class Cache:
-        def __init__(self):
-            self.files, self.fetched = {}, []
-
-        def fetch(self, key, path):
-            self.fetched.append(key)
-            if key not in self.files:
-                return False
-            Path(path).write_bytes(self.files[key])
-            return True
-
-        def write(self, key, path):
-            self.files[key] = Path(path).read_bytes()
-
-    cache = Cache()
-    for _ in range(2):
-        game = make("contributed/dmlab30/explore_goal_locations_small", level_cache=cache)
-        game.reset(seed=5)
-    assert len(cache.files) == 1
-    assert len(cache.fetched) >= 2
-    assert set(cache.fetched) == set(cache.files)

@@ -89,11 +89,8 @@ def test_specs():
     ("name", "scripts"),
     [
         ("rooms_watermaze", ["contributed/dmlab30/rooms_watermaze"]),
-        ("contributed/dmlab30/rooms_watermaze", ["contributed/dmlab30/rooms_watermaze"]),
         ("rooms_collect_good_objects", ["contributed/dmlab30/rooms_collect_good_objects_train"]),
-        ("rooms_collect_good_objects_train", ["contributed/dmlab30/rooms_collect_good_objects_train"]),
         ("lt_chasm", ["lt_chasm"]),
-        ("tests/empty_room_test", ["tests/empty_room_test"]),
     ],
 )
 def test_names_of_levels(name, scripts):

@@ -1,10 +1,7 @@
 """DeepMind Lab from the command line: training, evaluation, the cache, trouble."""
 
 import re
-import signal
-import time
 
-import psutil
 import pytest
 
 from pbt_rl.cli.train import parse_train
@@ -13,7 +10,6 @@ from pbt_rl.envs.dmlab.levels import LEVELS
 from pbt_rl.envs.dmlab.maps import build_maps
 from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.play.member import MAX_ROWS
-from tests.helpers import runs
 from tests.helpers.dmlab_module import REAL, calls, lab, standin_only  # noqa: F401 - lab is a fixture
 from tests.helpers.runs import start, train
 
@@ -26,7 +22,6 @@ SMALL = (
     "--learner.threads=1",
     "--hypers.learning-rate=0.001",
 )
-ENDLESS = ("--train-for-frames=1000000000",)
 
 
 @pytest.fixture
@@ -94,24 +89,6 @@ def test_thirty_levels_make_one_objective(here, lab):  # noqa: F811
     tested = [call["level"] for call in calls(lab, "lab") if call["config"].get("allowHoldOutLevels")]
     assert sum(level.endswith("_test") for level in set(tested)) == 2
     assert len({call["pid"] for call in calls(lab, "reset")[-30:]}) == MAX_ROWS, "they share the levels out"
-
-
-@pytest.mark.long
-def test_the_killed_leave_nothing_and_an_actor_is_replaced(here, lab):  # noqa: F811
-    run = train(here, SHORT, *one_second(*runs.BUSY, *ENDLESS))
-    at = run.wait_for(runs.PROGRESS)
-    [actor, _] = run.children("actor")
-    actor.kill()
-    at = run.wait_for("is restarted", after=at)
-    run.wait_for(runs.PROGRESS, after=at)
-    ours = psutil.Process(run.process.pid).children(recursive=True)
-    assert len([p for p in ours if "pbt_rl.envs.dmlab.row" in p.cmdline()]) >= 8
-    run.process.send_signal(signal.SIGKILL)
-    run.wait()
-    assert not psutil.wait_procs(ours, 10)[1]
-    deadline = time.monotonic() + 10
-    while list(lab.glob("pbt_rl_dmlab_*")) and time.monotonic() < deadline:
-        time.sleep(0.05)
 
 
 @standin_only

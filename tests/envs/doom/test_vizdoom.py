@@ -134,19 +134,6 @@ def test_shaping_never_touches_the_objective():
     assert (plain["shaped_return"][ends] != shaped["shaped_return"][ends]).all()
 
 
-def test_new_shaping_waits_for_the_next_episode():
-    with Played("basic", reward=1.0) as game:
-        game.step(STILL["basic"])
-        game.version, game.values = 7, game.values | {"reward": 2.0}
-        while not game.step(STILL["basic"])["episode_done"][0]:
-            pass
-        assert game.steps[-1]["shaping_version"][0] == 0
-        assert game.steps[-1]["reward"][0] == -4
-        game.step(STILL["basic"])
-        assert game.step(STILL["basic"])["reward"][0] == -8
-        assert game.steps[-1]["shaping_version"][0] == 7
-
-
 def test_the_picture_reads_every_row_and_column_and_keeps_flat_areas():
     out = np.zeros(PICTURE, np.uint8)
     height, width = SCREEN

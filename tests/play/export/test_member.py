@@ -14,13 +14,13 @@ from torch import nn
 
 from pbt_rl.cli import evaluate as command
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
-from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source, private_step_arrays
+from pbt_rl.envs.base import ActionSpec, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.export import formats
 from pbt_rl.play.export.formats import KEY, check_same
 from pbt_rl.play.export.member import export_member
-from pbt_rl.play.export.net import Port, _ports, exported_policy
+from pbt_rl.play.export.net import Port, exported_policy
 from pbt_rl.play.member import evaluate, evaluation_spec
 from pbt_rl.play.policy import load_policy
 from pbt_rl.record.saved import Source, read_config
@@ -244,24 +244,3 @@ def test_a_network_that_onnx_cannot_hold_is_one_clear_error(tmp_path):
         formats.write_onnx(Choosing(), path)
     assert "\n" not in str(error.value)
     assert not path.exists()
-
-
-def test_observations_with_names_of_outputs_have_others_in_the_file():
-    names = ("action", "obs.action", "state_in", "x")
-    spec = EnvSpec("m:f", {name: ArraySpec((2,), "float32") for name in names}, ActionSpec((3,)))
-    assert [port.obs for port in _ports(spec)] == [*names]
-    assert [port.name for port in _ports(spec)] == ["obs.obs.action", "obs.action", "obs.state_in", "x"]
-
-
-def test_no_file_stays_that_could_not_be_read_back(tmp_path, monkeypatch):
-    onnxruntime = pytest.importorskip("onnxruntime", reason='needs pip install "pbt-rl[export]"')
-    pytest.importorskip("onnxscript", reason='needs pip install "pbt-rl[export]"')
-
-    def broken(*_, **__):
-        raise RuntimeError("Duplicate definition of name")
-
-    monkeypatch.setattr(onnxruntime, "InferenceSession", broken)
-    run = run_of(tmp_path, "gym/CartPole-v1", MLP)
-    with pytest.raises(ConfigError, match="Duplicate definition"):
-        export_member(Source(run), "onnx", episodes=0)
-    assert not list(run.rglob("*.onnx"))
