@@ -7,6 +7,7 @@ besides was measured, and is named here. Of a user's environment nothing is know
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,56 +63,47 @@ NEARLY_ALL = 0.9
 """A run that is estimated to need more than this share of what is available is warned about."""
 
 
+HOST = "host"
+"""Place of the memory that is no GPU's."""
+
+
 @dataclass(frozen=True)
 class Estimate:
-    """Memory of a run: of the host, and of each GPU by name."""
+    """Memory of a run, by place: HOST, and each GPU by name."""
 
-    host: int
-    devices: Mapping[str, int]
     packs: tuple[PackBytes, ...]
-    certain: int
-    """Part of the host's memory that is no estimate: it is allocated in any case."""
-    certain_of_devices: Mapping[str, int]
-    """Likewise of each GPU's."""
+    needed: Mapping[str, int]
+    certain: Mapping[str, int]
+    """Part of it that is no estimate: it is allocated in any case."""
 
 
-def memory_notes(resolved: ResolvedRun, host: HostMemory | None = None) -> list[str]:
-    """Warn of a run that is estimated to need more memory than there is, with what would need less.
-
-    host: for tests.
-    """
-    needed, host = estimate(resolved), host or host_memory()
-    notes = []
-    if needed.host > NEARLY_ALL * host.available:
-        notes.append(
-            f"warning: this run needs about {_gib(needed.host)} of memory, and {_gib(host.available)} are available "
-            f"({_parts(needed)}): {REMEDY}"
-        )
-    for device, size in needed.devices.items():
-        there = _device_bytes(device)
+def memory_notes(resolved: ResolvedRun) -> list[str]:
+    """Warn of a run that is estimated to need more memory than there is, with what would need less."""
+    found, notes = estimate(resolved), []
+    for place, size in found.needed.items():
+        there = host_memory().available if place == HOST else _device_bytes(place)
         if size > NEARLY_ALL * there:
-            notes.append(
-                f"warning: this run needs about {_gib(size)} on {device}, which has {_gib(there)} "
-                f"({_parts(needed)}): {REMEDY}"
+            where = (
+                f"of memory, and {_gib(there)} are available"
+                if place == HOST
+                else f"on {place}, which has {_gib(there)}"
             )
+            notes.append(f"warning: this run needs about {_gib(size)} {where} ({_parts(found)}): {REMEDY}")
     return notes
 
 
-def check_memory(resolved: ResolvedRun, host: HostMemory | None = None) -> None:
-    """Raise ConfigError if what a run allocates in any case is more than the machine or a GPU has. host: for tests."""
-    needed, host = estimate(resolved), host or host_memory()
-    if needed.certain > host.total:
-        raise ConfigError(
-            f"this run cannot fit into memory: it needs {_gib(needed.certain)} of {_gib(host.total)} "
-            f"({_parts(needed)}): {REMEDY}"
-        )
-    for device, size in needed.certain_of_devices.items():
-        there = _device_bytes(device)
+def check_memory(resolved: ResolvedRun) -> None:
+    """Raise ConfigError if what a run allocates in any case is more than the machine or a GPU has."""
+    found = estimate(resolved)
+    for place, size in found.certain.items():
+        there = host_memory().total if place == HOST else _device_bytes(place)
         if size > there:
-            raise ConfigError(
-                f"this run cannot fit on {device}: it needs {_gib(size)} at least, and {_gib(there)} are there "
-                f"({_parts(needed)}): {REMEDY}"
+            where = (
+                f"into memory: it needs {_gib(size)} of {_gib(there)}"
+                if place == HOST
+                else f"on {place}: it needs {_gib(size)} at least, and {_gib(there)} are there"
             )
+            raise ConfigError(f"this run cannot fit {where} ({_parts(found)}): {REMEDY}")
 
 
 def _device_bytes(device: str) -> float:
@@ -143,21 +135,16 @@ def estimate(resolved: ResolvedRun) -> Estimate:
     """Estimate the memory of a run."""
     plans = resolved.plan.packs
     packs = tuple(pack_bytes(resolved.config, resolved.spec, plan) for plan in plans)
-    host = SUPERVISOR_BYTES + (EVALUATION_BYTES if resolved.config.evaluate_every_frames else 0)
-    certain = 0
-    devices: dict[str, int] = {}
-    certain_of: dict[str, int] = {}
+    plays = bool(resolved.config.evaluate_every_frames)
+    needed, certain = Counter({HOST: SUPERVISOR_BYTES + EVALUATION_BYTES * plays}), Counter({HOST: 0})
     for plan, pack in zip(plans, packs, strict=True):
-        host += LEARNER_BYTES + pack.parked + pack.mailboxes + pack.actors + pack.environments
-        certain += pack.parked + pack.mailboxes
-        if plan.device == "cpu":
-            host += pack.sampled + pack.weights + pack.update
-            certain += pack.sampled + pack.weights
-        else:
-            on_device = pack.sampled + pack.weights + pack.update + CUDA_BYTES
-            devices[plan.device] = devices.get(plan.device, 0) + on_device
-            certain_of[plan.device] = certain_of.get(plan.device, 0) + pack.sampled + pack.weights
-    return Estimate(host, devices, packs, certain, certain_of)
+        place = HOST if plan.device == "cpu" else plan.device
+        shared, kept = pack.parked + pack.mailboxes, pack.rollouts + pack.replay + pack.weights
+        certain[HOST] += shared
+        certain[place] += kept
+        needed[HOST] += LEARNER_BYTES + shared + pack.actors + pack.environments
+        needed[place] += kept + pack.update + CUDA_BYTES * (place != HOST)
+    return Estimate(packs, needed, certain)
 
 
 @dataclass(frozen=True)
@@ -212,11 +199,6 @@ class PackBytes:
     """As far as those are known."""
     actors: int
     """Without their environments."""
-
-    @property
-    def sampled(self) -> int:
-        """Return the bytes of what is sampled and kept."""
-        return self.rollouts + self.replay
 
 
 @one_thread()

@@ -8,6 +8,7 @@ from pbt_rl.learner.learner import Learner
 from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.memory_check import (
     GIB,
+    HOST,
     MIB,
     SUPERVISOR_BYTES,
     HostMemory,
@@ -61,7 +62,7 @@ def test_the_replay_is_counted():
     streams = min(plan.envs_per_policy, 16 // plan.units) * plan.units
     assert pack.replay == 2 * streams * 2000 * of_step
     without = estimate(resolved("toy/treasure", "--algo=a3c", machine=MACHINE))
-    assert estimate(run).host > without.host + pack.replay
+    assert estimate(run).needed[HOST] > without.needed[HOST] + pack.replay
     assert resolved("toy/treasure", machine=MACHINE).config.algorithm.auxiliary is None
 
 
@@ -79,43 +80,57 @@ def test_policies_of_atari_are_estimated_as_they_were_measured():
         options = (f"--num-policies={policies}", "--learner.precision=bf16")
         needed = estimate(resolved("atari/pong", *options, machine=MACHINE))
         pack = needed.packs[0]
-        learner = needed.host - pack.actors - pack.environments - pack.mailboxes - SUPERVISOR_BYTES
+        learner = needed.needed[HOST] - pack.actors - pack.environments - pack.mailboxes - SUPERVISOR_BYTES
         assert learner / MIB == pytest.approx(measured, rel=0.3)
 
 
-def test_more_than_fits_is_refused_with_what_fits(monkeypatch):
+@pytest.fixture
+def there(monkeypatch):
+    """Return a function that sets what the host has and has available, and the memory of a GPU, in GiB."""
+
+    def have(total, available, gpu=0):
+        host = HostMemory(total * GIB, available * GIB)
+        monkeypatch.setattr("pbt_rl.run.memory_check.host_memory", lambda: host)
+        monkeypatch.setattr("pbt_rl.run.memory_check._device_bytes", lambda _device: gpu * GIB)
+
+    return have
+
+
+def test_more_than_fits_is_refused_with_what_fits(there):
+    there(23, 22)
     run = resolved("atari/pong", "--num-policies=500", machine=MACHINE)
     with pytest.raises(ConfigError, match=r"cannot fit into memory: it needs [0-9.]+ GiB of 23.0 GiB"):
-        check_memory(run, HostMemory(23 * GIB, 22 * GIB))
-    fits = resolved("atari/pong", "--num-policies=500", "--slots=8", machine=MACHINE)
-    check_memory(fits, HostMemory(23 * GIB, 22 * GIB))
+        check_memory(run)
+    check_memory(resolved("atari/pong", "--num-policies=500", "--slots=8", machine=MACHINE))
     run = resolved("atari/pong", "--num-policies=4", "--envs-per-unit=100000", machine=MACHINE)
     with pytest.raises(ConfigError, match=r"use fewer environments \(--envs-per-unit"):
-        check_memory(run, HostMemory(23 * GIB, 22 * GIB))
+        check_memory(run)
     run = resolved("atari/pong", "--num-policies=64", machine=Machine(16, 1))
-    monkeypatch.setattr("pbt_rl.run.memory_check._device_bytes", lambda _: 80 * GIB)
-    check_memory(run, HostMemory(2000 * GIB, 2000 * GIB))
-    monkeypatch.setattr("pbt_rl.run.memory_check._device_bytes", lambda _: 6 * GIB)
+    there(2000, 2000, gpu=80)
+    check_memory(run)
+    there(2000, 2000, gpu=6)
     with pytest.raises(ConfigError, match=r"cannot fit on cuda:0.*--learner.batch, or fewer"):
-        check_memory(run, HostMemory(2000 * GIB, 2000 * GIB))
+        check_memory(run)
 
 
-def test_a_run_that_is_near_what_is_there_is_warned_about_only():
+def test_a_run_that_is_near_what_is_there_is_warned_about_only(there):
     run = resolved("atari/pong", "--num-policies=16", machine=MACHINE)
-    check_memory(run, HostMemory(4 * GIB, GIB))
-    (text,) = memory_notes(run, HostMemory(4 * GIB, GIB))
+    there(4, 1)
+    check_memory(run)
+    (text,) = memory_notes(run)
     assert text.startswith("warning: this run needs about ")
     assert "1.0 GiB are available (actors and their environments" in text
-    assert memory_notes(run, HostMemory(32 * GIB, 30 * GIB)) == []
+    there(32, 30)
+    assert memory_notes(run) == []
 
 
-def test_memory_of_a_device_is_counted_apart(monkeypatch):
-    monkeypatch.setattr("pbt_rl.run.memory_check._device_bytes", lambda _device: 2 * GIB)
+def test_memory_of_a_device_is_counted_apart(there):
+    there(128, 120, gpu=2)
     run = resolved("atari/pong", "--num-policies=40", "--learner.precision=bf16", machine=Machine(16, 1))
     needed = estimate(run)
-    assert needed.devices["cuda:0"] > 5 * GIB
-    assert needed.certain < GIB
-    (text,) = memory_notes(run, HostMemory(128 * GIB, 120 * GIB))
+    assert needed.needed["cuda:0"] > 5 * GIB
+    assert needed.certain[HOST] < GIB
+    (text,) = memory_notes(run)
     assert "on cuda:0, which has 2.0 GiB" in text
 
 
@@ -175,6 +190,6 @@ def test_the_estimate_is_what_a_learner_takes_and_it_takes_it_at_its_start(kind,
             driven.edit(1, donor=0)
             setup = driven.learner._setup
             needed = pack_bytes(setup.config, setup.spec, setup.plan)
-            estimated = needed.sampled + needed.weights + needed.update
+            estimated = needed.rollouts + needed.replay + needed.weights + needed.update
             assert estimated == pytest.approx(device.memory.most, rel=0.2)
             assert device.memory.most <= 1.02 * at_start, "nothing later takes more than the start"
