@@ -36,11 +36,15 @@ from functools import cache, reduce
 from pathlib import Path
 from textwrap import dedent
 from types import MappingProxyType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pbt_rl.errors import ConfigError
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 T = TypeVar("T")
+D = TypeVar("D", bound="DataclassInstance")
 
 MOST = 10**18
 """Whole numbers stay below it: counts of frames that no run reaches, which any arithmetic holds."""
@@ -262,29 +266,27 @@ def _add(kind: type, name: str, hint: Any, declared: Any) -> None:
     setattr(kind, name, declared)
 
 
-def build(kind: type[T], values: Mapping[str, object], **groups: type) -> T:
+def build(kind: type[D], values: Mapping[str, object], **groups: type) -> D:
     """Return a dataclass of options with these values: {"learner.rollout": 32, ...}, by the names of fields.
 
     groups: as for `table`.
     """
     flat, nested = _nested(values)
-    kinds = {f.name: groups.get(f.name, f.default_factory) for f in fields(cast("Any", kind))}
-    parts: dict[str, Any] = {
-        name: build(cast("type", kinds[name]), nested.get(name, {})) for name in {*nested, *groups}
-    }
+    kinds: dict[str, Any] = {f.name: groups.get(f.name, f.default_factory) for f in fields(kind)}
+    parts = {name: build(kinds[name], nested.get(name, {})) for name in {*nested, *groups}}
     return kind(**flat, **parts)
 
 
-def changed(options: T, values: Mapping[str, object]) -> T:
+def changed(options: D, values: Mapping[str, object]) -> D:
     """Return the options with some replaced: {"learner.rollout": 32, ...}, by the names of fields."""
     flat, nested = _nested(values)
     parts = {head: replace(getattr(options, head), **inner) for head, inner in nested.items()}
-    return replace(cast("Any", options), **flat, **parts)  # type: ignore[no-any-return]
+    return replace(options, **flat, **parts)
 
 
-def as_base(kind: type[T], options: Any, **others: object) -> T:
+def as_base(kind: type[D], options: Any, **others: object) -> D:
     """Return those of the options that a base of their class has. others: values that take the place of some."""
-    return kind(**{f.name: getattr(options, f.name) for f in fields(cast("Any", kind))} | others)
+    return kind(**{f.name: getattr(options, f.name) for f in fields(kind)} | others)
 
 
 def _nested(values: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

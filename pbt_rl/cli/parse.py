@@ -17,13 +17,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, field, make_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import tyro
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import MOST, OTHER_NAMES, Option, allowed, build, local_path, meant, table
 from pbt_rl.run.recipes import PAIRS, merged
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 def spelt(name: str) -> str:
@@ -149,7 +152,7 @@ def whole(text: str) -> int:
     return value
 
 
-T = TypeVar("T")
+T = TypeVar("T", bound="DataclassInstance")
 HELP = {"-h", "--help"}
 POSITIONAL = get_args(tyro.conf.Positional[int])[1]
 REPEATED = get_args(tyro.conf.UseAppendAction[int])[1]
