@@ -313,20 +313,8 @@ def copy_from(event, donor):
     event["decisions"][0] |= {"decision": "replace", "donor": donor, "copy": "both", "values": values}
 
 
-def objectives_of_no_float(event):
-    event["report"]["members"][0].update(objectives=[1.0, 10**400])
-
-
 EVENTS = {
-    "no time": ("round", lambda e: e.pop("time"), "`time`"),
-    "a time without a date": ("end", lambda e: e.update(time=1e20), r"at `\$\.time`"),
     "text for frames": ("round", lambda e: e.update(frames="many"), r"at `\$\.frames`"),
-    "a huge number": ("round", lambda e: e.update(frames=10**4000), r"at `\$\.frames`"),
-    "a number that no float holds": (
-        "round",
-        objectives_of_no_float,
-        r"report\.members\[0\]\.objectives\[1\]`",
-    ),
     "nobody": ("round", lambda e: e["decisions"][0].update(member=77), "member 77"),
     "twice": ("round", lambda e: e["decisions"].append(e["decisions"][0]), "twice about one member"),
     "no such decision": (
@@ -334,7 +322,6 @@ EVENTS = {
         lambda e: e["decisions"][0].update(decision="eat"),
         r"decisions\[0\]\.decision`",
     ),
-    "not finite": ("initial", lambda e: e["values"][0].update(gamma="nan"), r"at `\$\.values\[0\]"),
     "other names": ("initial", lambda e: e["values"][1].pop("gamma"), "values of different names"),
     "unknown donor": ("round", lambda e: copy_from(e, 9), "copies from member 9"),
 }

@@ -351,35 +351,6 @@ def test_members_that_never_held_a_slot_are_no_part_of_a_checkpoint(crowd):
     assert [h.member for _, h in wanted_headers(wanted)] == [0, 1, 3], "its weights are not the first ones"
 
 
-def test_members_go_on_from_the_last_checkpoint_and_never_from_their_own_older_weights(desk):
-    for member in range(4):
-        desk.train(member)
-    desk.checkpoint()
-    desk.train(0, 50)
-    desk.train(2, 30)
-    desk.enact(replace(0, 2), Mutate(1, VALUES, ""))
-    desk.answer()
-    desk.train(0, 5)
-    lost = desk.lose(0)
-    assert [(one["member"], one["frames_lost"]) for one in lost] == [(0, 35), (2, 30)]
-    assert all(one["from"] == {"checkpoint": "at_1"} for one in lost)
-    assert [desk.weights(m) for m in range(4)] == [2.25, 1.25, 2.25, 3.25]
-    assert [one["frames_lost"] for one in desk.lose(0)] == [0, 0]
-
-
-def test_a_checkpoint_does_not_bring_back_what_was_given_up_while_it_was_made(desk):
-    wanted = desk.dispatch.begin_checkpoint({0, 1}, to_disk=False)
-    desk.enact(Restart(0, VALUES, ""), replace(2, 1))
-    while desk.dispatch.save_next(0) or desk.dispatch.save_next(1):
-        pass
-    desk.answer()
-    wanted.clear()
-    desk.dispatch.end_checkpoint(whole=True)
-    lost = desk.lose(0)
-    assert (desk.weights(0), desk.weights(2)) == (FakeDraws.number(0, 1), 1)
-    assert lost[0]["from"] == {"drawn": [0, 1]}, "fresh weights are drawn again"
-
-
 def test_what_a_lost_learner_was_still_saving_is_replaced_by_what_was_saved_before(desk):
     desk.train(0)
     desk.checkpoint()
@@ -456,19 +427,6 @@ def test_what_a_learner_saves_during_a_checkpoint_is_replaced_by_what_that_has_s
     desk.lose(0)
     desk.answer()
     assert desk.weights(1) == 0.25
-
-
-def test_copies_are_what_members_go_on_from_until_there_are_newer_ones(desk):
-    for _ in range(2):
-        desk.train(0)
-        desk.checkpoint(to_disk=False)
-        assert desk.store.entries == 4
-    desk.train(0)
-    (lost, _) = desk.lose(0)
-    assert lost["from"].keys() == {"copy_age_seconds", "member"}
-    assert desk.weights(0) == 0.5
-    desk.checkpoint()
-    assert desk.store.entries == 0
 
 
 def test_members_of_a_pack_without_a_machine_wait_in_others():
