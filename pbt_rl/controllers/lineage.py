@@ -273,17 +273,12 @@ class Noise:
     replacements: int = 0
     """By the present weights of another member; those by a remembered state have no window to compare."""
     within: int = 0
-    first_frames: int = 0
-    last_frames: int = 0
-    """Of the population's clock at the first and last comparison."""
 
     def note(self, event: Round) -> None:
         """Count a round."""
         windows = {m.member: m.objectives for m in event.report.members}
         if not all(isinstance(d, Evaluate) for d in event.decisions):
             self.comparisons += 1
-            self.first_frames = self.first_frames or event.frames
-            self.last_frames = event.frames
         for decision in event.decisions:
             if not isinstance(decision, Replace) or decision.donor_generation is not None:
                 continue

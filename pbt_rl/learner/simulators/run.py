@@ -44,7 +44,7 @@ def lay_out(
     )
     for pack in packs:
         check_minibatches(config, pack)
-    return Plan(packs, machine.cpus, sizing_of(config, max(slots), 1, on_gpu="cpu" not in devices), 0)
+    return Plan(packs, machine.cpus, sizing_of(config, max(slots), 1, on_gpu="cpu" not in devices))
 
 
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:

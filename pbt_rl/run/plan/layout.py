@@ -73,8 +73,6 @@ class Plan:
     packs: tuple[PackPlan, ...]
     cpus: int
     sizing: Sizing
-    wanted_actors: int
-    """As many as the cores could serve; fewer are planned if more would make rollouts too old or units too small."""
 
     @property
     def pack_of(self) -> dict[int, int]:
@@ -170,7 +168,7 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut 
         )
         check_minibatches(config, pack)
         packs.append(pack)
-    return Plan(tuple(packs), machine.cpus, sizing, wanted)
+    return Plan(tuple(packs), machine.cpus, sizing)
 
 
 def sizing_of(config: Config, slots: int, seats: int, *, on_gpu: bool) -> Sizing:
