@@ -64,15 +64,14 @@ class Point:
 class Moment:
     """The population at one moment.
 
-    nodes: of the members that were not stopped before the decisions of this moment. remaining: ids of those that are
-    not stopped after them. founders: how many fresh weights the remaining members of the population descend from.
+    nodes: of the members that were not stopped before the decisions of this moment. founders: how many fresh weights
+    the members of the population descend from that are not stopped after them.
     """
 
     seconds: float
     frames: int
     points: tuple[Point, ...]
     nodes: tuple[Node, ...]
-    remaining: tuple[int, ...]
     founders: int
 
     @cached_property
@@ -381,7 +380,7 @@ def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -
             continue
         points = tuple(p for p in _points(event, seconds) if (p.member, 0) in lineage)
         founders = sum(member not in controls for member, _ in lineage.surviving_roots())
-        moments.append(Moment(seconds, event.frames, points, present, tuple(lineage.members), founders))
+        moments.append(Moment(seconds, event.frames, points, present, founders))
         if isinstance(event, Round):
             decisions += _taken(event, seconds, generations, {p.member: p.objective for p in points})
     total = _since(began, events[-1])

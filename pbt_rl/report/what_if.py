@@ -178,7 +178,7 @@ def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
             name.startswith("pbt.") or name == "controller",
             "what-if",
             word,
-            f"the scores of {run} are recorded as they are: give options of the decisions (pbt..., controller)",
+            f"the scores of {run} are recorded as they are: give options of decisions, such as pbt.exploit=t-test",
         )
         require(
             field_name not in OF_SCORES,

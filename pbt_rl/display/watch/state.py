@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pbt_rl.controllers.changes import DecisionName
@@ -36,8 +36,7 @@ def state(history: History, events: Sequence[Event]) -> State:
     """Return everything that the page shows of a run. events: those that the history was built from."""
     options, last = history.options, history.moments[-1] if history.moments else None
     counts = Counter(taken.change.decision for taken in history.decisions)
-    progress = [e for e in events if isinstance(e, Progress)]
-    told = progress[-1] if progress and progress[-1].training_seconds is not None else None
+    told = history.told if history.told and history.told.training_seconds is not None else None
     return {
         "name": history.name,
         "env": options.env if options.api is None else options.api,
@@ -45,14 +44,12 @@ def state(history: History, events: Sequence[Event]) -> State:
         "choices": options.choices,
         "controller": options.controller,
         "seed": history.seed,
-        "began": history.began,
         "seconds": history.training_seconds,
-        "seconds_left": _seconds_left(history) if told is None else told.seconds_left,
+        "seconds_left": told and told.seconds_left,
         "told": (told or events[-1]).time,
         "changed": events[-1].time,
         "ended": history.ended,
         "budget_frames": _frames_budget(history, told),
-        "budget_seconds": options.train_for_seconds or None,
         "frames": last.frames if last else 0,
         "frames_per_second": _rate(history) if told is None else told.frames_per_second,
         "counts": {name: counts[kind] for kind, name in NAMES.items() if counts[kind]},
@@ -203,25 +200,13 @@ def _decisions(history: History) -> list[State]:
 
 def _rate(history: History) -> float | None:
     """Return frames/s of all members over the last minute of the record, or its last two moments."""
-    totals = [(m.seconds, _total(m.points)) for m in history.moments if len(m.points) == len(history.last)]
+    totals = [
+        (m.seconds, sum(p.frames for p in m.points))
+        for m in history.moments
+        if len(m.points) == len(history.last)
+    ]
     recent = [one for one in totals if one[0] >= history.seconds - RATE_SECONDS]
     recent = recent if len(recent) >= 2 else totals[-2:]
     if len(recent) < 2 or recent[-1][0] <= recent[0][0]:
         return None
     return max(0.0, (recent[-1][1] - recent[0][1]) / (recent[-1][0] - recent[0][0]))
-
-
-def _seconds_left(history: History) -> float | None:
-    """Return about the time until a budget is spent, of a run that has not recorded it (yet)."""
-    options, rate, left = history.options, _rate(history), []
-    if options.train_for_seconds:
-        left.append(max(0.0, options.train_for_seconds - history.seconds))
-    if options.train_for_frames and rate and history.moments:
-        last = history.moments[-1]
-        frames = {p.member: p.frames for p in last.points}
-        left.append(sum(max(0, options.train_for_frames - frames.get(m, 0)) for m in last.remaining) / rate)
-    return min(left, default=None)
-
-
-def _total(points: Iterable[Point]) -> int:
-    return sum(p.frames for p in points)

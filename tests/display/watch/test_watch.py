@@ -104,12 +104,8 @@ def test_clock_time_left_and_speed_are_those_that_the_terminal_showed(tmp_path, 
     assert (shown["seconds"], shown["seconds_left"], shown["frames_per_second"]) == (40.0, 110.0, 700.0)
     assert shown["since"] == 0, "it does not run"
     assert shown["budget_frames"] is None, "100M frames are not what ends this run"
-    assert shown["budget_seconds"] == 120
     shown = Reader(write(tmp_path / "other", events)).latest()
     assert shown["budget_frames"] == 100_000_000
-    assert shown["seconds_left"] > 1000, "of a run that records none it is estimated"
-    shown = Reader(write(tmp_path / "young", [begun, *events[1:]])).latest()
-    assert 0 <= shown["seconds_left"] <= 120
 
 
 def test_final_games_choose_the_best_and_remarks_are_shown(tmp_path, events):
