@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import faulthandler
 import os
 import signal
 import sys
@@ -28,6 +30,8 @@ told_of_long: list[Callable[[], object]] = []
 """Called before the longer limit begins: for who waits for this process."""
 
 
+LAST_RESORT = 4
+"""How many limits something that cannot be interrupted may take."""
 LOOKS = 4
 """How often a limit is looked at."""
 LEAST_COUNTED = 0.25
@@ -72,10 +76,12 @@ class _Ring:
 
     def __init__(self, seconds: float) -> None:
         self.patience = Patience(seconds, os.getpid())
+        self.rang = False
 
     def __call__(self, _number: int, _frame: FrameType | None) -> None:
         pause = self.patience.next_look()
         if not pause:
+            self.rang = True
             signal.setitimer(signal.ITIMER_REAL, INSIST_SECONDS)  # what is called next may hang, too
             raise _Hangs
         signal.setitimer(signal.ITIMER_REAL, pause)
@@ -100,14 +106,18 @@ def time_limit(seconds: float, message: str) -> Iterator[None]:
     ring = _Ring(seconds)
     before = signal.signal(signal.SIGALRM, ring)
     others = signal.setitimer(signal.ITIMER_REAL, ring.patience.pause)
+    # What waits in C, or catches all, cannot be interrupted: then the process ends, and says where it was.
+    faulthandler.dump_traceback_later(LAST_RESORT * seconds + GRACE_SECONDS, exit=True, file=2)
     try:
-        yield
-    except _Hangs:
-        raise EnvSetupError(message) from None
+        with suppress(_Hangs):
+            yield
     finally:
+        faulthandler.cancel_dump_traceback_later()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         signal.setitimer(signal.ITIMER_REAL, *others)
+    if ring.rang:
+        raise EnvSetupError(message)
 
 
 class Closes(Protocol):
@@ -121,14 +131,16 @@ T = TypeVar("T", bound=Closes)
 
 
 def close_in_time(env: Closes) -> str:
-    """Close an environment; return what is wrong if that takes too long: it is left then. What it raises passes."""
+    """Close an environment; return what is wrong if that raises, or takes too long: it is left then."""
     text = f"close() did not return within {CLOSE_SECONDS:g} s: it waits for something that does not come"
+    held = [env, *(list(value) for value in getattr(env, "__dict__", {}).values() if isinstance(value, list))]
     try:
         with time_limit(CLOSE_SECONDS, text):
             env.close()
-    except EnvSetupError as error:
+    except Exception as error:  # noqa: BLE001 - whatever it raises, all is done
         if str(error) != text:
-            raise
+            return f"close() raised {type(error).__name__}: {error}"
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))  # never freed: some close in __del__, too
         return text
     return ""
 

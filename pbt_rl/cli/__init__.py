@@ -5,16 +5,20 @@ A module has `run(arguments) -> exit code`. Nothing imports anything from here b
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import itertools
 import multiprocessing
 import os
 import re
+import signal
 import sys
 import textwrap
 import threading
 import time
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 from pbt_rl import __version__ as version
@@ -86,6 +90,7 @@ EXIT_SECONDS = 5.0
 def main() -> None:
     """Run the command of `sys.argv` and exit with its code. Entry point of `pbt-rl`."""
     _open_closed_streams()
+    atexit.register(_end_children)
     arguments = sys.argv[1:]
     if arguments[:1] == ["--version"]:
         print(f"pbt-rl {version}")
@@ -188,6 +193,16 @@ def _end(code: int) -> NoReturn:
 
     threading.Thread(target=insist, daemon=True).start()
     sys.exit(code)
+
+
+def _end_children() -> None:
+    """End what an environment that ran here has started and left, after what it does at exit itself."""
+    waited_for = {child.pid for child in multiprocessing.active_children()}
+    for task in Path("/proc/self/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            if child not in waited_for:
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGTERM)
 
 
 def _open_closed_streams() -> None:

@@ -4,16 +4,16 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import gymnasium
 import numpy as np
-import pytest
 from gymnasium.spaces import Box, Discrete
 
 from pbt_rl.cli.envs import run_check
 from pbt_rl.envs import custom, time_limits
-from pbt_rl.envs.base import EnvSetupError, private_step_arrays
+from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.family import EnvOptions
 from pbt_rl.envs.gym import probe_with
 
@@ -44,14 +44,46 @@ def test_several_that_do_not_close_are_left_in_time(monkeypatch, capsys):
     assert time.monotonic() - before < 30
 
 
-def test_what_close_raises_passes(monkeypatch):
-    def fail():
-        raise EnvSetupError("lost")
-
+def test_what_close_raises_is_said(capsys):
     env = Waits()
-    env.close = fail
-    with pytest.raises(EnvSetupError, match="lost"), time_limits.closing(env):
+    env.close = lambda: 1 / 0
+    with time_limits.closing(env):
         pass
+    assert "close() raised ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_what_catches_the_end_of_its_limit_is_told(monkeypatch):
+    def wait():
+        with suppress(BaseException):
+            time.sleep(100)
+
+    monkeypatch.setattr(time_limits, "CLOSE_SECONDS", 0.2)
+    env = Waits()
+    env.close = wait
+    assert "did not return" in time_limits.close_in_time(env)
+
+
+def test_what_cannot_be_interrupted_ends_the_process():
+    code = """
+        import types
+        from pbt_rl.envs import time_limits
+
+        def wait():
+            while True:
+                try:
+                    time.sleep(100)
+                except BaseException:
+                    pass
+
+        import time
+        time_limits.CLOSE_SECONDS = time_limits.GRACE_SECONDS = 0.2
+        time_limits.close_in_time(types.SimpleNamespace(close=wait))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "in wait" in done.stderr
 
 
 def test_a_factory_is_told_the_index_of_each_environment():
@@ -87,6 +119,20 @@ def test_the_command_lets_what_runs_at_exit_run():
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (3, "written\n", "")
+
+
+def test_the_command_leaves_no_process_of_an_environment():
+    code = """
+        import subprocess, sys
+        from pbt_rl import cli
+        sys.argv = ["pbt-rl", "--version"]
+        print(subprocess.Popen(["sleep", "1000"]).pid, flush=True)
+        cli.main()
+    """
+    done = subprocess.run(  # it ends only if the other process does, which has the same output
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "pbt-rl" in done.stdout
 
 
 def test_the_command_ends_though_a_thread_goes_on():
