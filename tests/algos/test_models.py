@@ -294,16 +294,6 @@ def test_a_sentence_is_read_in_order_and_by_its_words_alone():
     assert not empty.any()  # no word, no feature
 
 
-class ReadsText(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(1, dtype=torch.float32))
-
-    def forward(self, obs):
-        ReadsText.seen = obs["instr"]
-        return obs["obs"].flatten(1)[:, :4] * self.weight
-
-
 def test_initial_weights():
     net = make(VECTOR, hidden=64, continuous=3)
     assert net.heads.policy.weight.norm(dim=1).tolist() == pytest.approx([0.01] * 3, rel=1e-4)
@@ -389,3 +379,26 @@ def test_a_gradient_ends_where_it_is_cut_and_the_state_goes_on(made):
     assert reached.tolist() == [False, False, True, True]
     for a, b in zip(outputs, same, strict=True):
         assert torch.equal(a, b), "values do not change"
+
+
+def test_a_users_encoder_gets_texts_as_they_are():
+    net = make_model(TEXT, 6, encoder=f"{__name__}:reads_text")
+    obs = {"obs": torch.zeros(1, 2, 3, 36, 40, dtype=torch.uint8), "instr": torch.full((1, 2, 5), 2**31 - 1)}
+    obs["instr"] = obs["instr"].to(torch.int32)
+    net(obs, torch.zeros(2, 0), torch.zeros(1, 2, dtype=torch.bool))
+    assert ReadsText.seen.dtype == torch.int32
+    assert ReadsText.seen.max() == 2**31 - 1
+
+
+class ReadsText(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1, dtype=torch.float32))
+
+    def forward(self, obs):
+        ReadsText.seen = obs["instr"]
+        return obs["obs"].flatten(1)[:, :4] * self.weight
+
+
+def reads_text(_shapes):
+    return ReadsText()

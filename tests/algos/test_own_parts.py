@@ -364,3 +364,25 @@ def test_dropout_is_of_learning_alone():
         for _ in range(2)
     ]
     assert not torch.equal(*learned)
+
+
+class Frozen(nn.Module):
+    """Reads by a layer that is not learned."""
+
+    def __init__(self, shapes):
+        super().__init__()
+        self.fixed, self.learned = nn.Linear(4, 6).requires_grad_(False), nn.Linear(6, 6)
+
+    def forward(self, obs):
+        return self.learned(torch.cos(self.fixed(obs["obs"])))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+def test_parameters_that_need_no_gradient_stay_as_they_are(packing, dtype):
+    model = {"encoder": f"{HERE}:Frozen"}
+    pack = packs.make_pack([packs.HYPERS] * 2, packing=packing, dtype=dtype, model=model)
+    before = {name: x.clone() for name, x in pack.named_weights(1).items()}
+    packs.learn(pack, packs.batch_of(packs.make_rollouts([0, 1]), 2), packs.settings())
+    changed = {name for name, x in pack.named_weights(1).items() if not torch.equal(x, before[name])}
+    assert changed == {name for name in before if ".fixed." not in name}

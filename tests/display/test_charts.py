@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.display.charts import Drawing, layout
+from pbt_rl.display.charts import LOWEST, Drawing, layout
 from pbt_rl.display.scalars import member_scalars, population_scalars
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.record.folder import RunFolder
@@ -184,3 +184,28 @@ def test_without_matplotlib_one_line_names_the_package_to_install(tmp_path, monk
     display.close()
     assert len(warnings) == 1
     assert 'pip install "pbt-rl[report]"' in warnings[0]
+
+
+def test_the_last_drawing_begins_anew_if_it_had_no_core(tmp_path, monkeypatch):
+    """One of the lowest priority, begun beside training, may never be done where others work."""
+    begun = []
+
+    class Starved(FakeChild):
+        def __init__(self, module, name, setup, fds):
+            super().__init__(module, name, setup, fds)
+            self._priority = setup[2]
+            begun.append(setup[2])
+
+        def exit_code(self):
+            return None if self._priority else super().exit_code()
+
+    monkeypatch.setattr("pbt_rl.display.charts.Child", Starved)
+    monkeypatch.setattr("pbt_rl.display.charts.HURRY_SECONDS", 0.1)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    FakeChild.broken, warnings = False, []
+    drawing = Drawing(tmp_path, warnings.append)
+    drawing.request()
+    assert drawing.poll() == {}
+    assert list(drawing.finish()) == ["forest"]
+    assert begun == [LOWEST, 0]
+    assert not warnings

@@ -197,3 +197,15 @@ def test_a_folder_that_cannot_be_written_stops_the_start(tmp_path):
     (tmp_path / "population").write_text("in the way")
     with pytest.raises(OSError, match="population"):
         TensorBoard(RunFolder(tmp_path), 1, config_json="{}", warn=fail)
+
+
+def test_a_full_disk_is_not_tried_at_every_view(tmp_path, faulty_disk):
+    warnings = []
+    display = TensorBoard(RunFolder(tmp_path), 2, config_json="{}", warn=warnings.append)
+    faulty_disk.room = 0
+    for second in range(1, 40):
+        display.update(hour(second))
+    assert faulty_disk.attempts == len(warnings) == 1
+    faulty_disk.room = None
+    display.close()
+    assert written(tmp_path, "policy_01")["episodes/objective"] == [(390, 39.0)]

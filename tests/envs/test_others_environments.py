@@ -371,3 +371,16 @@ def test_an_old_environment_plays_behind_its_adapter(cut):
     env = OldGym(Old())
     env.reset(seed=7)
     assert env.old.seeds == [7]
+
+
+def test_an_observation_named_turn_stays_beside_ours():
+    from pbt_rl.envs.agents.players import TURN, Agents
+
+    class Turns(Game):
+        def observation_space(self, agent):
+            return spaces.Dict(turn=BOX)
+
+    agents = Agents("m:f", Turns(), turns=True)
+    arrays = agents.read({"turn": np.ones(2, np.float32)}, {}, moves=True)
+    assert arrays[TURN].tolist() == [1, 1]
+    assert arrays[f"{TURN}_"].tolist() == [1]

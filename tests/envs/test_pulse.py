@@ -1,9 +1,11 @@
 """Every unit shows that it gets on: after each row where it loops over rows, else by an announcement."""
 
 import numpy as np
+import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from pbt_rl.envs import custom
+from pbt_rl.envs.atari import LIFE_LOSS_PENALTY, SCORE_SCALE, AtariOptions
 from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.episodes import AT_ONCE, ROW
 from pbt_rl.envs.gym import GymUnit
@@ -109,3 +111,25 @@ def test_what_is_made_and_seeded_in_one_call_is_announced(monkeypatch):
     assert [rows for _, rows in source.taken()] == [ROWS] * ROWS
     unit.step(np.zeros((ROWS, 1), np.int32), out)
     assert [rows for _, rows in source.taken()] == [0] * ROWS, "a step of all is one"
+
+
+def test_atari_announces_the_making_and_seeding_of_its_engine(monkeypatch):
+    vector_env = pytest.importorskip("ale_py.vector_env")
+    from pbt_rl.envs.ale import AtariUnit
+
+    source = Watched([SCORE_SCALE, LIFE_LOSS_PENALTY])
+
+    class Engine(vector_env.AtariVectorEnv):
+        def __init__(self, *arguments, **options):
+            source.look()
+            super().__init__(*arguments, **options)
+
+        def reset(self, *arguments, **options):
+            source.look()
+            return super().reset(*arguments, **options)
+
+    monkeypatch.setattr(vector_env, "AtariVectorEnv", Engine)
+    unit = AtariUnit("pong", ROWS, 0, AtariOptions(), source)
+    unit.reset(private_step_arrays(unit.spec, ROWS))
+    assert [rows for _, rows in source.taken()] == [ROWS, ROWS]
+    assert source.pulse[AT_ONCE] == 0

@@ -210,3 +210,23 @@ def test_a_sign_of_life_at_every_step_and_command_and_none_is_due_after(stand):
     assert signs == [True, "done", False]
     stand.trainer.run_commands()
     assert len(signs) == 3, "nothing to do"
+
+
+def test_an_evaluation_that_begins_within_a_batch_ends_it_for_its_member():
+    with Bench(policies=3, members=MEMBERS) as bench:
+        stand = Stand(bench, epochs=3)
+        stand.learn()
+        bench.fill(2)
+        publish, done = bench.pack.publish, []
+
+        def then_evaluate(slots):
+            publish(slots)
+            if not done:  # after the first step of policy 0
+                done.append(1)
+                stand.trainer.commands.append(lambda: stand.trainer.members.evaluate(9, begins=True))
+
+        before = stand.state(2)
+        bench.pack.publish = then_evaluate
+        stand.trainer.learn()
+        bench.pack.publish = publish
+        assert not stand.changed(2, before)

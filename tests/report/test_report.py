@@ -13,7 +13,8 @@ from pbt_rl.config import Config
 from pbt_rl.controllers.options import PbtConfig, SearchConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.report import exports
-from pbt_rl.report.importance import importance
+from pbt_rl.report import importance as importances
+from pbt_rl.report.importance import Importance, importance
 from pbt_rl.report.page import page as report_page
 from pbt_rl.report.page import write_report
 from pbt_rl.report.pictures import PICTURES, draw
@@ -318,3 +319,36 @@ def test_final_games_are_shown_unless_the_run_went_on(small):
     again = read_history("x", [*small, final, resume])
     assert again.final is None
     assert "<th>final</th>" not in report_page(again, [])
+
+
+def test_of_very_many_states_a_part_is_looked_at(population, monkeypatch):
+    """Forests of all states of a long run, tens of thousands, take many minutes."""
+    looked_at = []
+
+    def noted(configurations, scores):
+        looked_at.append((configurations, scores))
+        return Importance(dict.fromkeys(configurations[0], 0.1), 0.5, 1, len(configurations))
+
+    monkeypatch.setattr(importances, "MOST_CONFIGURATIONS", 12)
+    monkeypatch.setattr(importances, "importance", noted)
+    history = read_history("x", population)
+    known = [n for n in history.lineage.nodes if history.objective(n) is not None]
+    assert len(known) > 12
+    importances.figure(history)
+    [(configurations, scores)] = looked_at
+    assert len(configurations) == len(scores) == 12
+    states = []
+    for node in known:
+        values = {name: node.values[name] for name in history.varied}
+        values[importances.TRAINED] = history.lineage.end_trained(node.key)
+        states.append((values, history.objective(node)))
+    assert all(pair in states for pair in zip(configurations, scores, strict=True))
+
+
+def test_a_picture_that_is_not_drawn_any_more_is_removed(pbt_rl, small, tmp_path):
+    run = write(tmp_path, small)
+    assert pbt_rl("report", run)[0] == 0
+    assert (tmp_path / "report" / "schedules.png").exists()
+    write(tmp_path, small[:2])
+    assert pbt_rl("report", run)[0] == 0
+    assert not [p.name for p in (tmp_path / "report").glob("*.png")]

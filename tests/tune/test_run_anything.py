@@ -343,3 +343,13 @@ def test_what_an_explore_function_returns_is_checked(explore, said):
     space = {"rate": (0.1, 0.9), "kind": ["a", "b"]}
     with pytest.raises(ConfigError, match=said):
         run(Plain, space, num_members=4, steps=20, explore=explore, progress=False)
+
+
+def test_an_error_of_a_callback_loses_nothing(tmp_path, capsys):
+    def fails(now):
+        if now.steps == 5:
+            raise OSError("no space for a plot")
+
+    with pytest.raises(OSError, match="for a plot"):
+        run(Walker, SPACE, num_members=2, steps=12, folder=tmp_path / "x", on_progress=fails)
+    assert "saved at step 5 of 12" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from pbt_rl.display.trackers.outlets import TrackedRun, Trackers, check
 from pbt_rl.display.trackers.to_csv import CsvTracker
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.folder import RunFolder
-from tests.helpers.views import member, view
+from tests.helpers.views import STATS, member, view
 
 OWN = """
 import time
@@ -173,3 +173,14 @@ def test_tables_are_not_written_through_links(tmp_path):
     tracker.close("frames")
     assert (tmp_path / "mine.csv").read_text() == "seconds\n1\n"
     assert len(rows(tmp_path / "tracking" / "members.csv")) == 1
+
+
+def test_columns_that_come_later_are_empty_before(tmp_path):
+    tracker = CsvTracker(run_in(tmp_path))
+    tracker.show(view(member(0, stats={}), seconds=1.0))
+    tracker.show(view(member(0, stats=STATS | {"stats/won": 0.5}), seconds=2.0))
+    tracker.show(view(member(0, stats={}), seconds=3.0))
+    tracker.close("frames")
+    table = rows(tmp_path / "tracking" / "members.csv")
+    assert [r["stats/won"] for r in table] == ["", "0.5", ""]
+    assert [r["hypers/gamma"] for r in table] == ["0.99"] * 3

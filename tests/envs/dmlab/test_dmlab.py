@@ -293,3 +293,24 @@ except RuntimeError:
     _, alive = psutil.wait_procs(children, 10)
     assert not alive
     assert not list(lab.iterdir())
+
+
+@standin_only
+def test_a_card_that_is_not_there_is_found_by_the_probe(lab, monkeypatch):  # noqa: F811
+    assert probe(SHORT, DmlabOptions(renderer="hardware", gpus=(0, 2)), {})
+    drawn = {call["config"].get("gpuDeviceIndex") for call in calls(lab, "lab")}
+    assert drawn == {"0", "2"}
+    with Played(SHORT, renderer="hardware", gpus=(0, 2), first_row=3):
+        assert calls(lab, "lab")[-1]["config"]["gpuDeviceIndex"] == "2", "they take turns"
+    with pytest.raises(EnvSetupError, match=r"--dmlab.gpus 7 .*--dmlab.renderer"):
+        probe(SHORT, DmlabOptions(gpus=(7,)), {})
+    assert probe(SHORT, DmlabOptions(gpus=(7,), test=True), {})  # a run's options, at its evaluation
+    with pytest.raises(EnvSetupError) as refused:
+        probe(SHORT, DmlabOptions(renderer="hardware", gpus=(0, 7)), {})
+    assert "--dmlab.gpus 0 7 cannot be used" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    monkeypatch.setenv("DMLAB_STANDIN_GPUS", "-1")
+    with pytest.raises(
+        EnvSetupError, match=r"--dmlab.renderer hardware cannot be used: .*RL API.*libdmlab_headless_hw"
+    ):
+        probe(SHORT, DmlabOptions(renderer="hardware"), {})
