@@ -69,16 +69,14 @@ def _made(name: str, keywords: Mapping[str, Any]) -> tuple[Any, Any, EnvSpec]:
             gymnax.environments.spaces.gymnax_space_to_gym_space(env.action_space(params)), env_id
         ),
         resident=True,
+        time_limit=int(getattr(params, "max_steps_in_episode", 0)),
     )
     return env, params, spec
 
 
 @cache
-def _functions(name: str, rows: int, keywords: tuple[tuple[str, Any], ...]) -> tuple[EnvSpec, Any, Any, int]:
-    """Return spec, reset and step of R rows, compiled once a process, and the limit of steps, 0 if it has none.
-
-    Raises EnvSetupError.
-    """
+def _functions(name: str, rows: int, keywords: tuple[tuple[str, Any], ...]) -> tuple[EnvSpec, Any, Any]:
+    """Return spec, reset and step of R rows, compiled once a process. Raises EnvSetupError."""
     env, params, spec = _made(name, dict(keywords))
     array, discrete = spec.obs["obs"], bool(spec.action.nvec)
 
@@ -100,15 +98,14 @@ def _functions(name: str, rows: int, keywords: tuple[tuple[str, Any], ...]) -> t
         reward = reward.reshape(rows).astype(jnp.float32)
         return key, state, (seen(obs), reward, over, cut & ~over, seen(info["final_observation"]))
 
-    return spec, jax.jit(reset), jax.jit(step), int(getattr(params, "max_steps_in_episode", 0))
+    return spec, jax.jit(reset), jax.jit(step)
 
 
 class GymnaxRows:
     """R rows of one environment. See `ResidentEnv`."""
 
     def __init__(self, name: str, rows: int, seed: int, device: str, keywords: Mapping[str, Any]) -> None:
-        of_rows = _functions(name, rows, tuple(sorted(keywords.items())))
-        self.spec, self._reset, self._step, self._limit = of_rows
+        self.spec, self._reset, self._step = _functions(name, rows, tuple(sorted(keywords.items())))
         self.rows, self.device = rows, torch.device(device)
         place = _jax_device(self.spec.env_id, self.device)
         self._key = jax.device_put(jax.random.PRNGKey(seed % 2**31), place)
@@ -124,9 +121,9 @@ class GymnaxRows:
     def spread_phases(self, seed: int) -> bool:
         """For environments that count `time` up to `max_steps_in_episode`, as gymnax's own do."""
         time = getattr(self._state, "time", None)
-        if time is None or not self._limit:
+        if time is None or not self.spec.time_limit:
             return False
-        drawn = np.random.default_rng(seed).integers(self._limit, size=self.rows)
+        drawn = np.random.default_rng(seed).integers(self.spec.time_limit, size=self.rows)
         self._state = self._state.replace(time=jax.device_put(drawn.astype(time.dtype), time.device))
         return True
 

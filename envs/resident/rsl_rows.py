@@ -110,6 +110,7 @@ class VecEnvRows:
             shaping={} if self._terms is None else self._terms.defaults,
             critic=critic,
             resident=True,
+            time_limit=int(getattr(env, "max_episode_length", 0)),
         )
         self._stats: dict[str, Tensor] = {}
 
@@ -125,13 +126,10 @@ class VecEnvRows:
 
     def spread_phases(self, seed: int) -> bool:
         """As RSL-RL's `learn(init_at_random_ep_len=True)`."""
-        counts, limit = (
-            getattr(self._env, "episode_length_buf", None),
-            getattr(self._env, "max_episode_length", 0),
-        )
-        if not isinstance(counts, Tensor) or int(limit) < 1:
+        counts, limit = getattr(self._env, "episode_length_buf", None), self.spec.time_limit
+        if not isinstance(counts, Tensor) or limit < 1:
             return False
-        drawn = torch.randint(int(limit), counts.shape, generator=torch.Generator().manual_seed(seed))
+        drawn = torch.randint(limit, counts.shape, generator=torch.Generator().manual_seed(seed))
         self._env.episode_length_buf = drawn.to(counts)
         return True
 

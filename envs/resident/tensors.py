@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec
@@ -16,6 +17,7 @@ SPECS = {
         ActionSpec(low=(-2.0,), high=(2.0,)),
         shaping={"angle": 1.0, "speed": 0.1, "effort": 0.001},
         resident=True,
+        time_limit=200,
     ),
     "cartpole": EnvSpec(
         "tensors/cartpole",
@@ -23,6 +25,7 @@ SPECS = {
         ActionSpec(nvec=(2,)),
         shaping={"alive": 1.0, "centre": 0.0},
         resident=True,
+        time_limit=500,
     ),
 }
 RECIPE: dict[str, object] = RESIDENT | {
@@ -54,11 +57,12 @@ OWN: dict[str, dict[str, object]] = {
 }
 
 
-def probe(name: str, _options: EnvOptions) -> EnvSpec:
+def probe(name: str, options: EnvOptions) -> EnvSpec:
     """Return the spec. Raises EnvSetupError for a name that is not there."""
     if name not in SPECS:
         raise EnvSetupError(f"tensors/{name} does not exist: there are {', '.join(SPECS)}")
-    return SPECS[name]
+    limit = options.keywords.get("limit")
+    return replace(SPECS[name], time_limit=limit) if isinstance(limit, int) else SPECS[name]
 
 
 def make_resident(name: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:

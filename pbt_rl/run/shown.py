@@ -158,7 +158,8 @@ def describe_values(resolved: ResolvedRun, first: Values) -> list[str]:
     first: the values of member 0 at the start.
     """
     config, table = resolved.config, tuned_table(resolved)
-    changes = config.searches or (config.pbt.enabled and config.controller != "schedule")
+    compared = config.pbt.enabled and config.num_policies > 1 and config.controller != "schedule"
+    changes = config.searches or compared
     tuned = [spec for spec in table.values() if spec.tuned and changes]
     rest = ", ".join(f"{name} {first[name]:g}" for name, spec in table.items() if spec not in tuned)
     lines = [f"not tuned: {rest}"] if rest else []

@@ -41,6 +41,10 @@ def test_what_a_comparison_needs_is_in_the_plan():
         (("--pbt.period-frames=15999",), "is less than 16,000, which an episode of each"),
         (("--pbt.period-frames=16000",), ""),
         (
+            ("--env=tensors/pendulum", "--env-option=limit=90", "--pbt.period-frames=8k"),
+            "is less than 23,040",
+        ),
+        (
             ("--pbt.period-frames=900", "--env-option=max_episode_steps=10"),
             "is less than 1,024, which a member",
         ),
