@@ -14,6 +14,7 @@ from pbt_rl.cli.parse import HELP, spellings, spelt, whole
 from pbt_rl.cli.runs import table
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import NAME, OF_NAMES, Config
+from pbt_rl.display.terminal import counted
 from pbt_rl.errors import ConfigError
 from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, last_line, points, shares
 from pbt_rl.options import path_given
@@ -21,6 +22,7 @@ from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import read_config
 from pbt_rl.report.listing import RunRow, list_runs
 from pbt_rl.run.resuming import changes_of
+from pbt_rl.run.views import UNCOMPARED
 
 PROG = "pbt-rl sweep"
 USAGE = """usage: pbt-rl sweep --name NAME --env ENV [--seeds 0 1 2] [--grid OPTION=A,B]... [--jobs N] [TRAIN OPTIONS]
@@ -231,6 +233,10 @@ def _print_results(
     if known:
         print("\n".join(table(known, time.time(), None)))
     _print_groups(found, rows)
+    said = [last_line(folder, point) for point in found if codes.get(point.name) == 0]
+    uncompared = [line for line in said if line.startswith(UNCOMPARED)]
+    if uncompared:
+        print(f"in {counted(len(uncompared), 'run')} {uncompared[0]}")
     for point in failed:
         print(f"FAILED {point.name} (exit code {codes[point.name]}): {last_line(folder, point)}")
     begun = [point for point in found if point.name in rows]

@@ -46,6 +46,8 @@ def rollouts_in(resolved: ResolvedRun, steps: int) -> float:
     return steps / (envs * resolved.config.learner.rollout)
 
 
+UNCOMPARED = "members were never compared"
+"""Begins the last line of a run that compared nobody."""
 VIEW_SECONDS, MOST_VIEW_SECONDS = 1.0, 10.0
 """Between two views."""
 LEAST_PROGRESS_SECONDS, PROGRESS_SECONDS, MOST_PROGRESS_SECONDS = 0.5, 10.0, 60.0
@@ -235,7 +237,7 @@ def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
     by_time = READY_RULES[pbt.ready].by_time
     reached = trained if by_time else min((m.frames for m in view.members if not m.stopped), default=0)
     unit = "s" if by_time else "frames each"
-    said = f"members were never compared: the first comparison is due at {first:,.0f} {unit}, "
+    said = f"{UNCOMPARED}: the first comparison is due at {first:,.0f} {unit}, "
     if reached < first:
         longer = math.ceil(1.5 * first * (1 if by_time else trained / max(reached, 1)))
         budget = f"give --train-for-seconds {longer}"

@@ -15,6 +15,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, points, shares
 from pbt_rl.report.listing import RunRow
 from pbt_rl.run.plan.machine import CORES
+from pbt_rl.run.views import UNCOMPARED
 from tests.helpers.runs import command_of, start
 
 EVERYTHING = frozenset(os.sched_getaffinity(0))
@@ -76,6 +77,15 @@ def test_a_run_that_was_interrupted_before_it_began_has_not_failed(tmp_path, cap
     assert _print_results(tmp_path, found, ended, (130, -2)) == 1
     assert "FAILED seed2 (exit code 1)" in capsys.readouterr().out
     assert _print_results(tmp_path, found, ended, ()) == 3
+
+
+def test_runs_that_compared_nobody_are_told(tmp_path, capsys):
+    found = points({}, [0, 1])
+    (tmp_path / "logs").mkdir()
+    for point, last in zip(found, (f"{UNCOMPARED}: lower it", "pbt-rl resume"), strict=True):
+        (tmp_path / "logs" / f"{point.name}.txt").write_text(f"best 1\n{last}\n")
+    _print_results(tmp_path, found, [Ended(point, 0, 1.0) for point in found], ())
+    assert f"in 1 run {UNCOMPARED}: lower it" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("final", "means"), [(2.0, ("3", "2")), (None, ("8", "7"))])
