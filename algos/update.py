@@ -293,7 +293,6 @@ class Updater:
         off = self._settings.target_kl is None or self._stopped_P.device.type != "cpu"
         return not off and bool((self._stopped_P | ~self.current.tensor)[span].all())
 
-    @torch.enable_grad()
     def _backward(self, group: Group, s: Samples, valid: Tensor) -> Stats:
         """Forward, loss and backward of the valid steps of a minibatch; leaves the gradients in the pack."""
         pack, settings, span, dist = self._pack, self._settings, group.span, self._settings.distribution

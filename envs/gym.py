@@ -69,7 +69,7 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
             {"hypers.entropy_coef": _CONTINUOUS["hypers.entropy_coef"]} if spec.action.low else {}
         )
     found = dict(_CONTINUOUS if spec.action.low else _DISCRETE)
-    if any(array.unscaled for array in spec.obs.values()):
+    if spec.resident or any(array.unscaled for array in spec.obs.values()):  # rows of tensors tell no bounds
         found["learner.normalize_observations"] = True  # from numbers near 1000 nothing was learned without
     if grids:
         found |= _GRIDS

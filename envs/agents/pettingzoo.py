@@ -104,9 +104,9 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
     """Defaults of a run: a small network that sees the whole board, large batches, members ranked by Elo."""
     images = [array for array in spec.obs.values() if array.dtype == "uint8" and len(array.shape) == 3]
     grids = any(map(is_grid, images))
-    if spec.action.low or not all(map(is_grid, images)):
-        return {}
-    return _BOARDS | ({"learner.normalize_observations": True} if grids else {})
+    unknown = grids or any(array.unscaled for array in spec.obs.values())
+    normalised: dict[str, object] = {"learner.normalize_observations": True} if unknown else {}
+    return normalised if spec.action.low or not all(map(is_grid, images)) else _BOARDS | normalised
 
 
 _BOARDS: dict[str, object] = {

@@ -82,7 +82,7 @@ class Checks:
 
     KINDS = (
         "an observation is not finite",
-        "a reward is not finite",
+        "a reward or an objective is not finite",
         "terminated and truncated are both set",
     )
 

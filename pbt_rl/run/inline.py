@@ -12,31 +12,29 @@ import contextlib
 import json
 import os
 import pickle
-import signal
 import sys
 import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from types import FrameType
 from typing import Any, cast
+
+import torch
 
 from pbt_rl.actors.actor import Actor
 from pbt_rl.actors.child import ChildFailed, StackDumps
 from pbt_rl.actors.messages import FromLearner, LearnerReport, PauseTraining, ToLearner
-from pbt_rl.actors.signals import in_main_thread
 from pbt_rl.actors.store import StatePool
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.first_trial import environment_traceback
+from pbt_rl.envs.time_limits import close_in_time
 from pbt_rl.errors import RunFailed, environment_code
 from pbt_rl.learner.learner import Learner
 from pbt_rl.record.journal import as_json_types
-from pbt_rl.run.fleet import GRACE_SECONDS, Event, LocalFleet, Notice, Received
+from pbt_rl.run.fleet import Event, LocalFleet, Notice, Received
 from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
-
-INSIST_SECONDS = 0.2
 
 
 class Line:
@@ -137,7 +135,7 @@ class InlineFleet(LocalFleet):
         while not any(pack.line.poll() for pack in self.packs):
             asked = next((pack for pack in self.packs if pack.line.unheard), None)
             if asked is not None:
-                asked.learner.turn()
+                self._learn(asked)
             elif time.monotonic() < deadline:
                 self._go_on(self.packs[self._going])
             else:
@@ -152,7 +150,13 @@ class InlineFleet(LocalFleet):
     def _go_on(self, pack: InlinePack) -> None:
         for actor in () if self._paused else pack.actors:
             self._advance(actor)
-        pack.learner.turn()
+        self._learn(pack)
+
+    @staticmethod
+    def _learn(pack: InlinePack) -> None:
+        """Let a learner have its turn. Modes of torch that an environment has begun in this thread are not its own."""
+        with torch.inference_mode(False), torch.autocast("cpu", enabled=False):
+            pack.learner.turn()
 
     def _advance(self, actor: Actor) -> None:
         try:
@@ -215,13 +219,11 @@ class InlineFleet(LocalFleet):
 
     def close(self, *, at_once: bool = False) -> None:  # noqa: ARG002 - the time is limited anyway
         """An environment that is not closed in time is left."""
-        try:
-            with _at_most(GRACE_SECONDS), self._folder.entered():
-                for pack in self.packs:
-                    for actor in pack.actors:
-                        actor.close()
-        except _OutOfTimeError:
-            print(f"pbt-rl: environments were not closed within {GRACE_SECONDS:.0f} s", file=sys.stderr)
+        with self._folder.entered(), contextlib.ExitStack() as actors:
+            for actor in (actor for pack in self.packs for actor in pack.actors):
+                actors.callback(actor.close)
+            if text := close_in_time(actors):
+                print(f"pbt-rl: {text}", file=sys.stderr)
         self._folder.close()
         self._stacks.close()
         for pack in self.packs:
@@ -239,29 +241,3 @@ def _check_keys(state: Any) -> None:
     elif isinstance(state, list | tuple):
         for value in state:
             _check_keys(value)
-
-
-class _OutOfTimeError(BaseException):
-    """Not an Exception: it is meant to pass through an environment's `close`."""
-
-
-@contextlib.contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """Raise _OutOfTimeError inside after this time, and again where it is caught there.
-
-    In another thread than the main one there is no limit.
-    """
-    if not in_main_thread():
-        yield
-        return
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise _OutOfTimeError
-
-    handler = signal.signal(signal.SIGALRM, interrupt)
-    timer = signal.setitimer(signal.ITIMER_REAL, seconds, INSIST_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, *timer)
-        signal.signal(signal.SIGALRM, handler)

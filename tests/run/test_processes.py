@@ -123,4 +123,4 @@ def test_an_environment_that_hangs_in_close_does_not_hold_up_the_end(tmp_path, t
     run = train(tmp_path, talking, *SMALL, *options, "--mode=serial")
     assert run.wait(60) == 0
     assert run.summary["ended"] == "frames"
-    assert "pbt-rl: environments were not closed within 3 s\n" in run.err
+    assert "pbt-rl: close() did not return within 3 s" in run.err

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from pbt_rl.cli.train import parse_train
@@ -14,6 +15,7 @@ from pbt_rl.controllers.decisions import Stop
 from pbt_rl.envs.toy import Identity
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.saved import Source
+from pbt_rl.run.inline import InlineFleet, InlinePack
 from pbt_rl.run.train import train
 from tests.helpers.serial import record, weights
 
@@ -106,6 +108,18 @@ def test_a_pack_without_members_holds_nobody_up(tmp_path):
     frames = [m["frames"] for m in json.loads((folder / "summary.json").read_text())["members"]]
     assert frames[0] >= 1000 > frames[1]
     assert Checkpoints(folder / "checkpoints").newest(print).frames == frames[0]
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu")])
+def test_modes_of_torch_that_an_environment_has_begun_are_not_the_learners(mode):
+    class Learner:
+        def turn(self):
+            x = torch.ones(2, 2, requires_grad=True)
+            (x @ x).sum().backward()
+            assert x.grad.dtype == (x @ x).dtype == torch.float32
+
+    with mode():
+        InlineFleet._learn(InlinePack(None, Learner(), []))
 
 
 class Wandering(Identity):

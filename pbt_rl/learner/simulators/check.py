@@ -146,7 +146,7 @@ def _play(env: ResidentEnv, weights_PK: Tensor, steps: int, played: Played) -> N
             step = env.step(action)
         checks.step(step)
         checks.values(step.obs)
-        checks.rewards(step.reward)
+        checks.rewards(step.reward if step.objective is None else step.reward + step.objective)
         checks.ends(step.terminated, step.truncated)
         wrong = [text for text, so in zip(checks.KINDS, checks.wrong.any(0).tolist(), strict=True) if so]
         if wrong:

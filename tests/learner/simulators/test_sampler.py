@@ -235,7 +235,7 @@ def test_what_cannot_work_is_refused_by_name(options, words):
     [
         (
             lambda s: s.reward.__setitem__(slice(ROWS, None), torch.nan),
-            "a reward is not finite in rows of member 1",
+            "not finite in rows of member 1",
         ),
         (lambda s: s.obs["obs"].fill_(torch.nan), "an observation is not finite in rows of member 0"),
         (
