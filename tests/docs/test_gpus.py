@@ -32,6 +32,6 @@ def test_a_plan_is_that_of_the_planner(row):
     sizes = (pack.slots, pack.actors, pack.rows)
     members, *planned, device, host = (int(cell.replace(",", "")) for cell in shown.split("|"))
     assert (members, *planned) == (len(pack.members), *sizes)
-    of_device = found.sampled + found.weights + found.update
+    of_device = found.rollouts + found.replay + found.weights + found.update
     of_host = found.mailboxes + found.environments + found.actors + found.parked
     assert [device, host] == pytest.approx([of_device / 2**20, of_host / 2**20], rel=0.02)
