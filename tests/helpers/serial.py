@@ -45,6 +45,7 @@ TIMES = (
     "busy_threads",
     "seconds",
     "seconds_left",
+    "training_seconds",
     "frames_per_second",
 )
 BY_THE_CLOCK = ("progress", "checkpoint", "remark")
