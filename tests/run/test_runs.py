@@ -76,7 +76,9 @@ def test_generations_count_the_changes(crossing):
 def test_the_summary_says_what_the_run_came_to(crossing):
     summary = crossing.summary
     counts = "frames saved_at_frames steps seconds frames_per_second replacements actors_restarted learners_replaced"
-    others = "best_member members replacement_milliseconds policy_lag discarded_rollouts discarded_share warnings "
+    others = (
+        "best_member members replacement_milliseconds policy_lag discarded_rollouts discarded_share warnings "
+    )
     others += "ended training_seconds random_play"
     assert summary.keys() == {*counts.split(), *others.split()}
     assert summary["ended"] == "frames"
