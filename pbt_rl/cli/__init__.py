@@ -11,14 +11,12 @@ import itertools
 import multiprocessing
 import os
 import re
-import signal
 import sys
 import textwrap
 import threading
 import time
 from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
 from typing import NoReturn
 
 from pbt_rl import __version__ as version
@@ -197,12 +195,13 @@ def _end(code: int) -> NoReturn:
 
 def _end_children() -> None:
     """End what an environment that ran here has started and left, after what it does at exit itself."""
+    import psutil  # `pbt-rl --help` needs none
+
     waited_for = {child.pid for child in multiprocessing.active_children()}
-    for task in Path("/proc/self/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            if child not in waited_for:
-                with suppress(ProcessLookupError):
-                    os.kill(child, signal.SIGTERM)
+    for child in psutil.Process().children():
+        if child.pid not in waited_for:
+            with suppress(psutil.Error):
+                child.terminate()
 
 
 def _open_closed_streams() -> None:
