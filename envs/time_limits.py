@@ -30,8 +30,8 @@ told_of_long: list[Callable[[], object]] = []
 """Called before the longer limit begins: for who waits for this process."""
 
 
-LAST_RESORT = 4
-"""How many limits something that cannot be interrupted may take."""
+LAST_RESORT = 50
+"""How often something may catch its interruption before the process ends, saying where it was."""
 LOOKS = 4
 """How often a limit is looked at."""
 LEAST_COUNTED = 0.25
@@ -76,12 +76,15 @@ class _Ring:
 
     def __init__(self, seconds: float) -> None:
         self.patience = Patience(seconds, os.getpid())
-        self.rang = False
+        self.rang = 0
 
     def __call__(self, _number: int, _frame: FrameType | None) -> None:
         pause = self.patience.next_look()
         if not pause:
-            self.rang = True
+            self.rang += 1
+            if self.rang > LAST_RESORT:  # it catches all
+                faulthandler.dump_traceback(2)
+                os._exit(1)
             signal.setitimer(signal.ITIMER_REAL, INSIST_SECONDS)  # what is called next may hang, too
             raise _Hangs
         signal.setitimer(signal.ITIMER_REAL, pause)
@@ -106,13 +109,10 @@ def time_limit(seconds: float, message: str) -> Iterator[None]:
     ring = _Ring(seconds)
     before = signal.signal(signal.SIGALRM, ring)
     others = signal.setitimer(signal.ITIMER_REAL, ring.patience.pause)
-    # What waits in C, or catches all, cannot be interrupted: then the process ends, and says where it was.
-    faulthandler.dump_traceback_later(LAST_RESORT * seconds + GRACE_SECONDS, exit=True, file=2)
     try:
         with suppress(_Hangs):
             yield
     finally:
-        faulthandler.cancel_dump_traceback_later()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         signal.setitimer(signal.ITIMER_REAL, *others)
