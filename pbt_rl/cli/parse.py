@@ -227,7 +227,7 @@ def typed(options: Mapping[str, Option], arguments: Sequence[str], prog: str) ->
         if key != written:
             given = [f"{key}={_number(written, given)}"]
         value = _read(option, written, given, negated=negated)
-        adds = is_repeated(option) or option.bare == tuple[str, ...]
+        adds = is_repeated(option)
         values[option.field] = values.get(option.field, ()) + value if adds else value
         wrong = f"{written} {{word}} cannot be used: give true or false" * (option.bare is bool and not given)
         if is_repeated(option):

@@ -101,7 +101,7 @@ def test_a_rule_that_compares_earlier_is_exact_only_until_then(runs, capsys):
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        ("hypers.gamma=0.9", "options of the decisions"),
+        ("hypers.gamma=0.9", "options of decisions"),
         ("pbt.Objective-Episodes=3", "train again with --pbt.objective-episodes"),
         ("pbt.exploit", "NAME=VALUE"),
         ("pbt.exploit=tea", "top-middle-bottom"),
