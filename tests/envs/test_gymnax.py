@@ -132,7 +132,7 @@ def test_a_population_learns_cart_pole(tmp_path):
     assert run.wait(250) == 0, run.err
     members = run.summary["members"]
     assert min(member["frames"] for member in members) >= 50_000
-    assert all(member["episodes"] > 300 for member in members)
+    assert all(member["episodes"] > 100 for member in members)
     objectives = [member["objective"] for member in members]
     assert min(objectives) > 60, f"a policy that has learned nothing stands for 22 steps:\n{run.out}"
 
