@@ -54,7 +54,7 @@ def json_of(text: str) -> Any:
     return json.loads(text, object_pairs_hook=_unique)
 
 
-class _Yaml(yaml.SafeLoader):  # type: ignore[misc]
+class _Yaml(yaml.SafeLoader):  # type: ignore[misc] # PyYAML has no types
     """YAML in which a key stands once, 1e6 is a number and 1:30 a text, as in YAML 1.2."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
