@@ -236,9 +236,9 @@ def _leaves(engine: Any, env_id: str, choices: int) -> tuple[Leaf, ...]:
     size = math.prod(n for n in where[2].shape or () if n != -1)
     if size == choices:
         spec = ArraySpec((size,), "uint8")
-        return (*leaves, Leaf(ACTION_MASK, where[0], "mask", (size,), 0, spec, in_info=where[1]))
+        return (*leaves, Leaf(ACTION_MASK, where[0], "mask", (size,), spec, in_info=where[1]))
     # A mask of combinations, which independent components cannot obey: something to see.
-    seen = Leaf("allowed", where[0], "float", (size,), 0, ArraySpec((size,), "float32"), in_info=where[1])
+    seen = Leaf("allowed", where[0], "float", (size,), ArraySpec((size,), "float32"), in_info=where[1])
     return (*leaves, seen)
 
 

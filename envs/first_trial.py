@@ -22,7 +22,7 @@ import socket
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -44,17 +44,13 @@ def environment_traceback(error: BaseException) -> str:
     An error of an environment of ours has no such frame, and is shown whole; that of a file that is no Python names it.
     """
     shown = traceback.TracebackException.from_exception(error)
+    not_theirs = (OURS, "<frozen importlib", importlib.__file__)
     one: traceback.TracebackException | None = shown
     while one is not None:
-        inside = list(dropwhile(_is_not_theirs, one.stack))
+        inside = list(dropwhile(lambda frame: frame.filename.startswith(not_theirs), one.stack))
         one.stack[:] = inside if isinstance(error, SyntaxError) else inside or one.stack
         one = one.__cause__ or one.__context__
     return "".join(shown.format()).rstrip()
-
-
-def _is_not_theirs(frame: traceback.FrameSummary) -> bool:
-    """Whether a frame is ours, or of an import that leads to their module."""
-    return frame.filename.startswith((OURS, "<frozen importlib", importlib.__file__))
 
 
 def environment_output(text: str) -> str:
@@ -99,11 +95,11 @@ def tried(
         pid = _copy()
         if pid == 0:
             ours.close()
-            _keep(
-                this, theirs.fileno(), lambda: _run(function, outcome), captured=captured
-            )  # does not return
+            _keep(  # does not return
+                this, theirs.fileno(), lambda: _run(env_id, function, when, outcome), captured=captured
+            )
         theirs.close()
-        printed, in_time, status, long = _wait(pid, ours, limit_seconds, outcome)
+        in_time, status, printed = _wait(pid, ours, limit_seconds, outcome)
         done = os.pread(outcome, os.fstat(outcome).st_size, 0)
     finally:
         os.close(outcome)
@@ -112,23 +108,18 @@ def tried(
     tail = environment_output(printed)[-SHOWN_CHARACTERS:]
     said = f"\nIt printed last:\n{tail}" if tail else ""
     if not in_time:
-        raise EnvSetupError(f"{time_limits.making(env_id, long=long)}{said}")
+        raise EnvSetupError(f"{time_limits.making(env_id, long=done == LONG)}{said}")
     if done in (b"", LONG):
-        raise EnvSetupError(f"{env_id} cannot be used: {_how(status)} {when}{said}")
-    kind, value = pickle.loads(done)
-    if kind == "exit":
-        raise EnvSetupError(f"{env_id} cannot be used: it called sys.exit {when}.\n{value}{said}")
+        code = os.waitstatus_to_exitcode(status)
+        how = f"ended with exit code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
+        raise EnvSetupError(f"{env_id} cannot be used: it {how} {when}{said}")
+    result: T
+    result, error, exits = pickle.loads(done)
+    if exits:
+        raise EnvSetupError(error + said)
     sys.stderr.write(printed)
-    if kind == "refused":
-        raise EnvSetupError(value)
-    if kind == "unflattened":
-        raise EnvSetupError(
-            f"{env_id} cannot be made: one of its wrappers flattens a space that Gymnasium cannot flatten{value}: leave"
-            " FlattenObservation out, for texts, choices and parts of a Dict or Tuple are read as they are"
-        )
-    if kind == "raised":
-        raise EnvSetupError(f"{env_id} cannot be used: it raised {value[0]} {when}.\n{value[1]}")
-    result: T = value
+    if error:
+        raise EnvSetupError(error)
     return result
 
 
@@ -160,11 +151,6 @@ def _copy() -> int:
             gc.enable()
 
 
-def _how(status: int) -> str:
-    code = os.waitstatus_to_exitcode(status)
-    return f"it ended with exit code {code}" if code >= 0 else f"it was ended by {signal.Signals(-code).name}"
-
-
 class FirstProbe:
     """Describes environments of a family without keeping them, each in a copy of this process.
 
@@ -179,18 +165,16 @@ class FirstProbe:
     def for_recipe(self, name: str, keywords: Mapping[str, Any]) -> EnvSpec:
         """Describe an environment anew. Raises EnvSetupError."""
         self._known = None
-        spec = self(name, keywords)
-        self._known = self._key(name, keywords), spec
-        return spec
+        self._known = self._key(name, keywords), self(name, keywords)
+        return self._known[1]
 
     def __call__(self, name: str, keywords: Mapping[str, Any]) -> EnvSpec:
         """Describe an environment: make one, read its spaces and close it. Raises EnvSetupError."""
         known, self._known = self._known, None
         if known is not None and known[0] == self._key(name, keywords):
             return known[1]
-        env_id = self._prefix + name
         limit = time_limits.PROBE_SECONDS + time_limits.GRACE_SECONDS
-        return tried(env_id, lambda: self._probe(name, keywords), limit)
+        return tried(self._prefix + name, lambda: self._probe(name, keywords), limit)
 
     def _key(self, name: str, keywords: Mapping[str, Any]) -> str:
         """Include where a name is looked up: the same one may mean another environment elsewhere."""
@@ -233,35 +217,36 @@ def _keep(parent: int, line: int, run: Callable[[], object], *, captured: bool) 
 # -- in the copy --------------------------------------------------------------------------------------------
 
 
-def _run(function: Callable[[], object], outcome: int) -> None:
-    """Call the function, and write ("done" | "refused" | "raised" | "exit", what) to `outcome`."""
+def _run(env_id: str, function: Callable[[], object], when: str, outcome: int) -> None:
+    """Call the function, and write its `_outcome` as a pickle."""
     faulthandler.enable(2)  # a crash shows where
     if "torch" in sys.modules:  # it must not use the threads that the copy lacks
         torch: Any = sys.modules["torch"]
         torch.set_num_threads(1)
     time_limits.told_of_long.append(lambda: os.pwrite(outcome, LONG, 0))
-    answer = pickle.dumps(_outcome(function))
-    os.pwrite(outcome, answer, 0)
+    os.pwrite(outcome, pickle.dumps(_outcome(env_id, function, when)), 0)
     sys.stdout.flush()
     sys.stderr.flush()
 
 
-def _outcome(function: Callable[[], object]) -> tuple[str, object]:
+def _outcome(env_id: str, function: Callable[[], object], when: str) -> tuple[object, str, bool]:
+    """Return (what the function returns, the error if it raises, whether that was to end the process)."""
     try:
-        return "done", function()
+        return function(), "", False
     except EnvSetupError as error:
-        return "refused", str(error)
-    except SystemExit as error:
-        return "exit", environment_traceback(error)
+        return None, str(error), False
     except BaseException as error:  # noqa: BLE001 - whatever it raises is shown
-        if isinstance(error, NotImplementedError) and _is_of_spaces(error):
-            return "unflattened", f" ({briefly(str(error))})" if str(error) else ""
-        return "raised", (type(error).__name__, environment_traceback(error))
-
-
-def _is_of_spaces(error: BaseException) -> bool:
-    where = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
-    return where.parts[-3:-1] == ("gymnasium", "spaces")
+        exits, kind = isinstance(error, SystemExit), type(error).__name__
+        folders = Path(traceback.extract_tb(error.__traceback__)[-1].filename).parts[-3:-1]
+        if kind == "NotImplementedError" and folders == ("gymnasium", "spaces"):
+            named = f" ({briefly(str(error))})" if str(error) else ""
+            text = (
+                f"{env_id} cannot be made: one of its wrappers flattens a space that Gymnasium cannot flatten{named}: "
+                "leave FlattenObservation out, for texts, choices and parts of a Dict or Tuple are read as they are"
+            )
+            return None, text, False
+        did = "called sys.exit" if exits else f"raised {kind}"
+        return None, f"{env_id} cannot be used: it {did} {when}.\n{environment_traceback(error)}", exits
 
 
 def _redirect(output: int) -> None:
@@ -278,43 +263,34 @@ def _redirect(output: int) -> None:
 # -- beside it ----------------------------------------------------------------------------------------------
 
 
-def _wait(
-    pid: int, line: socket.socket, limit_seconds: float | None, outcome: int
-) -> tuple[str, bool, int, bool]:
-    """Wait for the keeper, for longer if the copy has asked for that.
-
-    Return (the end of the output, whether the limit was kept, the copy's wait status, whether it was the longer one).
-    """
-    in_time, tail, status, long = True, b"", 0, False
+def _wait(pid: int, line: socket.socket, limit_seconds: float | None, outcome: int) -> tuple[bool, int, str]:
+    """Wait for the keeper. Return (whether the limit was kept, the copy's status, the end of the output)."""
+    in_time, tail = False, b""
     try:
-        try:
-            tail = _heard(line, pid, limit_seconds)
-        except TimeoutError:
-            long = os.pread(outcome, len(LONG), 0) == LONG
-            if not long:
-                raise
-            tail = _heard(line, pid, time_limits.LONG_SECONDS + time_limits.GRACE_SECONDS)
-    except TimeoutError:
-        in_time = False
+        for pause in _pauses(pid, limit_seconds, outcome):
+            line.settimeout(pause)
+            with contextlib.suppress(TimeoutError):
+                tail, in_time = line.recv(TAIL_BYTES), True
+                break
     finally:
         line.shutdown(socket.SHUT_WR)
         line.settimeout(None)
         while more := line.recv(TAIL_BYTES):
             tail += more
         _, status = os.waitpid(pid, 0)
-    return tail.decode(errors="replace"), in_time, status, long
+    return in_time, status, tail.decode(errors="replace")
 
 
-def _heard(line: socket.socket, pid: int, limit_seconds: float | None) -> bytes:
-    """Return what the keeper writes at the end of the copy. Raises TimeoutError."""
+def _pauses(pid: int, limit_seconds: float | None, outcome: int) -> Iterator[float | None]:
+    """Yield seconds to wait (None: for ever) until the limit is reached, or the longer one that the copy asked for."""
     if limit_seconds is None:
-        line.settimeout(None)
-        return line.recv(TAIL_BYTES)
-    patience = time_limits.Patience(limit_seconds, pid)
-    pause = patience.pause
-    while pause:
-        line.settimeout(pause)
-        with contextlib.suppress(TimeoutError):
-            return line.recv(TAIL_BYTES)
-        pause = patience.next_look()
-    raise TimeoutError
+        yield None
+        return
+    for seconds in (limit_seconds, time_limits.LONG_SECONDS + time_limits.GRACE_SECONDS):
+        patience = time_limits.Patience(seconds, pid)
+        pause = patience.pause
+        while pause:
+            yield pause
+            pause = patience.next_look()
+        if os.pread(outcome, len(LONG), 0) != LONG:
+            return

@@ -32,10 +32,10 @@ from .base import (
     seeds_of,
     training_info,
 )
+from .conventions import Remarks, mistakes_of, notes_of
 from .episodes import ROW, EpisodeBook, beating, differs, pulse_of, recorded_return, true_objective
 from .family import budget, keywords_backend
 from .packages import registered
-from .remarks import Remarks, mistakes_of, notes_of
 from .shaping import (
     declared,
     default_shaping,
@@ -52,7 +52,6 @@ from .spaces import (
     is_grid,
     leaves_of,
     looks_like_a_picture,
-    parts_of,
     read_leaf,
 )
 from .time_limits import closing, making, time_limit
@@ -186,7 +185,7 @@ def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
         shaping=shaping,
         notes=notes,
         time_limit=_time_limit_of(env),
-        mistakes=mistakes_of(env, parts_of(env.observation_space), action),
+        mistakes=mistakes_of(env, env.observation_space, action),
     )
     return with_critic(spec, declared(env_id, metadata_of(env)))
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -46,40 +46,20 @@ MOST_WORDS = 32
 Levels = tuple[float, float] | tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-@dataclass(frozen=True, eq=False)
-class Picture:
-    """shape: [C, H, W] as delivered. axes: those of the array in the order C.., H, W. levels: low and high, which
-    become 0 and 255; None if that is what they are. Of a picture whose channels differ, arrays to broadcast.
+def _as_picture(space: spaces.Box | spaces.MultiBinary) -> tuple[tuple[int, ...], Levels | None] | None:
+    """Return a picture's axes in the order C.., H, W, and the levels that become 0 and 255; None for other numbers.
+
+    Levels are None if they are 0 and 255, and arrays to broadcast if they differ between channels.
     """
-
-    shape: tuple[int, int, int]
-    axes: tuple[int, ...]
-    levels: Levels | None
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """scale: what they are multiplied by."""
-
-    scale: float = 1.0
-
-
-def what_is(space: spaces.Box | spaces.MultiBinary) -> Picture | Numbers:
-    """Decide what an array of numbers is."""
-    shape, bounds = tuple(int(size) for size in space.shape), _bounds(space)
-    whole = space.dtype is not None and space.dtype.kind in "biu"
-    if len(shape) >= 2 and 0 not in shape:
-        axes = _axes(shape)
-        height, width = (shape[axis] for axis in axes[-2:])
-        delivered = math.prod(shape) // (height * width), height, width
-        if bounds is not None and _is_picture(space, bounds, min(height, width), len(shape)):
-            return Picture(delivered, axes, None if bounds == (0, 255) else bounds)
-        if bounds is None and len(shape) > 2 and min(height, width) >= SMALL:
-            of_channels = _bounds_of_channels(space, axes[-2:])
-            if of_channels is not None:
-                return Picture(delivered, axes, of_channels)
-    largest = max(map(abs, bounds)) if bounds else 0
-    return Numbers(1 / largest if whole and LARGEST_CODE < largest <= LARGEST_LEVEL else 1.0)
+    shape, bounds = space.shape, _bounds(space)
+    if len(shape) < 2:
+        return None
+    axes = _axes(shape)
+    side = min(shape[axis] for axis in axes[-2:])
+    if bounds is not None:
+        return (axes, None if bounds == (0, 255) else bounds) if _is_picture(space, bounds, side) else None
+    of_channels = _bounds(space, axes[-2:]) if len(shape) > 2 and side >= SMALL else None
+    return None if of_channels is None else (axes, of_channels)
 
 
 def looks_like_a_picture(array: ArraySpec) -> bool:
@@ -97,13 +77,13 @@ def is_grid(array: ArraySpec | NDArray[Any]) -> bool:
     return is_image(array) and min(array.shape[1:]) < SMALL
 
 
-def _is_picture(space: Any, bounds: tuple[float, float], side: int, axes: int) -> bool:
+def _is_picture(space: Any, bounds: Levels, side: int) -> bool:
     low, high = bounds
     if space.dtype == np.uint8:
         return True
     if side >= SMALL:
         shades = low >= 0 and (high <= 255 or space.dtype.kind in "iu")  # else it is a table of numbers
-        return shades or axes > 2
+        return bool(shades or len(space.shape) > 2)
     return bool(space.dtype.kind in "iu" and side >= SMALLEST_GRID and low >= 0 and 1 < high <= 255)
 
 
@@ -119,31 +99,21 @@ def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*rest, sides, sides + 1)
 
 
-def _bounds_of_channels(
-    space: Any, sides: tuple[int, ...]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Return the bounds of each channel if they are finite and those of all its pixels; else None."""
-    if isinstance(space, spaces.MultiBinary):
-        return None
-    low, high = (bound.max(axis=sides, keepdims=True).astype(np.float64) for bound in (space.low, space.high))
-    same = (space.low == low).all() and (space.high == high).all()
-    finite = (np.maximum(np.abs(low), np.abs(high)) <= LARGEST_LEVEL).all()
-    return (low, high) if same and finite and (low < high).all() else None
+def _bounds(space: Any, axes: tuple[int, ...] | None = None) -> Levels | None:
+    """Return the one finite bound of all numbers below and above; None if there is none.
 
-
-def _bounds(space: Any) -> tuple[float, float] | None:
-    """Return the one finite bound of all numbers below and above; None if there is none."""
+    axes: of the numbers that are looked at together; the bounds are arrays then, to broadcast.
+    """
     if isinstance(space, spaces.MultiBinary):
         return 0.0, 1.0
     if space.dtype == np.uint8:
-        low, high = float(space.low.min(initial=255)), float(space.high.max(initial=0))
-        return (low, high) if high > low else None
-    low, high = space.low.reshape(-1), space.high.reshape(-1)
-    if not low.size or (low != low[0]).any() or (high != high[0]).any():
+        ends = float(space.low.min()), float(space.high.max())
+        return ends if ends[0] < ends[1] else None
+    low, high = (bound.max(axis=axes, keepdims=True).astype(np.float64) for bound in (space.low, space.high))
+    same = (space.low == low).all() and (space.high == high).all()
+    if not same or not (low < high).all() or (np.maximum(np.abs(low), np.abs(high)) > LARGEST_LEVEL).any():
         return None
-    ends = float(low[0]), float(high[0])
-    finite = all(map(math.isfinite, ends)) and ends[0] < ends[1] and max(map(abs, ends)) <= LARGEST_LEVEL
-    return ends if finite else None
+    return (low.item(), high.item()) if axes is None else (low, high)
 
 
 _WORD = re.compile(r"[^\W_]+")
@@ -169,15 +139,16 @@ class Leaf:
     delivered channels first), `one_hot` (integers from `start`, delivered as float32), `text` (delivered as hashed
     words, int32), `mask` (the action mask: 0 and 1 of any dtype, delivered as uint8). in_info: it comes in the info
     dict instead.
-    axes, levels: of an image, see `Picture`. scale: of numbers. sizes: of one_hot, of each integer.
+    axes, levels: of an image, see `_as_picture`. scale: of numbers, by which they are multiplied. sizes: of one_hot, of
+    each integer.
     """
 
     name: str
     path: tuple[str, ...]
     kind: Literal["float", "bytes", "image", "one_hot", "text", "mask"]
     shape: tuple[int, ...]
-    start: int | tuple[int, ...]
     spec: ArraySpec
+    start: int | tuple[int, ...] = 0
     in_info: bool = False
     axes: tuple[int, ...] = ()
     levels: Levels | None = None
@@ -216,9 +187,7 @@ def with_mask(
     twice or of the wrong size, for one of continuous actions, and for an environment that gives nothing but its mask.
     """
     if in_info:
-        size = sum(action.nvec)
-        spec = ArraySpec((size,), "uint8")
-        leaves += (Leaf(ACTION_MASK, (ACTION_MASK,), "mask", (size,), 0, spec, in_info=True),)
+        leaves += (_mask_leaf((sum(action.nvec),), in_info=True),)
     masks = [leaf for leaf in leaves if leaf.kind == "mask"]
     if not masks:
         return leaves
@@ -253,23 +222,37 @@ def leaves_of(
     return with_mask(leaves, action, env_id, in_info=bool(metadata.get(ACTION_MASK)))
 
 
-def parts_of(space: spaces.Space[Any], path: tuple[str, ...] = ()) -> list[tuple[str, spaces.Space[Any]]]:
-    """Return name and space of each array of an observation."""
+def parts_of(
+    space: spaces.Space[Any], obs: Any = None, path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, spaces.Space[Any], Any]]:
+    """Yield name, space and value of each array of an observation; the value is None if it cannot be found."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
-        return [(".".join(path) or "obs", space)]
-    inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-    return [part for key, value in inner for part in parts_of(value, (*path, str(key)))]
+        yield ".".join(path) or "obs", space, obs
+        return
+    for key, part in _inner(space):
+        try:
+            value = obs[key]
+        except (LookupError, TypeError):
+            value = None
+        yield from parts_of(part, value, (*path, str(key)))
+
+
+def _inner(space: spaces.Dict | spaces.Tuple[Any]) -> Iterable[tuple[Any, spaces.Space[Any]]]:
+    return space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
 
 
 def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tuple[Leaf, ...]:
     name = ".".join(path) or "obs"
     check_space(space, f"observation {name!r}", env_id)
     if path == (ACTION_MASK,):
-        return (_mask_leaf(space, env_id),)
+        if not isinstance(space, spaces.Box | spaces.MultiBinary):
+            raise EnvSetupError(
+                f"{env_id}: its action mask is the space {space}: make it "
+                "Box(0, 1, (number of choices,), np.uint8), or MultiBinary"
+            )
+        return (_mask_leaf(tuple(map(int, space.shape))),)
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        parts = (_leaves(part, (*path, str(key)), env_id) for key, part in inner)
-        return tuple(leaf for part in parts for leaf in part)
+        return tuple(leaf for key, part in _inner(space) for leaf in _leaves(part, (*path, str(key)), env_id))
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         return (_array_leaf(space, name, path, env_id),)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
@@ -277,7 +260,7 @@ def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tup
     if isinstance(space, spaces.Text) or space.dtype == np.str_:
         longest = getattr(space, "max_length", 2 * MOST_WORDS)
         words = max(1, min(MOST_WORDS, (longest + 1) // 2))
-        return (Leaf(name, path, "text", (), 0, ArraySpec((words,), "int32", "a text, its words hashed")),)
+        return (Leaf(name, path, "text", (), ArraySpec((words,), "int32", "a text, its words hashed")),)
     remedy = "give it as a Box of a fixed shape"
     if path:
         wrapper = (
@@ -292,34 +275,39 @@ def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tup
     )
 
 
+def _mask_leaf(shape: tuple[int, ...], *, in_info: bool = False) -> Leaf:
+    return Leaf(ACTION_MASK, (ACTION_MASK,), "mask", shape, ArraySpec(shape, "uint8"), in_info=in_info)
+
+
 def _array_leaf(
     space: spaces.Box | spaces.MultiBinary, name: str, path: tuple[str, ...], env_id: str
 ) -> Leaf:
-    shape, what = tuple(int(size) for size in space.shape), what_is(space)
+    shape, whole = tuple(map(int, space.shape)), space.dtype is not None and space.dtype.kind in "biu"
     if 0 in shape:
         raise EnvSetupError(f"{env_id}: observation {name!r} has no numbers, shape {shape}: leave it out")
-    if isinstance(what, Numbers):
-        given = f"divided by {1 / what.scale:g}" if what.scale != 1 else ""
-        boolean = isinstance(space, spaces.MultiBinary) or space.dtype == np.bool_
+    picture = _as_picture(space)
+    if picture is None:
+        bounds = _bounds(space)
+        largest = max(float(abs(bound)) for bound in bounds) if bounds else 0.0
+        scale = 1 / largest if whole and LARGEST_CODE < largest <= LARGEST_LEVEL else 1.0
         unscaled = isinstance(space, spaces.Box) and bool(
-            max(-float(space.low.min()), float(space.high.max())) * what.scale > 1
+            max(-float(space.low.min()), float(space.high.max())) * scale > 1
         )
+        boolean = isinstance(space, spaces.MultiBinary) or space.dtype == np.bool_
+        given = f"divided by {1 / scale:g}" if scale != 1 else ""
         spec = ArraySpec(shape or (1,), "float32", given, boolean, unscaled)
-        return Leaf(name, path, "float", shape, 0, spec, scale=what.scale)
+        return Leaf(name, path, "float", shape, spec, scale=scale)
+    axes, levels = picture
+    height, width = (shape[axis] for axis in axes[-2:])
+    delivered = (math.prod(shape) // (height * width), height, width)
+    if space.dtype == np.uint8 and levels is None and delivered == shape:
+        return Leaf(name, path, "bytes", shape, ArraySpec(shape, "uint8"), axes=axes)
     given = f"{space.dtype} {'x'.join(map(str, shape))}"
-    if what.levels is not None:
-        given += f" from {_listed(what.levels[0])} to {_listed(what.levels[1])}, stretched to 0..255"
-    as_it_is = space.dtype == np.uint8 and what.levels is None and what.shape == shape
-    return Leaf(
-        name,
-        path,
-        "bytes" if as_it_is else "image",
-        shape,
-        0,
-        ArraySpec(what.shape, "uint8", "" if as_it_is else given),
-        axes=what.axes,
-        levels=what.levels if space.dtype == np.uint8 else what.levels or (0.0, 255.0),
-    )
+    if levels is not None:
+        given += f" from {_listed(levels[0])} to {_listed(levels[1])}, stretched to 0..255"
+    if space.dtype != np.uint8:
+        levels = levels or (0.0, 255.0)
+    return Leaf(name, path, "image", shape, ArraySpec(delivered, "uint8", given), axes=axes, levels=levels)
 
 
 def _listed(level: float | NDArray[np.float64]) -> str:
@@ -339,18 +327,8 @@ def _choices_leaf(
     start = int(space.start) if alone else tuple(map(int, np.ravel(space.start)))
     shape = () if alone else tuple(map(int, space.shape or ()))
     return Leaf(
-        name, path, "one_hot", shape, start, ArraySpec((sum(sizes),), "float32", "one-hot"), sizes=sizes
+        name, path, "one_hot", shape, ArraySpec((sum(sizes),), "float32", "one-hot"), start, sizes=sizes
     )
-
-
-def _mask_leaf(space: spaces.Space[Any], env_id: str) -> Leaf:
-    if not isinstance(space, spaces.Box | spaces.MultiBinary):
-        raise EnvSetupError(
-            f"{env_id}: its action mask is the space {space}: make it "
-            "Box(0, 1, (number of choices,), np.uint8), or MultiBinary"
-        )
-    shape = tuple(int(size) for size in space.shape)
-    return Leaf(ACTION_MASK, (ACTION_MASK,), "mask", shape, 0, ArraySpec(shape, "uint8"))
 
 
 def read_leaf(leaf: Leaf, obs: Any, env_id: str) -> NDArray[Any]:
@@ -393,8 +371,8 @@ def check_finite(leaf: Leaf, rows: NDArray[Any], env_id: str) -> None:
 
 def _delivered(leaf: Leaf, array: NDArray[Any], rows: tuple[int, ...], env_id: str) -> NDArray[Any]:
     shape = (*rows, *leaf.shape)
-    if leaf.kind == "one_hot" and array.shape == (*rows, 1):
-        array = array.reshape(shape) if leaf.shape == () else array  # one number in an array
+    if leaf.kind == "one_hot" and leaf.shape == () and array.shape == (*rows, 1):
+        array = array.reshape(shape)  # one number in an array
     if array.shape != shape:
         raise EnvSetupError(_breach(leaf, env_id, f"shape {shape}", f"shape {array.shape}"))
     if leaf.kind == "one_hot":
@@ -420,9 +398,7 @@ def _picture(leaf: Leaf, array: NDArray[Any], batch_axes: int, env_id: str) -> N
     if leaf.levels is None and array.dtype != np.uint8:
         raise EnvSetupError(_breach(leaf, env_id, "dtype uint8", f"dtype {array.dtype}"))
     pixels = array if leaf.levels is None else _stretched(leaf, array, leaf.levels, env_id)
-    if leaf.axes:
-        places = (*range(batch_axes), *(batch_axes + axis for axis in leaf.axes))
-        pixels = pixels.transpose(places)
+    pixels = pixels.transpose((*range(batch_axes), *(batch_axes + axis for axis in leaf.axes)))
     return pixels.reshape(*array.shape[:batch_axes], *leaf.spec.shape)
 
 
@@ -478,9 +454,8 @@ def _follow(leaf: Leaf, obs: Any, env_id: str) -> Any:
             continue
         if not isinstance(value, Mapping):
             raise EnvSetupError(_breach(leaf, env_id, f"a dict with the key {key!r}", type(value).__name__))
-        named = (
-            key if key in value else next((one for one in value if str(one) == key), None)
-        )  # a number, perhaps
+        # It may be a number.
+        named = key if key in value else next((one for one in value if str(one) == key), None)
         if named is None:
             raise EnvSetupError(_breach(leaf, env_id, f"the key {key!r}", f"keys {sorted(map(str, value))}"))
         value = value[named]
@@ -489,21 +464,17 @@ def _follow(leaf: Leaf, obs: Any, env_id: str) -> Any:
 
 def _one_hot(leaf: Leaf, array: NDArray[Any], env_id: str) -> NDArray[np.float32]:
     if array.dtype.kind not in "iub":
-        got = f"{array.flat[0]} ({array.dtype})" if array.size else f"nothing ({array.dtype})"
-        raise EnvSetupError(_breach(leaf, env_id, _choices_of(leaf), got))
-    sizes = leaf.sizes[0] if leaf.shape == () else np.array(leaf.sizes)
-    chosen = array if leaf.shape == () else array.reshape(*array.shape[: array.ndim - len(leaf.shape)], -1)
+        raise EnvSetupError(_breach(leaf, env_id, _choices_of(leaf), f"{array.flat[0]} ({array.dtype})"))
+    chosen, sizes = array.reshape(-1, len(leaf.sizes)), np.array(leaf.sizes)
     index = chosen.astype(np.int64) - leaf.start
     wrong = (index < 0) | (index >= sizes)
     if wrong.any():
-        got = f"{chosen[wrong].flat[0]} ({array.dtype})"
-        raise EnvSetupError(_breach(leaf, env_id, _choices_of(leaf), got))
-    if leaf.shape == ():
-        hot: NDArray[np.float32] = (np.arange(leaf.sizes[0]) == index[..., None]).astype(np.float32)
-        return hot
-    several = np.zeros((*chosen.shape[:-1], leaf.spec.shape[0]), np.float32)
-    np.put_along_axis(several, index + (np.cumsum(sizes) - sizes), 1, -1)
-    return several
+        raise EnvSetupError(
+            _breach(leaf, env_id, _choices_of(leaf), f"{chosen[wrong].flat[0]} ({array.dtype})")
+        )
+    hot = np.zeros((len(index), *leaf.spec.shape), np.float32)
+    hot[np.arange(len(index))[:, None], index + (np.cumsum(sizes) - sizes)] = 1
+    return hot.reshape(*array.shape[: array.ndim - len(leaf.shape)], -1)
 
 
 def _choices_of(leaf: Leaf) -> str:

@@ -9,6 +9,7 @@ import ast
 import inspect
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -97,32 +98,18 @@ def typed(text: str) -> Any:
     bare = text.strip()
     if bare.lower() in WORDS:
         return WORDS[bare.lower()]
-    try:
+    with suppress(ValueError, RecursionError):
         return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
-    number = _number_with_unit(bare)
-    if number is not None:
-        return number
-    try:
+    with suppress(ValueError, KeyError):
+        number = float(bare[:-1]) * UNITS[bare[-1:]]
+        return int(number) if number.is_integer() else number
+    with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
         value = ast.literal_eval(bare)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return text
-    plain = isinstance(value, int | float | str | list | dict) or (
-        isinstance(value, tuple) and bare[0] == "("
-    )
-    return value if plain else text
-
-
-def _number_with_unit(text: str) -> int | float | None:
-    unit = UNITS.get(text[-1:])
-    if unit is None:
-        return None
-    try:
-        number = float(text[:-1]) * unit
-    except ValueError:
-        return None
-    return int(number) if number.is_integer() else number
+        if isinstance(value, int | float | str | list | dict) or (
+            isinstance(value, tuple) and bare[0] == "("
+        ):
+            return value
+    return text
 
 
 def array_of(value: Any) -> NDArray[Any]:
@@ -151,10 +138,7 @@ def number_of(value: Any) -> float:
     except OverflowError:  # of a whole number
         raise ValueError(briefly(value)) from None
     except TypeError:
-        array = array_of(value)
-        if array.size != 1 or array.dtype.kind not in "fiub":
-            raise
-        return float(array.reshape(-1)[0])
+        return float(_only_one(value))
 
 
 def flag_of(value: Any) -> bool:
@@ -166,10 +150,15 @@ def flag_of(value: Any) -> bool:
         return value
     if value is None:
         return False
+    return bool(_only_one(value))
+
+
+def _only_one(value: Any) -> Any:
+    """Return the number of an array that holds one. Raises ValueError."""
     array = array_of(value)
     if array.size != 1 or array.dtype.kind not in "fiub":
-        raise ValueError("True or False")
-    return bool(array.reshape(-1)[0])
+        raise ValueError(f"{briefly(value)} is not one number")
+    return array.item()
 
 
 def level_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -37,6 +37,7 @@ from .base import (
     seeds_of,
     training_info,
 )
+from .conventions import Remarks, mistakes_of, normalised, notes_of, tells_limit
 from .episodes import (
     EpisodeBook,
     all_at_once,
@@ -47,7 +48,6 @@ from .episodes import (
     write_reset,
 )
 from .family import Kind
-from .remarks import Remarks, mistakes_of, normalised, notes_of, tells_limit
 from .shaping import (
     declared,
     default_shaping,
@@ -57,7 +57,7 @@ from .shaping import (
     unflatten,
     with_critic,
 )
-from .spaces import Leaf, leaves_of, parts_of, read_leaf, read_rows
+from .spaces import Leaf, leaves_of, read_leaf, read_rows
 from .values import array_of, attribute, briefly, metadata_of, wrapped
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -69,7 +69,7 @@ def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
     _check_reach(env_id, env)
     shapers = _shapers(env_id, env)
     shaping = default_shaping(env_id, shapers[0][0]) if shapers else {}
-    seen, parts = (env, _one_row(env)), parts_of(env.single_observation_space)
+    seen = (env, _one_row(env))
     action = action_spec(env.single_action_space, env_id)
     spec = EnvSpec(
         env_id=env_id,
@@ -80,7 +80,7 @@ def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
         notes=_joined(notes_of(env_id, one) for one in seen),
         mistakes=_joined(
             (
-                *(mistakes_of(one, parts, action) for one in seen),
+                *(mistakes_of(one, env.single_observation_space, action) for one in seen),
                 (normalised("the rows of AsyncVectorEnv"),) if _hides(env, ("obs_rms",)) else (),
             )
         ),

@@ -33,8 +33,8 @@ from ..base import (
     StepArrays,
     seeds_of,
 )
+from ..conventions import Remarks
 from ..episodes import ROW, EpisodeBook, beating, pulse_of
-from ..remarks import Remarks
 from ..shaping import unflatten
 from ..values import briefly, number_of
 

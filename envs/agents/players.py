@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from ..actions import action_decoder, action_spec
 from ..base import ACTION_MASK as MASK
 from ..base import ArraySpec, EnvSetupError, EnvSpec, RewardShapingInterface
+from ..conventions import mistakes_of, notes_of
 from ..episodes import true_objective
-from ..remarks import mistakes_of, notes_of
 from ..shaping import default_shaping, find_interface, frames_per_step
-from ..spaces import Leaf, obs_leaves, parts_of, read_leaf
+from ..spaces import Leaf, obs_leaves, read_leaf
 from ..values import array_of, attribute, briefly, metadata_of
 from .multi_agent import number
 
@@ -93,9 +93,7 @@ class Agents:
             shaping=shaping,
             seats=len(self.names),
             notes=notes_of(self.env_id, env),
-            mistakes=mistakes_of(
-                env, [*parts_of(self.space), *([(MASK, None)] if self.masked else [])], self.action
-            ),
+            mistakes=mistakes_of(env, self.space, self.action, masked=self.masked),
         )
 
     def read(self, obs: Any, info: Any, *, moves: bool) -> dict[str, NDArray[Any]]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..base import EnvSetupError, EnvSpec, ShapingSource, StepArrays
-from ..remarks import Remarks
+from ..conventions import Remarks
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from pbt_rl.cli.dry_run import DryRun, Played
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import ACTION_MASK, EnvSpec
-from pbt_rl.envs.remarks import INFORMS
+from pbt_rl.envs.conventions import INFORMS
 from pbt_rl.envs.shaping import find_interface, flatten, unflatten
 from pbt_rl.envs.time_limits import close_in_time, time_limit
 

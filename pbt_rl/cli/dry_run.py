@@ -31,9 +31,9 @@ from pbt_rl.envs.base import (
     random_actions,
     untrained_within,
 )
+from pbt_rl.envs.conventions import boxes
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.gym import GymUnit
-from pbt_rl.envs.remarks import boxes
 from pbt_rl.envs.spaces import is_grid, is_image
 from pbt_rl.envs.time_limits import close_in_time, time_limit
 from pbt_rl.envs.values import flag_of

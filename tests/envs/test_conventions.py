@@ -12,8 +12,8 @@ from gymnasium import spaces
 from gymnasium.wrappers import NormalizeObservation
 
 from pbt_rl.envs.base import EnvSetupError, private_step_arrays
+from pbt_rl.envs.conventions import boxes
 from pbt_rl.envs.gym import GymUnit, describe, maker, recipe
-from pbt_rl.envs.remarks import boxes
 from pbt_rl.envs.shaping import flatten
 
 ALLOWED = np.array([1, 1, 0, 0], np.int8)
@@ -62,7 +62,6 @@ def told(**attributes):
         {"info": {"legal_actions": {0, 1}}},
         {"info": {"agent": {"action_mask": ALLOWED}}},
         {"getValidActions": lambda self: ALLOWED},
-        {"__init__": lambda self: vars(self).update(allowed_moves=[0, 1])},
         {"observation_space": spaces.Dict(obs=NUMBERS, avail_actions=spaces.MultiDiscrete([2] * 4))},
         {"observation_space": spaces.Dict(obs=NUMBERS, avail_actions=BITS)},
         {"observation_space": spaces.Dict(a=spaces.Dict(obs=NUMBERS, action_mask=BITS))},
@@ -88,9 +87,7 @@ def test_a_mask_by_another_convention_is_told(attributes):
         {"info": {"TimeLimit.truncated": False}},
         {"info": {"TimeLimit.truncated": True}, "end": (False, True)},
         {"info": {"valid_logits": torch.ones(2, requires_grad=True) / 3, "valid": iter([1, 0])}},
-        {"lengths": type("RunningMean", (), {})()},
         {"validate_action": lambda self: None},
-        {"__init__": lambda self: vars(self).update(legal_actions=[0, 1, 2, 3])},
         {"info": {"time_limit": 1, "timeout": False, "truncated_reason": [[1], [1, 2]]}},
     ],
 )
@@ -107,27 +104,14 @@ def test_a_time_limit_told_in_another_way_alone_is_told(info):
     assert f'info["{next(iter(info))}"] is true' in text
 
 
-class Own(gymnasium.Wrapper):
-    def __init__(self, env):
-        super().__init__(env)
-        self.rms = type("RunningMeanStd", (), {})()
+def test_observations_normalised_by_the_environment_are_told():
+    class Own(gymnasium.Wrapper):
+        def __init__(self, env):
+            super().__init__(env)
+            self.ob_rms = None
 
-
-class Itself(gymnasium.ObservationWrapper):
-    def __init__(self, env):
-        super().__init__(env)
-        self.obs_mean, self.obs_var, self.count = 0.0, 1.0, 0
-
-
-def transformed(env):
-    statistics = type("Statistics", (), {})()
-    vars(statistics).update(mean=0.0, std=1.0, n=0)
-    return gymnasium.wrappers.TransformObservation(env, lambda obs: obs - statistics.mean, NUMBERS)
-
-
-@pytest.mark.parametrize("wrapper", [NormalizeObservation, Own, Itself, transformed])
-def test_observations_normalised_by_the_environment_are_told(wrapper):
-    assert "no part of a member" in describe("m:f", wrapper(Env())).mistakes[0]
+    for wrapper in (NormalizeObservation, Own):
+        assert "no part of a member" in describe("m:f", wrapper(Env())).mistakes[0]
     assert not describe("m:f", gymnasium.wrappers.NormalizeReward(Env())).mistakes
 
 

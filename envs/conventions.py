@@ -1,0 +1,306 @@
+"""What an environment does wrong though nothing breaks, or says in the way of other trainers, which nothing here reads.
+
+What the checker calls a mistake, training says as well.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from .base import (
+    ACTION_MASK,
+    MOST_STATS,
+    STAT_NAME_BYTES,
+    ActionSpec,
+    EnvSetupError,
+    EnvSpec,
+    ShapingSource,
+    StepArrays,
+)
+from .shaping import SHAPING_METHODS, default_shaping, find_interface
+from .spaces import parts_of
+from .values import array_of, attribute, briefly, has_methods, metadata_of, number_of, wrapped
+
+NORMALIZING = {"NormalizeReward", "VecNormalize", "ClipReward"}
+"""Wrappers whose rewards are in a unit of their own."""
+RECORDING = {"RecordEpisodeStatistics", "Monitor"}
+"""Wrappers that report the return of what they wrap in `info["episode"]["r"]`."""
+
+
+def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
+    """Return what the author of an environment may not have meant: `EnvSpec.notes`.
+
+    Raises EnvSetupError for a method that has no other half, or cannot be called as it is in training.
+    """
+    if isinstance(env, gymnasium.Env):
+        _check_reset(env_id, env)
+    for one in wrapped(env):
+        _check_methods(env_id, one)
+    zeros = [name for name, value in default_shaping(env_id, env).items() if value == 0]
+    of_shaping = (
+        f"shaping {name} begins at 0 and stays there, as PBT multiplies values: give it a range to tune it, "
+        f"--pbt.tune shaping.{name}=LOW:HIGH"
+        for name in zeros
+    )
+    return (*of_shaping, *_reward_notes(env))
+
+
+def _can_be_called(method: Any, *arguments: object, **keywords: object) -> bool:
+    try:
+        inspect.signature(method).bind(*arguments, **keywords)
+    except TypeError:
+        return False
+    except ValueError:  # written in C, which does not tell
+        pass
+    return True
+
+
+def _check_reset(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
+    """Raise EnvSetupError if `reset` cannot be called as it is later: by the interface of before Gymnasium."""
+    bare = attribute(env, "unwrapped") or env
+    arguments = {"seed": None} | ({} if env is bare else {"options": None})  # wrappers pass both
+    if has_methods(bare, ("reset",)) and not _can_be_called(bare.reset, **arguments):
+        raise EnvSetupError(
+            f"{env_id}: its reset does not take {' and '.join(arguments)}: write `def reset(self, *, seed=None, "
+            "options=None)`, which returns (observation, info); step returns (observation, reward, terminated, "
+            "truncated, info)"
+        )
+
+
+def _check_methods(env_id: str, env: Any) -> None:
+    there = [name for name in SHAPING_METHODS if has_methods(env, (name,))]
+    if len(there) == 1 and not find_interface(env):
+        raise EnvSetupError(
+            f"{env_id}: it has {there[0]} alone. Reward shaping needs {' and '.join(SHAPING_METHODS)}"
+        )
+    for name, *taken in (
+        ("get_default_reward_shaping",),
+        ("set_reward_shaping", "reward_shaping", "agent_idx"),
+        ("set_training_info", "info"),
+    ):
+        if has_methods(env, (name,)) and not _can_be_called(getattr(env, name), *taken):
+            raise EnvSetupError(
+                f"{env_id}: its {name} does not take ({', '.join(taken)}): write "
+                f"`def {name}({', '.join(('self', *taken))})`"
+            )
+
+
+def _reward_notes(env: Any) -> tuple[str, ...]:
+    """Return a note if a wrapper normalises or clips the rewards, and nobody inside it reports the true return."""
+    changing: set[str] = set()
+    for one in wrapped(env):
+        bases = {base.__name__ for base in type(one).__mro__}
+        changing = set() if bases & RECORDING else bases & NORMALIZING or changing
+    text = (
+        f"rewards are changed by {', '.join(changing)}, and members are compared by sums of them, each row's by "
+        "statistics of its own: leave it out (returns are normalised by the learner), put RecordEpisodeStatistics "
+        'inside it, or give info["true_objective"]'
+    )
+    return (text,) if changing else ()
+
+
+def mistakes_of(
+    env: Any, obs: spaces.Space[Any], action: ActionSpec, *, masked: bool = False
+) -> tuple[str, ...]:
+    """Return what is wrong with an environment though nothing breaks: `EnvSpec.mistakes`.
+
+    obs: the space of its observation. masked: there is a mask of actions that is not in it.
+    """
+    found = [normalised(type(one).__name__) for one in wrapped(env) if _normalises(one)]
+    choices, parts = sum(action.nvec), {name: part for name, part, _ in parts_of(obs)}
+    if masked or ACTION_MASK in parts or not choices or metadata_of(env).get(ACTION_MASK):
+        return tuple(found)
+    for one in wrapped(env):
+        found += [f"its method {name}() {UNREAD}" for name in dir(type(one)) if _is_mask_method(one, name)]
+    for name, space in parts.items():
+        fits = math.prod(space.shape or ()) == choices
+        fits &= _MOVES.search(name) is not None or bool(np.all(getattr(space, "high", 1) == 1))
+        if fits and _MASK.search(name.rpartition(".")[2]):
+            found.append(f"observation {name!r} {UNREAD}")
+    return tuple(found)
+
+
+def normalised(kind: str) -> str:
+    """Return the mistake of a wrapper that normalises observations."""
+    return (
+        f"observations are normalised by {kind}, whose statistics are no part of a member: each environment has "
+        "its own, and eval, export and resume begin with none, so their scores are not those of training. Leave it out "
+        "and give --learner.normalize-observations yes, whose statistics are saved with each member"
+    )
+
+
+def _normalises(env: Any) -> bool:
+    """Whether a wrapper keeps running statistics of observations, as those of Gymnasium, SB3 and Baselines do."""
+    known = {base.__name__ for base in type(env).__mro__} & {"NormalizeObservation", "VecNormalize"}
+    kept = {"obs_rms", "ob_rms"} & getattr(env, "__dict__", {}).keys()
+    return bool(known or kept) and attribute(env, "update_running_mean") is not False
+
+
+UNREAD = (
+    'is given but not used as a mask of actions: give it as info["action_mask"] with metadata = '
+    '{"action_mask": True} on the environment, or as the key action_mask of the outermost Dict of its observations'
+)
+_MASK = re.compile(r"mask|valid(?!at)|avail|legal|allowed|possible|feasible", re.IGNORECASE)
+"""Names under which other trainers take one."""
+_MOVES = re.compile(r"action|move", re.IGNORECASE)
+_METHOD = re.compile(
+    r"(get_?)?(in)?(valid|avail|available|legal|allowed|possible|feasible)?_?(action|move)s?(_?masks?)?",
+    re.IGNORECASE,
+)
+
+
+def _is_mask_method(env: Any, name: str) -> bool:
+    """Whether it is a method without arguments, or a property, that is named as a mask is."""
+    if not (_METHOD.fullmatch(name) and _MASK.search(name)):
+        return False
+    return isinstance(inspect.getattr_static(env, name), property) or _can_be_called(attribute(env, name))
+
+
+def _is_mask(name: str, value: Any, choices: int, rows: int) -> bool:
+    """Whether an entry of an info dict tells for each choice of each row whether it is allowed, or lists those."""
+    if name.startswith("_") or not _MASK.search(name):
+        return False
+    try:
+        flat = array_of(list(value) if isinstance(value, set) else value)
+    except ValueError:
+        return False
+    if flat.dtype.kind in "iu" and _MOVES.search(name) and 0 < flat.size <= rows * choices:
+        return bool(flat.min() >= 0 and flat.max() < choices)
+    fits = flat.dtype.kind in "biuf" and flat.size in (choices, rows * choices)
+    return fits and bool(np.isin(flat, (0, 1)).all())
+
+
+# -- while it is stepped
+
+_LIMIT = re.compile(r"time_?(out|limit)|truncat|bad_transition", re.IGNORECASE)
+"""Names under which others tell an end by a time limit."""
+INFORMS = 'info["episode_extra_stats"]'
+"""A remark that begins with this is about what decides nothing."""
+
+
+class Remarks:
+    """Tells what an environment does wrong though nothing breaks, each thing once.
+
+    A run prints each sentence, and the checker calls it a mistake.
+    """
+
+    def __init__(self, source: ShapingSource, spec: EnvSpec, rows: int = 1) -> None:
+        """source: of a unit's shaping, whose attribute `remark`, if it has one, is told. rows: of an info dict."""
+        self._choices = 0 if ACTION_MASK in spec.obs else sum(spec.action.nvec)
+        self._shaping, self._rows, self._seen = bool(spec.shaping), rows, set[Any]()
+        self._tell: Callable[[str], None] = getattr(source, "remark", lambda _text: None)
+        self._told = set[str]()
+        self._given = set[bool]()
+
+    def _say(self, text: str) -> None:
+        """Tell it. Texts that differ only behind a colon are one."""
+        kind = text.partition(":")[0]
+        if kind not in self._told:
+            self._told.add(kind)
+            self._tell(text)
+
+    def of_info(self, info: Any) -> None:
+        """Note an action mask that nobody reads, under whatever name it is in an info dict."""
+        if not self._choices or not isinstance(info, Mapping) or info.keys() <= self._seen:
+            return
+        for name in info.keys() - self._seen:
+            self._seen.add(name)
+            inner = info[name] if isinstance(info[name], Mapping) else {}
+            for place, value in {name: info[name], **{f"{name}.{key}": inner[key] for key in inner}}.items():
+                if _is_mask(str(place), value, self._choices, self._rows):
+                    self._say(f'info["{place}"] {UNREAD}')
+
+    def of_end(self, info: Mapping[str, Any], *, terminated: bool) -> None:
+        """Note an end by a time limit that is told in the way of before Gymnasium alone, or of other trainers."""
+        for name in filter(tells_limit, info if terminated else ()):
+            kinds = "bi" if name == "TimeLimit.truncated" else "b"  # another's 1 may be a second
+            with suppress(ValueError):  # a ragged list
+                flag = array_of(info[name])
+                if flag.size == 1 and flag.dtype.kind in kinds and flag.all():
+                    self._say(
+                        f'info["{name}"] is true where terminated is true and truncated is not: a time limit is '
+                        "learned as a terminal state, of value 0; return terminated=False, truncated=True there"
+                    )
+
+    def of_observation(self, space: Any, obs: Any) -> None:
+        """Note arrays of another dtype than their space."""
+        for name, box, array in boxes(space, obs):
+            if array.dtype != box.dtype and array.dtype.kind in "fiub":  # else the unit refuses it
+                self._say(
+                    f"observation {name!r} has dtype {array.dtype}, its space has {box.dtype}: it is converted"
+                )
+
+    def of_stats(self, out: StepArrays, row: int, stats: Any) -> None:
+        """Record a row's `info["episode_extra_stats"]` at its episode's end: name -> finite number.
+
+        They inform, and nothing more: what is none is left out, and so is what is behind the first MOST_STATS; names
+        are cut to STAT_NAME_BYTES in UTF-8.
+        """
+        out.stat_values[row] = np.nan
+        if stats is None:
+            return
+        wrong, kept = "", 0
+        if not isinstance(stats, Mapping):
+            wrong, stats = f"it is no dict of numbers but {briefly(stats)}", {}
+        for name, value in stats.items():
+            encoded, number = name.encode(errors="replace") if isinstance(name, str) else b"", _finite(value)
+            if kept == MOST_STATS:
+                wrong = f"it has {len(stats)} names, {MOST_STATS} at most"
+                break
+            if not encoded:
+                wrong = f"{briefly(name)} is no name"
+            elif number is None:
+                wrong = f"{briefly(name)} is {briefly(value)}, no finite number"
+            else:
+                if len(encoded) > STAT_NAME_BYTES:
+                    wrong = f"the name {briefly(name)} is longer than {STAT_NAME_BYTES} bytes"
+                out.stat_names[row, kept] = encoded[:STAT_NAME_BYTES].decode(errors="ignore").encode()
+                out.stat_values[row, kept] = number
+                kept += 1
+        if wrong:
+            self._say(f"{INFORMS} is not recorded as it is: {wrong}")
+
+    def of_objective(self, *, given: bool) -> None:
+        """Note whether the true objective of an episode is given."""
+        self._given.add(given)
+        if len(self._given) > 1:
+            self._say(
+                'info["true_objective"] is missing at some episode ends: give it with the last step of every episode, '
+                "terminated or truncated"
+            )
+        elif self._shaping and not given:
+            self._say(
+                'there is reward shaping but no info["true_objective"]: members are compared by the shaped return, '
+                "which a member raises by its shaping alone; give the true objective at every episode's end"
+            )
+
+
+def tells_limit(name: object) -> bool:
+    """Whether a name in an info dict may tell an end by a time limit."""
+    return isinstance(name, str) and _LIMIT.search(name) is not None
+
+
+def boxes(space: Any, obs: Any) -> Iterator[tuple[str, spaces.Box, NDArray[Any]]]:
+    """Yield name, space and array of each Box of an observation, but of what cannot be read: the unit refuses it."""
+    for name, part, value in parts_of(space, obs):
+        if isinstance(part, spaces.Box):
+            with suppress(ValueError):
+                yield name, part, array_of(value)
+
+
+def _finite(value: Any) -> float | None:
+    try:
+        number = number_of(value)
+    except Exception:  # noqa: BLE001 - the conversion is theirs
+        return None
+    return number if math.isfinite(number) else None
