@@ -107,9 +107,7 @@ class ActionSpec:
     @property
     def unbounded(self) -> tuple[bool, ...]:
         """Whether each continuous component lacks a bound, on one side or both."""
-        return tuple(
-            math.isinf(low) or math.isinf(high) for low, high in zip(self.low, self.high, strict=True)
-        )
+        return tuple(math.isinf(high - low) for low, high in zip(self.low, self.high, strict=True))
 
     @property
     def dtype(self) -> str:
@@ -282,17 +280,13 @@ class SpreadsPhases(Protocol):
         """
 
 
-@runtime_checkable
-class _HasProcesses(Protocol):
-    def cpu_ns(self) -> int: ...
-
-
 def cpu_clock(unit: Unit) -> Callable[[], int]:
     """Clock of the CPU-nanoseconds that a unit's steps take: this process's, or the unit's own `cpu_ns()`.
 
     A unit whose environments compute in other processes has its own clock, which includes this process.
     """
-    return unit.cpu_ns if isinstance(unit, _HasProcesses) else time.process_time_ns
+    own: Callable[[], int] = getattr(unit, "cpu_ns", time.process_time_ns)
+    return own
 
 
 def cpu_ns_of(processes: Sequence[int]) -> int:

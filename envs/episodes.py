@@ -140,18 +140,20 @@ def true_objective(env_id: str, value: Any) -> float:
     return objective
 
 
-def recorded_return(info: Any) -> float | None:
-    """Return `info["episode"]["r"]`, the return that Gymnasium's RecordEpisodeStatistics and its like report."""
+def objective_of(env_id: str, info: Mapping[str, Any], summed: float) -> float | None:
+    """Return the objective of an episode that its last info dict tells; None if it is the sum of its rewards.
+
+    That is the true one, or `info["episode"]["r"]`, the return that Gymnasium's RecordEpisodeStatistics and its like
+    report: another than the sum, and not only by what rounding does, if wrappers outside have changed the rewards.
+    """
+    if "true_objective" in info:
+        return true_objective(env_id, info["true_objective"])
     episode = info.get("episode")
-    if not isinstance(episode, Mapping) or "r" not in episode:
+    if not isinstance(episode, Mapping):
         return None
     try:
-        recorded = number_of(episode["r"])
+        recorded = number_of(episode.get("r"))
     except (TypeError, ValueError):
         return None
-    return recorded if math.isfinite(recorded) else None
-
-
-def differs(recorded: float, summed: float) -> bool:
-    """Whether a recorded return is another than the sum of rewards, not only by what rounding does."""
-    return abs(recorded - summed) > ROUNDING * max(1.0, abs(recorded), abs(summed))
+    differs = abs(recorded - summed) > ROUNDING * max(1.0, abs(recorded), abs(summed))
+    return recorded if math.isfinite(recorded) and differs else None

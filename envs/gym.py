@@ -33,7 +33,7 @@ from .base import (
     training_info,
 )
 from .conventions import Remarks, mistakes_of, notes_of
-from .episodes import ROW, EpisodeBook, beating, differs, pulse_of, recorded_return, true_objective
+from .episodes import ROW, EpisodeBook, beating, objective_of, pulse_of
 from .family import budget, keywords_backend
 from .packages import registered
 from .shaping import (
@@ -236,9 +236,7 @@ class GymUnit:
         self._ended = [False] * rows
         self._reward = [0.0] * rows
         self._objective: dict[int, float] = {}
-        """Row -> true objective of the episode that ended with this step, if the environment gave one."""
-        self._recorded: dict[int, float] = {}
-        """Row -> its return before wrappers changed the rewards, if one of them recorded it."""
+        """Row -> objective of the episode that ended with this step, if that is not the sum of its rewards."""
         self._cut_at: dict[int, int] = {}
         """Row -> the step at which its first episode is cut short, while that runs."""
 
@@ -346,22 +344,19 @@ class GymUnit:
         self._write_obs(row, obs, info, out)
 
     def _end(self, row: int, info: Mapping[str, Any], out: StepArrays) -> None:
-        if "true_objective" in info:
-            self._objective[row] = true_objective(self.spec.env_id, info["true_objective"])
-        else:
-            recorded = recorded_return(info)
-            if recorded is not None:
-                self._recorded[row] = recorded
+        summed = float(self._book.raw_R[row]) + self._reward[row]
+        objective = objective_of(self.spec.env_id, info, summed)
+        if objective is not None:
+            self._objective[row] = objective
         self._remark.of_objective(given="true_objective" in info)
         self._remark.of_end(info, terminated=self._terminated[row])
         self._remark.of_stats(out, row, info.get("episode_extra_stats"))
 
     def _write_obs(self, row: int, obs: Any, info: Any, out: StepArrays) -> None:
         for leaf in self._leaves:
-            if fits_as_it_is(leaf, obs):
-                out.obs[leaf.name][row] = obs
-            else:
-                out.obs[leaf.name][row] = read_leaf(leaf, info if leaf.in_info else obs, self.spec.env_id)
+            plain = fits_as_it_is(leaf, obs)
+            source = info if leaf.in_info else obs
+            out.obs[leaf.name][row] = obs if plain else read_leaf(leaf, source, self.spec.env_id)
 
     def _write(self, out: StepArrays) -> None:
         """Write the step of all rows."""
@@ -370,17 +365,11 @@ class GymUnit:
                 check_finite(leaf, out.obs[leaf.name], self.spec.env_id)
         first_R, reward_R = np.array(self._first), np.array(self._reward, np.float64)
         self._book.add(reward_R, reward_R, ~first_R)
-        if (
-            True in self._ended
-        ):  # the accounts count where an episode ended; writing them costs a fifth of a small step
+        if True in self._ended:  # the accounts count there alone; writing them costs a fifth of a small step
             self._book.write(out)
             while self._objective:
                 row, objective = self._objective.popitem()
                 out.objective[row] = objective
-            while self._recorded:
-                row, recorded = self._recorded.popitem()
-                if differs(recorded, out.raw_return[row]):
-                    out.objective[row] = recorded
         out.first[:] = first_R
         out.reward[:] = reward_R
         out.terminated[:] = self._terminated
@@ -427,35 +416,23 @@ def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> Ma
     def make() -> gymnasium.Env[Any, Any]:
         try:
             # Our own checks cost less than the checker's, and they raise where it warns.
-            with warnings.catch_warnings():
-                warnings.filterwarnings(
-                    "ignore", ".*is out of date", DeprecationWarning
-                )  # what it raises says it, too
-                env: gymnasium.Env[Any, Any] = gymnasium.make(
-                    registered(gym_id), disable_env_checker=True, **keywords
-                )
-        except (gymnasium.error.Error, ImportError) as error:
-            raise EnvSetupError(_cannot_make(gym_id, error)) from error
-        except TypeError as error:
-            if not keywords:
+            with warnings.catch_warnings():  # what it raises says it, too
+                warnings.filterwarnings("ignore", ".*is out of date", DeprecationWarning)
+                return gymnasium.make(registered(gym_id), disable_env_checker=True, **keywords)
+        except (gymnasium.error.Error, ImportError, TypeError) as error:
+            if isinstance(error, TypeError) and not keywords:
                 raise
             raise EnvSetupError(_cannot_make(gym_id, error)) from error
-        return env
 
     return make
-
-
-def _registry(old: Any) -> Any:
-    """Return what is registered with a release of gym."""
-    registry = attribute(attribute(old, "envs"), "registry") or {}
-    return attribute(registry, "env_specs") or registry
 
 
 def _cannot_make(gym_id: str, error: Exception) -> str:
     reason, hint = str(error).rstrip(".?"), ""
     old: Any = sys.modules.get("gym")
+    registry = attribute(attribute(old, "envs"), "registry") or {}
     name = gym_id.rpartition(":")[2]
-    if (old is not None and name in _registry(old)) or "named 'gym'" in reason:
+    if name in (attribute(registry, "env_specs") or registry) or "named 'gym'" in reason:
         return (
             f"gym/{gym_id} cannot be made: it is registered with gym, the package of before Gymnasium. Write a factory "
             f'that returns pbt_rl.envs.old_gym.OldGym(gym.make("{name}")), and give it as --env module:factory'

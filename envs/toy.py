@@ -30,6 +30,17 @@ class Toy(gymnasium.Env[Obs, Any]):
 
     encoder = "mlp"
     """Of a run on it, by default."""
+    _steps = 0
+    """Of the episode."""
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Obs, Info]:
+        super().reset(seed=seed, options=options)
+        self._steps = 0
+        return self._draw(), {}
+
+    def _draw(self) -> Obs:
+        """Draw an episode, or what comes next in it; return what is seen."""
+        raise NotImplementedError
 
     def save_state(self) -> dict[str, Any]:
         kinds = bool | int | float | np.generic  # a sum with an action is numpy's
@@ -63,20 +74,17 @@ class Identity(Toy):
         self.action_space = Discrete(size)
         self._size = size
         self._length = length
-        self._steps = 0
         self._index = 0
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Obs, Info]:
-        super().reset(seed=seed, options=options)
-        self._steps = 0
-        return self._next(), {}
-
-    def step(self, action: int) -> Step:
-        reward = float(action == self._index)
+    def step(self, action: Any) -> Step:
+        reward = self._reward(action)
         self._steps += 1
-        return self._next(), reward, False, self._steps >= self._length, {}
+        return self._draw(), reward, False, self._steps >= self._length, {}
 
-    def _next(self) -> Obs:
+    def _reward(self, action: Any) -> float:
+        return float(action == self._index)
+
+    def _draw(self) -> Obs:
         self._index = int(self.np_random.integers(self._size))
         return one_hot(self._index, self._size)
 
@@ -97,14 +105,11 @@ class Memory(Toy):
         self.action_space = Discrete(size)
         self._size = size
         self._delay = delay
-        self._steps = 0
         self._cue = 0
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Obs, Info]:
-        super().reset(seed=seed, options=options)
-        self._steps = 0
+    def _draw(self) -> Obs:
         self._cue = int(self.np_random.integers(self._size))
-        return one_hot(self._cue, self._size + 1), {}
+        return one_hot(self._cue, self._size + 1)
 
     def step(self, action: int) -> Step:
         self._steps += 1
@@ -166,15 +171,12 @@ class Treasure(Toy):
         self.action_space = Discrete(len(MOVES))
         self._size = size
         self._length = length
-        self._steps = 0
         self._places = np.zeros((2, 2), np.int64)
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Obs, Info]:
-        super().reset(seed=seed, options=options)
-        self._steps = 0
+    def _draw(self) -> Obs:
         cells = self.np_random.choice(self._size**2, size=2, replace=False)
         self._places = np.stack(np.divmod(cells, self._size), 1)
-        return self._obs(), {}
+        return self._obs()
 
     def step(self, action: int) -> Step:
         self._steps += 1
@@ -203,16 +205,17 @@ class Counting(Toy):
         self.action_space = Discrete(self.actions)
         self._row_id = 0
         self._episode = -1
-        self._steps = 0
         self._checksum = 0
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Obs, Info]:
-        super().reset(seed=seed, options=options)
         if seed is not None:
             self._row_id = seed % 2**24
+        return super().reset(seed=seed, options=options)
+
+    def _draw(self) -> Obs:
         self._episode += 1
-        self._steps = self._checksum = 0
-        return self._obs(), {}
+        self._checksum = 0
+        return self._obs()
 
     def step(self, action: int) -> Step:
         self._steps += 1
@@ -241,28 +244,21 @@ def counting_errors(obs_TF: NDArray[Any], action_T: NDArray[Any], first_T: NDArr
     obs_TF: [T, 4]. action_T: [T] answers to obs[t]; those before a reset do not count. first_T: [T]. A first
     observation of episode 0 may stand anywhere: its actor was started anew.
     """
-    errors = []
-    for t in range(len(obs_TF)):
-        row_id, episode, step, checksum = (int(number) for number in obs_TF[t])
-        expected: tuple[int, int, int, int] | None = None
-        if t > 0:
-            last_id, last_episode, last_step, last_checksum = (int(number) for number in obs_TF[t - 1])
-            if first_T[t]:
-                expected = (last_id, 0 if episode == 0 else last_episode + 1, 0, 0)
-                if episode != 0 and last_step != episode_length(last_episode):
-                    errors.append(f"at {t}: episode {last_episode} was left after step {last_step}")
-            else:
-                expected = (
-                    last_id,
-                    last_episode,
-                    last_step + 1,
-                    next_checksum(last_checksum, int(action_T[t - 1])),
-                )
-        elif first_T[t]:
-            expected = (row_id, episode, 0, 0)
-        got = (row_id, episode, step, checksum)
-        if expected is not None and got != expected:
-            errors.append(f"at {t}: expected (id, episode, step, checksum) {expected}, got {got}")
+    errors, steps_T = [], obs_TF.astype(np.int64).tolist()
+    if len(steps_T) and first_T[0] and any(steps_T[0][2:]):
+        errors.append(f"at 0: an episode begins with {steps_T[0]}")
+    for t in range(1, len(steps_T)):
+        row_id, episode, step, checksum = steps_T[t - 1]
+        if not first_T[t]:
+            expected = [row_id, episode, step + 1, next_checksum(checksum, int(action_T[t - 1]))]
+        elif steps_T[t][1] == 0:
+            expected = [row_id, 0, 0, 0]
+        else:
+            expected = [row_id, episode + 1, 0, 0]
+            if step != episode_length(episode):
+                errors.append(f"at {t}: episode {episode} was left after step {step}")
+        if steps_T[t] != expected:
+            errors.append(f"at {t}: expected (id, episode, step, checksum) {expected}, got {steps_T[t]}")
     return errors
 
 
@@ -287,8 +283,8 @@ class Masked(Identity):
         obs, reward, terminated, truncated, info = super().step(action)
         return obs, 0.0 if pause else reward, terminated, truncated, info
 
-    def _next(self) -> Obs:
-        obs = super()._next()
+    def _draw(self) -> Obs:
+        obs = super()._draw()
         self._mask = self.np_random.integers(2, size=self._size).astype(np.uint8)
         self._mask[self._index] = 1
         if self._steps % 4 == 3:
@@ -296,7 +292,7 @@ class Masked(Identity):
         return {"obs": obs, "action_mask": self._mask.copy()}
 
 
-class Hybrid(Toy):
+class Hybrid(Identity):
     """See an index and a number, answer both: if the index is right, reward 1 - |difference of the numbers| (or 0).
 
     Observations are a Tuple with a Dict inside, actions a Dict of a Discrete and a Box. The best policy earns length, a
@@ -304,30 +300,19 @@ class Hybrid(Toy):
     """
 
     def __init__(self, size: int = 4, length: int = 16) -> None:
+        super().__init__(size, length)
         self.observation_space = Tuple((Box(0, 1, (size,)), Dict({"number": Box(-1, 1, (1,))})))
         self.action_space = Dict({"number": Box(-1, 1, (1,)), "index": Discrete(size)})
-        self._size = size
-        self._length = length
-        self._steps = 0
-        self._index = 0
         self._number = 0.0
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Obs, Info]:
-        super().reset(seed=seed, options=options)
-        self._steps = 0
-        return self._next(), {}
-
-    def step(self, action: Any) -> Step:
+    def _reward(self, action: Any) -> float:
         closeness = max(0.0, 1 - abs(float(action["number"][0]) - self._number))
-        reward = closeness * (action["index"] == self._index)
-        self._steps += 1
-        return self._next(), reward, False, self._steps >= self._length, {}
+        return closeness * (action["index"] == self._index)
 
-    def _next(self) -> Obs:
-        self._index = int(self.np_random.integers(self._size))
+    def _draw(self) -> Obs:
+        index = super()._draw()
         self._number = float(self.np_random.uniform(-1, 1))
-        number = np.array([self._number], np.float32)
-        return one_hot(self._index, self._size), {"number": number}
+        return index, {"number": np.array([self._number], np.float32)}
 
 
 class Crashing(Identity):

@@ -16,8 +16,7 @@ Axes: R rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,20 +32,11 @@ from .base import (
     RewardShapingInterface,
     ShapingSource,
     StepArrays,
-    Unit,
     seeds_of,
     training_info,
 )
 from .conventions import Remarks, mistakes_of, normalised, notes_of, tells_limit
-from .episodes import (
-    EpisodeBook,
-    all_at_once,
-    differs,
-    pulse_of,
-    recorded_return,
-    true_objective,
-    write_reset,
-)
+from .episodes import EpisodeBook, all_at_once, objective_of, pulse_of, write_reset
 from .family import Kind
 from .shaping import (
     declared,
@@ -71,19 +61,17 @@ def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
     shaping = default_shaping(env_id, shapers[0][0]) if shapers else {}
     seen = (env, _one_row(env))
     action = action_spec(env.single_action_space, env_id)
+    mistakes = [text for one in seen for text in mistakes_of(one, env.single_observation_space, action)]
+    if _hides(env, ("obs_rms",)):
+        mistakes.append(normalised("the rows of AsyncVectorEnv"))
     spec = EnvSpec(
         env_id=env_id,
         obs={leaf.name: leaf.spec for leaf in _leaves_of(env_id, env)},
         action=action,
         frame_skip=frames_per_step(env_id, _declares_frames(env)),
         shaping=shaping,
-        notes=_joined(notes_of(env_id, one) for one in seen),
-        mistakes=_joined(
-            (
-                *(mistakes_of(one, env.single_observation_space, action) for one in seen),
-                (normalised("the rows of AsyncVectorEnv"),) if _hides(env, ("obs_rms",)) else (),
-            )
-        ),
+        notes=tuple(dict.fromkeys(note for one in seen for note in notes_of(env_id, one))),
+        mistakes=tuple(dict.fromkeys(mistakes)),
     )
     return with_critic(spec, declared(env_id, metadata_of(env)))
 
@@ -223,19 +211,14 @@ class VectorUnit:
             info = info["final_info"]
         objective_R = objective_R.copy()
         for row in ended:
-            of_row = info[row] if isinstance(info, np.ndarray) else _filled(info, row)
-            if of_row is not None and "true_objective" in of_row:
-                objective_R[row] = true_objective(self.spec.env_id, of_row["true_objective"])
-            else:
-                recorded = recorded_return(of_row or {})
-                if recorded is None and outer is not info:
-                    recorded = recorded_return(_filled(outer, row))
-                if recorded is not None and differs(recorded, objective_R[row]):
-                    objective_R[row] = recorded
-            given = of_row is not None and "true_objective" in of_row
-            self._remark.of_objective(given=given)
-            self._remark.of_end(of_row or {}, terminated=bool(out.terminated[row]))
-            self._remark.of_stats(out, row, (of_row or {}).get("episode_extra_stats"))
+            own = info[row] if isinstance(info, np.ndarray) else _filled(info, row)
+            of_row = {"episode": _filled(outer, row).get("episode"), **(own or {})}
+            objective = objective_of(self.spec.env_id, of_row, objective_R[row])
+            if objective is not None:
+                objective_R[row] = objective
+            self._remark.of_objective(given="true_objective" in of_row)
+            self._remark.of_end(of_row, terminated=bool(out.terminated[row]))
+            self._remark.of_stats(out, row, of_row.get("episode_extra_stats"))
         return objective_R
 
     def _rewards(self, reward: Any) -> NDArray[np.float64]:
@@ -259,10 +242,6 @@ class VectorUnit:
         return EnvSetupError(
             f"{self.spec.env_id} breaks its contract: {rule}, got {briefly(got)}. Correct the environment"
         )
-
-
-def _joined(texts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(chain.from_iterable(texts)))
 
 
 def _leaves_of(env_id: str, env: AnyVectorEnv) -> tuple[Leaf, ...]:
@@ -354,34 +333,27 @@ def _filled(info: Mapping[str, Any], row: int) -> dict[str, Any]:
     """Return the entries of one row in Gymnasium's batched info: those whose mask `_NAME` is set."""
     names = ("true_objective", "episode", "episode_extra_stats", *filter(tells_limit, info))
     wanted = {f"{mark}{name}" for name in names for mark in ("", "_")}
-    return _filled_dict({name: info[name] for name in wanted & info.keys()}, row)
+    given: dict[str, Any] = _entry({name: info[name] for name in wanted & info.keys()}, row)
+    return given
 
 
 def _entry(value: Any, row: int) -> Any:
-    """Return what one row has of a batched value; what is not batched is every row's."""
+    """Return what one row has of a batched value, in a dict those that it has; what is not batched is every row's."""
     if isinstance(value, Mapping):
-        return _filled_dict(value, row)
+        masks = {name for name in value if name.startswith("_") and name[1:] in value}
+        return {
+            name: _entry(part, row)
+            for name, part in value.items()
+            if name not in masks and (f"_{name}" not in masks or value[f"_{name}"][row])
+        }
     array = np.asarray(value)
     return array[row] if array.ndim and len(array) > row else value
 
 
-def _filled_dict(values: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """Do the same for a nested dict: `_NAME` marks the rows for which NAME is given."""
-    given = {}
-    for name, array in values.items():
-        mask = values.get(f"_{name}")
-        masks_another = name.startswith("_") and name[1:] in values
-        if not masks_another and (mask is None or mask[row]):
-            given[name] = _entry(array, row)
-    return given
-
-
-def _fits(env: object) -> bool:
-    return isinstance(env, VectorEnv)
-
-
-def _make_unit(env_id: str, make: Callable[[], Any], _rows: int, seed: int, shaping: ShapingSource) -> Unit:
-    return VectorUnit(env_id, make(), seed, shaping)
-
-
-KIND = Kind("a gymnasium.vector.VectorEnv", _fits, describe_vector, _make_unit, all_rows=True)
+KIND = Kind(
+    "a gymnasium.vector.VectorEnv",
+    lambda env: isinstance(env, VectorEnv),
+    describe_vector,
+    lambda env_id, make, _rows, seed, shaping: VectorUnit(env_id, make(), seed, shaping),
+    all_rows=True,
+)

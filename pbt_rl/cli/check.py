@@ -12,7 +12,7 @@ import numpy as np
 
 from pbt_rl.cli.dry_run import DryRun, Played
 from pbt_rl.envs import registry
-from pbt_rl.envs.base import ACTION_MASK, EnvSpec
+from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.conventions import INFORMS
 from pbt_rl.envs.shaping import find_interface, flatten, unflatten
 from pbt_rl.envs.time_limits import close_in_time, time_limit
@@ -83,19 +83,34 @@ def check(
         if mistakes:
             return report
     main = dry_run.play(-(-steps // dry_run.rows), seed)
-    _report_speed(report, main, " on one core" * (not dry_run.engine))
-    _report_episodes(report, main, dry_run.engine)
+    _report_speed(report, main, dry_run)
+    _report_episodes(report, main, dry_run)
     _report_final_observations(report, main)
     _report_objective(report, main)
-    _report_mask(report, main, spec)
-    _report_pictures(report, main)
-    _report_witnessed(report, main)
+    _report_mask(report, main)
+    report.notes += [
+        f"picture {name!r} has shades from {darkest} to {brightest} only, where the bounds of its space are 0 and 255: "
+        "give its space the bounds that its numbers have"
+        for name, (darkest, brightest) in main.shades.items()
+        if brightest - darkest < FEWEST_SHADES
+    ]
+    some = main.ledger is not None and main.ledger.objectives > 0  # at other ends it is missing: said, too
+    for text in main.remarks:
+        if not (some and text.startswith("there is reward shaping")):
+            (report.notes if text.startswith(INFORMS) else report.mistakes).append(text)
+    if main.ledger is not None:
+        report.mistakes += [_often(what, count) for what, count in main.ledger.faults.items()]
+        oddities, examples = main.ledger.oddities, main.ledger.examples
+        report.notes += [_often(f"{what}: {examples[what]}", count) for what, count in oddities.items()]
     if main.broke:
         report.mistakes.append(f"at step {len(main.digests) + 1}: {main.broke}")
-        return report
-    if _report_seeds(report, dry_run, main, seed):
+    elif _report_seeds(report, dry_run, main, seed) and spec.shaping:
         _report_shaping(report, dry_run, main, seed)
     return report
+
+
+def _often(what: str, count: int) -> str:
+    return f"{what} ({count} times)" if count > 1 else what
 
 
 # -- judging ------------------------------------------------------------------------------------------------
@@ -122,44 +137,42 @@ def _describe(spec: EnvSpec) -> list[tuple[str, str]]:
     ]
 
 
-def _report_speed(report: Report, played: Played, cores: str) -> None:
+def _report_speed(report: Report, played: Played, dry_run: DryRun) -> None:
     if not played.seconds:
         return
-    rows = len(played.rewards_TR[0])
-    steps = len(played.digests) * rows
-    text = f"{steps / played.seconds:,.0f} steps/s{cores}, {rows} rows, {steps} steps"
-    ledger = played.ledger
+    steps, ledger = len(played.digests) * dry_run.rows, played.ledger
+    cores = "" if dry_run.engine else " on one core"
+    text = f"{steps / played.seconds:,.0f} steps/s{cores}, {dry_run.rows} rows, {steps} steps"
     if ledger is not None and ledger.steps:
-        resets = sum(ledger.reset_seconds)
+        resets, each = sum(ledger.reset_seconds), fmean(ledger.reset_seconds)
         share = resets / (resets + ledger.step_seconds)
         text += (
-            f"; resets take {share:.0%} of the environment's time ({1e3 * fmean(ledger.reset_seconds):.3g} ms "
-            f"each, a step {1e3 * ledger.step_seconds / ledger.steps:.3g} ms)"
+            f"; resets take {share:.0%} of the environment's time ({1e3 * each:.3g} ms each, a step "
+            f"{1e3 * ledger.step_seconds / ledger.steps:.3g} ms)"
         )
-        if share > SLOW_RESET_SHARE and fmean(ledger.reset_seconds) > SLOW_RESET_SECONDS:
+        if share > SLOW_RESET_SHARE and each > SLOW_RESET_SECONDS:
             report.mistakes.append(
-                f"slow reset: it takes {1e3 * fmean(ledger.reset_seconds):.0f} ms, {share:.0%} of all time, and the "
-                "other rows of a unit wait for it: load once in __init__, or make episodes longer"
+                f"slow reset: it takes {1e3 * each:.0f} ms, {share:.0%} of all time, and the other rows of a unit wait "
+                "for it: load once in __init__, or make episodes longer"
             )
     report.facts.append(("speed", text))
 
 
-def _report_episodes(report: Report, played: Played, engine: bool) -> None:
-    if not played.lengths:
-        if not played.broke:
-            limit = "" if engine else ", or a time limit (gymnasium.wrappers.TimeLimit)"
-            report.notes.append(
-                f"no episode ended in {len(played.digests)} steps of a row: members are compared by finished "
-                f"episodes only; give more --steps{limit}"
-            )
-        return
-    text = (
-        f"{len(played.lengths)} with random actions: {played.terminated} terminated, {played.truncated} truncated; "
-        f"{_range(played.lengths)} steps; return {_range(played.returns)}"
-    )
-    report.facts.append(("episodes", text))
-    if not any(reward.any() for reward in played.rewards_TR):
-        report.notes.append("every reward was 0: random actions find none")
+def _report_episodes(report: Report, played: Played, dry_run: DryRun) -> None:
+    if played.lengths:
+        text = (
+            f"{len(played.lengths)} with random actions: {played.terminated} terminated, {played.truncated} truncated; "
+            f"{_range(played.lengths)} steps; return {_range(played.returns)}"
+        )
+        report.facts.append(("episodes", text))
+        if not any(reward.any() for reward in played.rewards_TR):
+            report.notes.append("every reward was 0: random actions find none")
+    elif not played.broke:
+        limit = "" if dry_run.engine else ", or a time limit (gymnasium.wrappers.TimeLimit)"
+        report.notes.append(
+            f"no episode ended in {len(played.digests)} steps of a row: members are compared by finished episodes "
+            f"only; give more --steps{limit}"
+        )
 
 
 def _range(values: Sequence[float]) -> str:
@@ -179,27 +192,24 @@ def _report_final_observations(report: Report, played: Played) -> None:
 
 
 def _report_objective(report: Report, played: Played) -> None:
-    ledger = played.ledger
+    ledger, text = played.ledger, ""
     if not played.objectives:
         return
-    if ledger is None:
-        report.facts.append(("objective", _range(played.objectives)))
-        return
-    if ledger.objectives == ledger.ends:
-        report.facts.append(("objective", f'info["true_objective"] {_range(played.objectives)}'))
-    elif ledger.objectives or ledger.objectives_elsewhere:
-        report.mistakes.append(
-            f'info["true_objective"] is missing at {ledger.ends - ledger.objectives} of {ledger.ends} episode ends: '
-            "give it with the last step of every episode, terminated or truncated"
-        )
-    else:
+    if ledger is not None and ledger.objectives == ledger.ends:
+        text = 'info["true_objective"] '
+    elif ledger is not None and not ledger.objectives:
+        if ledger.objectives_elsewhere:
+            report.mistakes.append(
+                'info["true_objective"] is given, but with no last step of an episode: give it there, terminated or '
+                "truncated"
+            )
         recorded = played.objectives != played.returns
-        what = 'info["episode"]["r"], as the rewards are changed,' if recorded else "the episode's return,"
-        report.facts.append(("objective", f"{what} {_range(played.objectives)}"))
+        text = 'info["episode"]["r"], as the rewards are changed, ' if recorded else "the episode's return, "
+    report.facts.append(("objective", f"{text}{_range(played.objectives)}"))
 
 
-def _report_mask(report: Report, played: Played, spec: EnvSpec) -> None:
-    if ACTION_MASK not in spec.obs or not played.masked_share:
+def _report_mask(report: Report, played: Played) -> None:
+    if not played.masked_share:
         return
     idle = played.idle_rows / (len(played.rewards_TR[0]) * len(played.masked_share))
     text = f"forbids {fmean(played.masked_share):.0%} of the choices"
@@ -210,52 +220,23 @@ def _report_mask(report: Report, played: Played, spec: EnvSpec) -> None:
         report.mistakes.append("the action mask never allows anything: nothing can be learned")
 
 
-def _report_pictures(report: Report, played: Played) -> None:
-    for name, (darkest, brightest) in played.shades.items():
-        if brightest - darkest < FEWEST_SHADES:
-            report.notes.append(
-                f"picture {name!r} has shades from {darkest} to {brightest} only, where the bounds of its space are 0 "
-                "and 255: give its space the bounds that its numbers have"
-            )
-
-
-def _report_witnessed(report: Report, played: Played) -> None:
-    counted = played.ledger is not None and played.ledger.objectives > 0  # and so reported by numbers
-    about = ("there is reward shaping but", 'info["true_objective"] is missing')
-    for text in played.remarks:
-        if text.startswith(INFORMS):
-            report.notes.append(text)
-        elif not (counted and text.startswith(about)):
-            report.mistakes.append(text)
-    if played.ledger is not None:
-        report.mistakes += [_often(what, count) for what, count in played.ledger.faults.items()]
-        examples = played.ledger.examples
-        report.notes += [
-            _often(f"{what}: {examples[what]}", count) for what, count in played.ledger.oddities.items()
-        ]
-
-
-def _often(what: str, count: int) -> str:
-    return f"{what} ({count} times)" if count > 1 else what
-
-
 def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> bool:
     """Compare with the same seed and with another one; returns whether equal seeds gave equal steps."""
     steps = min(SHORT_STEPS, len(main.digests))
     again = dry_run.play(steps, seed)
     if again.digests != main.digests[:steps]:
         same = [a == b for a, b in zip(again.digests, main.digests, strict=False)]
-        where = f"step {same.index(False) + 1}" if False in same else f"step {len(again.digests) + 1}"
+        at = same.index(False) if False in same else len(same)
         reason = registry.unreproducible(dry_run.env_id, dry_run.options)
-        if False in same and again.rounded[same.index(False)] == main.rounded[same.index(False)]:
+        if at < len(same) and again.rounded[at] == main.rounded[at]:
             reason = reason or "by less than 0.001, as rounding errors of a simulator do"
         if reason:
-            report.notes.append(f"not deterministic under a seed, {where} differs: {reason}")
-            return False
-        report.mistakes.append(
-            f"not deterministic under a seed: made anew, with the same seed and actions, {where} differs"
-            + ("" if dry_run.engine else ADVICE_ON_SEEDS)
-        )
+            report.notes.append(f"not deterministic under a seed, step {at + 1} differs: {reason}")
+        else:
+            report.mistakes.append(
+                f"not deterministic under a seed: made anew, with the same seed and actions, step {at + 1} differs"
+                + ("" if dry_run.engine else ADVICE_ON_SEEDS)
+            )
         return False
     other = dry_run.play(steps, seed + 1)
     differs = other.digests != main.digests[: len(other.digests)]
@@ -269,14 +250,11 @@ def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> b
 
 def _report_shaping(report: Report, dry_run: DryRun, main: Played, seed: int) -> None:
     """Set the defaults, then change the values one by one."""
-    defaults = dry_run.spec.shaping
-    if not defaults:
-        return
+    defaults, steps = dry_run.spec.shaping, min(SHORT_STEPS, len(main.digests))
     broken = _shaping_round_trip(dry_run)
     if broken:
         report.mistakes.append(broken)
         return
-    steps = min(SHORT_STEPS, len(main.digests))
     moved: list[str] = []
     unmoved: list[str] = []
     for name in list(defaults)[:MANY_SHAPING_VALUES]:
@@ -284,8 +262,7 @@ def _report_shaping(report: Report, dry_run: DryRun, main: Played, seed: int) ->
         if changed.broke:
             report.mistakes.append(f"with shaping {name} doubled: {changed.broke}")
             return
-        rewards = main.rewards_TR[: len(changed.rewards_TR)]
-        same = np.array_equal(np.array(changed.rewards_TR), np.array(rewards))
+        same = np.array_equal(changed.rewards_TR, main.rewards_TR[: len(changed.rewards_TR)])
         (unmoved if same else moved).append(name)
     if moved:
         report.facts.append(("round trip", f"other rewards when changed: {', '.join(moved)}"))
@@ -303,18 +280,18 @@ def _shaping_round_trip(dry_run: DryRun) -> str:
         return ""
     try:
         interface = find_interface(env) if isinstance(env, gymnasium.Env) else None
-        if interface is None:
-            return ""
-        before = flatten(interface.get_default_reward_shaping())
-        interface.set_reward_shaping(unflatten({name: 3 * value + 1 for name, value in before.items()}), 0)
-        if flatten(interface.get_default_reward_shaping()) != before:
-            return (
-                "shaping: get_default_reward_shaping returns other values after set_reward_shaping; return the "
-                "defaults always, and in a new dict"
+        if interface is not None:
+            before = flatten(interface.get_default_reward_shaping())
+            interface.set_reward_shaping(
+                unflatten({name: 3 * value + 1 for name, value in before.items()}), 0
             )
+            if flatten(interface.get_default_reward_shaping()) != before:
+                return (
+                    "shaping: get_default_reward_shaping returns other values after set_reward_shaping; return the "
+                    "defaults always, and in a new dict"
+                )
     except Exception as error:  # noqa: BLE001 - whatever it raises is what we report
         return f"shaping: set_reward_shaping raised {type(error).__name__}: {error}"
-    else:
-        return ""
     finally:
         close_in_time(env)
+    return ""

@@ -245,7 +245,7 @@ def test_an_environment_without_mistakes_has_none(found):
     ("kind", "said"),
     [
         (NoObjective, 'reward shaping but no info["true_objective"]'),
-        (ObjectiveAtSomeEnds, r'info["true_objective"] is missing at \d+ of 22 episode ends'),
+        (ObjectiveAtSomeEnds, 'info["true_objective"] is missing at some episode ends'),
         (WrongType, "observation 'obs' has dtype float64, its space has float32"),
         (NotFinite, "at step 7: .*the reward must be finite, got inf"),
         (NaNSeen, "at step 3: .*got NaN or infinity"),
@@ -258,7 +258,7 @@ def test_an_environment_without_mistakes_has_none(found):
         (NothingAtLast, "missing final observation: at all 22 truncations the observation is all zeros"),
         (NothingReturnedAtLast, r"at step 8: .*got shape \(\)"),
         (GlobalRandom, r"not deterministic under a seed: .* step \d+ differs"),
-        (SlowReset, r"slow reset: it takes [23]\d ms, (9\d|100)% of all time"),
+        (SlowReset, r"slow reset: it takes \d\d ms, (9\d|100)% of all time"),
         (NewDefaults, "get_default_reward_shaping returns other values after set_reward_shaping"),
         (ShapingRaises, "set_reward_shaping raised TypeError: no other cost"),
         (MaskUnused, 'info["action_mask"] is given but not used as a mask of actions'),
