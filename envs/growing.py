@@ -75,7 +75,7 @@ class Engines:
         self._make, self._rows = make, rows
         self._parts = dealt(rows, together)
         self._seeds: NDArray[np.int64] | None = None
-        self._engines: list[Any] = [] if empty else [make(self._size(0))]
+        self._engines: list[Any] = [] if empty else [make(len(self._parts[0]))]
         self._arrived: list[tuple[NDArray[np.intp], Any]] = []
         """First answers of engines, which the next step delivers."""
 
@@ -90,12 +90,12 @@ class Engines:
     @property
     def next_size(self) -> int:
         """Rows of the engine that is made next; 0 if all are there."""
-        return self._size(len(self._engines)) if len(self._engines) < len(self._parts) else 0
+        return len(self._parts[len(self._engines)]) if len(self._engines) < len(self._parts) else 0
 
     def grow(self) -> NDArray[np.intp]:
         """Make the next engine; return its rows, whose games begin with the next step."""
         number = len(self._engines)
-        self._engines.append(self._make(self._size(number)))
+        self._engines.append(self._make(len(self._parts[number])))
         self._arrived.append((self._parts[number], self._begun(number, self._seeds)))
         return self._parts[number]
 
@@ -119,9 +119,6 @@ class Engines:
                 array_R[part] = array_E
         return answers
 
-    def _size(self, number: int) -> int:
-        return len(self._parts[number])
-
     def _begun(
         self, number: int, seed: NDArray[np.int64] | None
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -139,21 +136,6 @@ class Engines:
         return frames_R, np.zeros(rows), over_R, cut_R, {"lives": lives_R}
 
 
-def may_grow(source: ShapingSource) -> bool:
-    """Whether whoever made a unit with this source of shaping will let it grow; else it has all rows at once."""
-    return bool(getattr(source, "lets_grow", False))
-
-
-def begins_empty(source: ShapingSource) -> bool:
-    """Whether a unit that grows begins without any row, since no step is taken before it is whole."""
-    return bool(getattr(source, "begins_empty", False))
-
-
-def rows_of_a_policy(source: ShapingSource) -> int:
-    """How many neighbouring rows of the unit belong to one policy; 1 if that is not known."""
-    return int(getattr(source, "envs_per_policy", 1))
-
-
 class GrowingAtariUnit(AtariUnit):
     """R games of one kind, which begin with some emulators, or none."""
 
@@ -167,7 +149,8 @@ class GrowingAtariUnit(AtariUnit):
             self._seeded = True  # the first reset leaves the engines' own seeds
 
     def _make_all(self, game: str, options: AtariOptions) -> Any:
-        empty, together = begins_empty(self._source), rows_of_a_policy(self._source)
+        empty: bool = getattr(self._source, "begins_empty", False)  # no step is taken before it is whole
+        together: int = getattr(self._source, "envs_per_policy", 1)
         return Engines(lambda part: self._make(game, part, options), self.rows, together, empty=empty)
 
     @property
@@ -184,8 +167,8 @@ class GrowingAtariUnit(AtariUnit):
 def unit_that_grows(
     game: str, rows: int, seed: int, options: AtariOptions, shaping: ShapingSource
 ) -> GrowingAtariUnit | None:
-    """Make a unit that grows, if whoever makes it lets it and it is worth it."""
-    if rows <= WHOLE_ROWS or not may_grow(shaping):
+    """Make a unit that grows, if whoever makes it lets it (an attribute of its source) and it is worth it."""
+    if rows <= WHOLE_ROWS or not getattr(shaping, "lets_grow", False):
         return None
     return GrowingAtariUnit(game, rows, seed, options, shaping)
 

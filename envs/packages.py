@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
 
 
 def _register_minatar() -> None:
@@ -48,11 +47,6 @@ EXTRA_GROUPS = {"box2d", "mujoco"}
 """Parts of Gymnasium that are installed as its extras."""
 
 
-def _gymnasium() -> Any:
-    """Import it: families are imported when they are used."""
-    return import_module("gymnasium")
-
-
 def named_by(env_id: str) -> str:
     """Return Gymnasium's name, `package:ID`, for `package/ID` or a known package alone; "" if it names none."""
     head, _, name = env_id.partition("/")
@@ -69,24 +63,44 @@ def registered(gym_id: str) -> str:
 
     gym_id: `ID`, or `package:ID`; the id may lack the namespace of its package.
     """
-    known_ids = _gymnasium().registry
+    known_ids = import_module("gymnasium").registry
     if gym_id in known_ids:
         return gym_id
     package, colon, name = gym_id.rpartition(":")
-    known = PACKAGES.get(package.lower().replace("-", "_")) if colon else _by_beginning(gym_id)
-    if known is None or find_spec(known.module) is None:
-        return _by_import(package, name) if colon else gym_id
+    if colon:
+        known = PACKAGES.get(package.lower().replace("-", "_"))
+    else:
+        known = next((one for one in PACKAGES.values() if one.ids and gym_id.startswith(one.ids)), None)
+    if known is not None and find_spec(known.module) is None:
+        known = None
+    if known is None and not colon:
+        return gym_id
     before = set(known_ids)
-    import_module(known.module)
-    if known.register is not None and not any(one.startswith(known.ids) for one in known_ids):
+    try:
+        import_module(package if known is None else known.module)
+    except ModuleNotFoundError:
+        if known is not None:
+            raise
+        return gym_id  # Gymnasium says what is wrong
+    if (
+        known is not None
+        and known.register is not None
+        and not any(one.startswith(known.ids) for one in known_ids)
+    ):
         known.register()
-    return _found(name, package, set(known_ids) - before)
+    if name in known_ids:
+        return name
+    # It may lack a namespace, or a prefix of its package.
+    prefixes = (f"{package}/", f"{package}-", *(one for other in PACKAGES.values() for one in other.ids))
+    ends = [one for one in known_ids if one.lower() in {f"{prefix}{name}".lower() for prefix in prefixes}]
+    ends = ends or [one for one in set(known_ids) - before if one.rpartition("/")[2] == name]
+    return str(ends[0]) if len(ends) == 1 else gym_id
 
 
 def registered_ids() -> Mapping[str, str]:
     """Return what Gymnasium has registered so far, but Atari's games: id -> its group, such as mujoco, or ""."""
     found = {}
-    for env_id, spec in _gymnasium().registry.items():
+    for env_id, spec in import_module("gymnasium").registry.items():
         point = spec.entry_point if isinstance(spec.entry_point, str) else ""
         if point and not point.startswith("ale_py"):
             own = re.match(r"gymnasium\.envs\.(\w+)\.", point)
@@ -107,33 +121,3 @@ def absent() -> str:
         for prefix, package in EXTRAS.items()
         if (group := prefix.rpartition(".")[2]) in EXTRA_GROUPS & ids.keys() and find_spec(package) is None
     )
-
-
-def _by_beginning(gym_id: str) -> Package | None:
-    return next((one for one in PACKAGES.values() if one.ids and gym_id.startswith(one.ids)), None)
-
-
-def _by_import(package: str, name: str) -> str:
-    """Import a package that is not known here; without one of this name Gymnasium says what is wrong."""
-    known_ids = _gymnasium().registry
-    before = set(known_ids)
-    try:
-        import_module(package)
-    except ModuleNotFoundError:
-        return f"{package}:{name}"
-    return _found(name, package, set(known_ids) - before)
-
-
-def _found(name: str, package: str, new: set[str]) -> str:
-    """Return the registered id that is meant: as it is written, or behind a namespace or a prefix of the package."""
-    known_ids = _gymnasium().registry
-    if name in known_ids:
-        return name
-    prefixes = (
-        f"{package}/",
-        f"{package}-",
-        *(f"{one}" for known in PACKAGES.values() for one in known.ids),
-    )
-    ends = [one for one in known_ids if one.lower() in {f"{p}{name}".lower() for p in prefixes}]
-    ends = ends or [one for one in new if one.rpartition("/")[2] == name]
-    return ends[0] if len(ends) == 1 else (f"{package}:{name}" if package else name)

@@ -106,8 +106,6 @@ __all__ = ["FAMILIES", "EnvOptions", "Family", "FamilyOptions"]
 DEFAULTS = EnvOptions()
 _VERSION = re.compile(r"(-ram)?(NoFrameskip|Deterministic)?-v\d+$")
 """What Gymnasium's ids end with."""
-CUSTOM = ".custom"
-"""Module of the user's own environments. They have no family: NAME is the whole id."""
 
 
 def keywords(env_option: Iterable[str]) -> dict[str, Any]:
@@ -126,7 +124,7 @@ def probe(env_id: str, options: EnvOptions) -> EnvSpec:
     """Describe an environment without keeping it. Raises EnvSetupError if it cannot be made."""
     backend, name = backend_of(env_id, options)
     spec = backend.probe(name, options)
-    if options.last_action_reward and LAST not in spec.obs:
+    if options.last_action_reward:
         spec = with_last(spec)
     return with_critic(spec, options.critic_only)
 
@@ -167,22 +165,6 @@ def shown_name(env_id: str, options: EnvOptions) -> str:
     backend, name = backend_of(env_id, options)
     shown = backend.shown(name, options)
     return env_id if shown == name else f"{env_id.partition('/')[0]}/{shown}"
-
-
-def unreproducible(env_id: str, options: EnvOptions) -> str:
-    """Return why equal seeds give other steps, if that lies in the engine; "" if they give the same."""
-    backend, name = backend_of(env_id, options)
-    return backend.unreproducible(name)
-
-
-def step_seconds(env_id: str, options: EnvOptions) -> float:
-    """Return the seconds after which a step or reset of a unit is said to hang."""
-    return backend_of(env_id, options)[0].step_seconds
-
-
-def begins(env_id: str, options: EnvOptions) -> str:
-    """Say what happens before the first frames of a run."""
-    return backend_of(env_id, options)[0].begins
 
 
 def seeing(unit: Unit, options: EnvOptions) -> Unit:
@@ -247,12 +229,13 @@ def backend_of(env_id: str, options: EnvOptions) -> tuple[Backend, str]:
     """Return what makes an environment, and its name there. Raises EnvSetupError."""
     family = family_of(env_id)
     if family is None:
-        return load_backend(CUSTOM), env_id
+        return load_backend(".custom"), env_id  # the user's own: NAME is the whole id
     if family.missing:
         raise EnvSetupError(f"{env_id} needs the package {', '.join(family.missing)}: {family.install_hint}")
     if options.keywords and not family.takes_keywords:
+        takers = ", ".join(f"{one.name}/" for one in FAMILIES.values() if one.takes_keywords)
         raise EnvSetupError(
-            f"--env-option {next(iter(options.keywords))}=... cannot be used: it is for {_takers()} and "
+            f"--env-option {next(iter(options.keywords))}=... cannot be used: it is for {takers} and "
             f"environments of your own, not for {family.name}/"
         )
     return family.load(), _full(env_id).partition("/")[2]
@@ -266,10 +249,6 @@ def _full(env_id: str) -> str:
         return full
     found = named_by(full)
     return f"gym/{found}" if found else full
-
-
-def _takers() -> str:
-    return ", ".join(f"{family.name}/" for family in FAMILIES.values() if family.takes_keywords)
 
 
 SHORT_NAMES = {short: env for family in FAMILIES.values() for short, env in family.short_names.items()}

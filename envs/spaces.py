@@ -287,8 +287,8 @@ def _array_leaf(
         raise EnvSetupError(f"{env_id}: observation {name!r} has no numbers, shape {shape}: leave it out")
     picture = _as_picture(space)
     if picture is None:
-        bounds = _bounds(space)
-        largest = max(float(abs(bound)) for bound in bounds) if bounds else 0.0
+        low, high = _bounds(space) or (0.0, 0.0)
+        largest = max(abs(float(low)), abs(float(high)))
         scale = 1 / largest if whole and LARGEST_CODE < largest <= LARGEST_LEVEL else 1.0
         unscaled = isinstance(space, spaces.Box) and bool(
             max(-float(space.low.min()), float(space.high.max())) * scale > 1

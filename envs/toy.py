@@ -307,7 +307,7 @@ class Hybrid(Identity):
 
     def _reward(self, action: Any) -> float:
         closeness = max(0.0, 1 - abs(float(action["number"][0]) - self._number))
-        return closeness * (action["index"] == self._index)
+        return float(closeness * (action["index"] == self._index))
 
     def _draw(self) -> Obs:
         index = super()._draw()

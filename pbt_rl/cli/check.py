@@ -227,7 +227,8 @@ def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> b
     if again.digests != main.digests[:steps]:
         same = [a == b for a, b in zip(again.digests, main.digests, strict=False)]
         at = same.index(False) if False in same else len(same)
-        reason = registry.unreproducible(dry_run.env_id, dry_run.options)
+        backend, name = registry.backend_of(dry_run.env_id, dry_run.options)
+        reason = backend.unreproducible(name)
         if at < len(same) and again.rounded[at] == main.rounded[at]:
             reason = reason or "by less than 0.001, as rounding errors of a simulator do"
         if reason:

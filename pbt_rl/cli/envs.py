@@ -13,7 +13,7 @@ from pbt_rl.cli.parse import parse
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.first_trial import tried
 from pbt_rl.envs.packages import absent
-from pbt_rl.envs.registry import FAMILIES, EnvOptions, keywords, plugins, step_seconds
+from pbt_rl.envs.registry import FAMILIES, EnvOptions, backend_of, keywords, plugins
 from pbt_rl.errors import ConfigError, RunFailed, environment_code
 from pbt_rl.options import build, option, validate, with_groups
 
@@ -124,7 +124,7 @@ def _checked(command: CheckCommand, options: EnvOptions) -> Report:
         options,
         command.steps,
         command.seed,
-        command.timeout_seconds or step_seconds(command.env, options),
+        command.timeout_seconds or backend_of(command.env, options)[0].step_seconds,
         network=tried_network,
         device=command.device,
     )

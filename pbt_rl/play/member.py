@@ -335,7 +335,7 @@ def evaluate(
     with one_thread():
         # A camera sees one row. Those of many tasks would take too long one after another.
         alone = filmed is not None and not spec.tasks
-        begins = registry.begins(config.env, options)
+        begins = registry.backend_of(config.env, options)[0].begins
         progress = Progress(
             sys.stderr, begins, alike=not spec.tasks
         )  # those of some tasks are 50 times as long

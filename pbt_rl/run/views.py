@@ -16,7 +16,7 @@ from pbt_rl.controllers.registry import controller_entry
 from pbt_rl.display.ranking import best, best_member, number, replacements
 from pbt_rl.display.terminal import counted
 from pbt_rl.display.view import MemberView, RunView
-from pbt_rl.envs.registry import begins
+from pbt_rl.envs.registry import backend_of
 from pbt_rl.learner.simulators import run as rows_of_simulators
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
@@ -156,7 +156,7 @@ def _waits_for(resolved: ResolvedRun, *, begun: bool) -> str:
     if resolved.spec.resident:
         return rows_of_simulators.waits_for(resolved.plan.packs, begun=begun)
     if begun:
-        return begins(resolved.config.env, resolved.options)
+        return backend_of(resolved.config.env, resolved.options)[0].begins
     learners = "learners load" if len(resolved.plan.packs) > 1 else "the learner loads"
     return f"{learners} torch and the network"
 

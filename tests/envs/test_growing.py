@@ -7,7 +7,7 @@ from pbt_rl.envs.ale import AtariUnit
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.episodes import AT_ONCE
-from pbt_rl.envs.growing import ENGINE_ROWS, WHOLE_ROWS, Grows, dealt, may_grow, unit_that_grows
+from pbt_rl.envs.growing import ENGINE_ROWS, WHOLE_ROWS, Grows, dealt, unit_that_grows
 
 ROWS = 70
 
@@ -200,4 +200,3 @@ def test_small_units_and_those_of_other_runs_are_whole(made):
         unit, _, sizes = made(source, rows=rows)
         assert not isinstance(unit, Grows)
         assert sizes == [rows]
-    assert not may_grow(lambda _row: (0, {}))
