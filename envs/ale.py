@@ -30,15 +30,7 @@ from .atari import (
     raw_scores,
     recipe,
 )
-from .base import (
-    ActionSpec,
-    ArraySpec,
-    EnvSetupError,
-    EnvSpec,
-    ShapingSource,
-    StepArrays,
-    Unit,
-)
+from .base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays, Unit
 from .episodes import EpisodeBook, all_at_once, pulse_of, write_reset
 from .family import Backend, EnvOptions
 
@@ -137,8 +129,7 @@ class AtariUnit:
         """Make what steps all rows."""
         return self._make(game, self.rows, options)
 
-    def _make(self, game: str, rows: int, options: AtariOptions) -> Any:
-        return engine(game, rows, options)
+    _make = staticmethod(engine)
 
     def reset(self, out: StepArrays) -> None:
         """The first call seeds the emulators."""
@@ -203,8 +194,8 @@ def _make_unit(game: str, rows: int, seed: int, options: EnvOptions, shaping: Sh
     """Make a unit; one that grows, if it may."""
     from .growing import unit_that_grows  # noqa: PLC0415 - it imports this module
 
-    growing = unit_that_grows(game, rows, seed, options.of(AtariOptions), shaping)
-    return growing or AtariUnit(game, rows, seed, options.of(AtariOptions), shaping)
+    arguments = (game, rows, seed, options.of(AtariOptions), shaping)
+    return unit_that_grows(*arguments) or AtariUnit(*arguments)
 
 
 BACKEND = Backend(

@@ -6,9 +6,9 @@ A unit has no pictures of its own, because learners need none.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any, Protocol
 
-import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
@@ -123,7 +123,6 @@ class ColourTwin:
 def _film_atari(
     game: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[AtariUnit, Camera]:
-    """Make a unit with a camera on its row 0."""
     own = options.of(AtariOptions)
     unit = AtariUnit(game, rows, seed, own, shaping)
     return unit, ColourTwin(game, own, unit)
@@ -133,14 +132,7 @@ def _film_gym(
     gym_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[GymUnit, RenderCamera]:
     """Make a unit with a camera on its row 0. Raises EnvSetupError if the environment renders no `rgb_array`."""
-    made: list[gymnasium.Env[Any, Any]] = []
     others = maker(gym_id, options.keywords)
-    first = maker(gym_id, {**options.keywords, "render_mode": "rgb_array"})
-
-    def make() -> gymnasium.Env[Any, Any]:
-        made.append(others() if made else first())
-        return made[-1]
-
     plain = others()
     modes = [mode for mode in metadata_of(plain).get("render_modes") or [] if isinstance(mode, str)]
     plain.close()
@@ -148,8 +140,9 @@ def _film_gym(
         raise EnvSetupError(
             f"--video: gym/{gym_id} cannot render rgb_array, only {', '.join(modes) or 'nothing'}"
         )
-    unit = GymUnit(f"gym/{gym_id}", make, rows, seed, shaping)
-    return unit, RenderCamera(made[0])
+    first = maker(gym_id, {**options.keywords, "render_mode": "rgb_array"})()
+    envs = chain([first], iter(others, None))
+    return GymUnit(f"gym/{gym_id}", lambda: next(envs), rows, seed, shaping), RenderCamera(first)
 
 
 OWN_REMEDY = (
@@ -192,12 +185,11 @@ def film(
 ) -> tuple[Unit, Camera] | None:
     """Make a unit with a camera on its row 0; None for a family without pictures."""
     backend, name = backend_of(env_id, options)
-    if backend.film is not None:
-        filmed = film_by(backend, name, rows, seed, options, shaping)
-    elif _family(env_id) in FILMED:
-        filmed = FILMED[_family(env_id)](name, rows, seed, options, shaping)
+    own = FILMED.get(_family(env_id))
+    if own is not None:
+        filmed = own(name, rows, seed, options, shaping)
     else:
-        return None
+        filmed = film_by(backend, name, rows, seed, options, shaping)
     return None if filmed is None else (seeing(filmed[0], options), filmed[1])
 
 

@@ -45,15 +45,7 @@ from .shaping import (
     unflatten,
     with_critic,
 )
-from .spaces import (
-    Leaf,
-    check_finite,
-    fits_as_it_is,
-    is_grid,
-    leaves_of,
-    looks_like_a_picture,
-    read_leaf,
-)
+from .spaces import Leaf, check_finite, fits_as_it_is, is_grid, leaves_of, looks_like_a_picture, read_leaf
 from .time_limits import closing, making, time_limit
 from .values import attribute, briefly, flag_of, metadata_of, number_of
 
@@ -174,8 +166,7 @@ EXTRAS = {
 
 def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
     """Return the spec of an environment. Raises EnvSetupError for spaces or shaping that cannot be used."""
-    notes = notes_of(env_id, env)
-    shaping = default_shaping(env_id, env)
+    notes, shaping = notes_of(env_id, env), default_shaping(env_id, env)
     leaves, action = _leaves_of(env_id, env), action_spec(env.action_space, env_id)
     spec = EnvSpec(
         env_id=env_id,
@@ -399,10 +390,10 @@ def names() -> tuple[str, ...]:
     found = []
     for env_id, spec in gymnasium.registry.items():
         point = spec.entry_point if isinstance(spec.entry_point, str) else ""
-        if getattr(spec.entry_point, "__module__", "").startswith("gymnasium."):
-            continue  # a function of Gymnasium's own that only names the package that has the environment now
+        # A function of Gymnasium's own only names the package that has the environment now.
+        moved = getattr(spec.entry_point, "__module__", "").startswith("gymnasium.")
         needs = [package for prefix, package in EXTRAS.items() if point.startswith(prefix)]
-        if not point.startswith("ale_py") and all(find_spec(package) for package in needs):
+        if not (moved or point.startswith("ale_py")) and all(map(find_spec, needs)):
             found.append(env_id)
     return tuple(sorted(found))
 

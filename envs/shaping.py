@@ -30,8 +30,15 @@ def flatten(nested: Mapping[str, Any]) -> dict[str, float]:
             )
         if isinstance(value, Mapping):
             flat.update({f"{name}.{inner}": number for inner, number in flatten(value).items()})
-        else:
-            flat[name] = _number(name, value)
+            continue
+        try:
+            flat[name] = math.nan if isinstance(value, bool | np.bool_) else number_of(value)
+        except (TypeError, ValueError):
+            flat[name] = math.nan
+        if not math.isfinite(flat[name]):
+            raise EnvSetupError(
+                f"reward shaping {name!r} is {briefly(value)}: give a finite number (a controller multiplies it)"
+            )
     return flat
 
 
@@ -48,7 +55,6 @@ def unflatten(flat: Mapping[str, float]) -> dict[str, Any]:
 
 
 SHAPING_METHODS = ("get_default_reward_shaping", "set_reward_shaping")
-INFO_METHODS = ("set_training_info",)
 
 
 def find_interface(env: Any) -> RewardShapingInterface | None:
@@ -58,7 +64,7 @@ def find_interface(env: Any) -> RewardShapingInterface | None:
 
 def find_training_info(env: Any) -> TrainingInfoInterface | None:
     """Return the outermost wrapper (or the environment itself) that takes the progress of training."""
-    return next((one for one in wrapped(env) if has_methods(one, INFO_METHODS)), None)
+    return next((one for one in wrapped(env) if has_methods(one, ("set_training_info",))), None)
 
 
 def default_shaping(env_id: str, env: Any) -> dict[str, float]:
@@ -86,25 +92,11 @@ def frames_per_step(env_id: str, env: Any) -> int:
         frames = attribute(one, "frames_per_step")
         if frames is None:
             continue
-        number = isinstance(frames, Real) and not isinstance(frames, bool | np.bool_)
-        if not number or not math.isfinite(frames) or frames != int(frames) or frames < 1:
-            raise EnvSetupError(
-                f"{env_id}: its frames_per_step is {frames!r}: give a whole number of 1 or more"
-            )
-        return int(frames)
+        number = float(frames) if isinstance(frames, Real) and not isinstance(frames, bool) else 0.0
+        if number.is_integer() and number >= 1:
+            return int(number)
+        raise EnvSetupError(f"{env_id}: its frames_per_step is {frames!r}: give a whole number of 1 or more")
     return 1
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        number = math.nan if isinstance(value, bool | np.bool_) else number_of(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise EnvSetupError(
-            f"reward shaping {name!r} is {briefly(value)}: give a finite number (a controller multiplies it)"
-        )
-    return number
 
 
 CRITIC_ONLY = "critic_only"

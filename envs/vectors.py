@@ -16,7 +16,7 @@ Axes: R rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,7 +62,7 @@ def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
     seen = (env, _one_row(env))
     action = action_spec(env.single_action_space, env_id)
     mistakes = [text for one in seen for text in mistakes_of(one, env.single_observation_space, action)]
-    if _hides(env, ("obs_rms",)):
+    if _hides(env, "obs_rms"):
         mistakes.append(normalised("the rows of AsyncVectorEnv"))
     spec = EnvSpec(
         env_id=env_id,
@@ -118,9 +118,8 @@ class VectorUnit:
             self._begin_episodes(np.flatnonzero(starts_R).tolist())
         answer: Any = self._env.step(self._decode(action))
         if not isinstance(answer, tuple) or len(answer) != 5:
-            raise self._breach(
-                "step() must return (observations, rewards, terminations, truncations, infos)", answer
-            )
+            rule = "step() must return (observations, rewards, terminations, truncations, infos)"
+            raise self._breach(rule, answer)
         obs, reward, terminated, truncated, info = answer
         reward_R = self._rewards(reward)
         terminated_R, truncated_R = self._flags(terminated), self._flags(truncated)
@@ -281,7 +280,7 @@ def _check_reach(env_id: str, env: AnyVectorEnv) -> None:
         ("reward shaping", find_interface, ("get_default_reward_shaping", "set_reward_shaping")),
         ("training info", find_training_info, ("set_training_info",)),
     ):
-        if find(env) is None and _hides(env, names):
+        if find(env) is None and _hides(env, *names):
             raise EnvSetupError(
                 f"{env_id}: the rows of its AsyncVectorEnv have {what} ({', '.join(names)}), which cannot be reached, "
                 "as each lies in a process of its own. Use SyncVectorEnv, or return single environments (they run in "
@@ -289,12 +288,10 @@ def _check_reach(env_id: str, env: AnyVectorEnv) -> None:
             )
 
 
-def _hides(env: Any, names: Sequence[str]) -> bool:
+def _hides(env: Any, *names: str) -> bool:
     """Whether rows in processes of their own have all of these attributes."""
     inner = _in_processes(env)
-    if inner is None:
-        return False
-    return any(map(all, zip(*(inner.call("has_wrapper_attr", name) for name in names), strict=True)))
+    return inner is not None and all(any(inner.call("has_wrapper_attr", name)) for name in names)
 
 
 def _in_processes(env: Any) -> AsyncVectorEnv | None:
@@ -304,7 +301,7 @@ def _in_processes(env: Any) -> AsyncVectorEnv | None:
 def _declares_frames(env: AnyVectorEnv) -> Any:
     """Return what has `frames_per_step`: a row, or what the rows in processes of their own say."""
     inner = _in_processes(env)
-    if inner is None or not all(inner.call("has_wrapper_attr", "frames_per_step")):
+    if inner is None or not _hides(env, "frames_per_step"):
         return _one_row(env)
     return SimpleNamespace(frames_per_step=inner.get_attr("frames_per_step")[0])
 

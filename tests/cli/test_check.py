@@ -2,6 +2,7 @@
 
 import random
 import re
+import sys
 import time
 
 import gymnasium
@@ -56,25 +57,25 @@ class ObjectiveAtSomeEnds(Right):
         return *rest, info if self.place > 0 else {}
 
 
-class WrongType(Right):
-    def see(self):
-        return super().see().astype(np.float64)
+def seeing(change):
+    """Right, but for what is seen: change(numbers, environment)."""
+    return type("Seeing", (Right,), {"see": lambda self: change(Right.see(self), self)})
+
+
+WrongType = seeing(lambda seen, env: seen.astype(np.float64))
+NaNSeen = seeing(lambda seen, env: seen * (np.nan if env.steps == 3 else 1))
+ShapeDrifts = seeing(lambda seen, env: seen[: 1 + (env.steps < 5)])
+NothingAtLast = seeing(lambda seen, env: seen * (env.steps < 8))
+NothingReturnedAtLast = seeing(lambda seen, env: None if env.steps == 8 else seen)
+OutOfBounds = seeing(lambda seen, env: seen * 10)
+DRAWN = random.SystemRandom()
+RoundingErrors = seeing(lambda seen, env: seen + np.float32(DRAWN.uniform(1e-4, 4e-4)))  # as of a simulator
 
 
 class NotFinite(Right):
     def step(self, action):
         obs, reward, *rest = super().step(action)
         return obs, np.inf if self.steps == 7 else reward, *rest
-
-
-class NaNSeen(Right):
-    def see(self):
-        return super().see() * (np.nan if self.steps == 3 else 1)
-
-
-class ShapeDrifts(Right):
-    def see(self):
-        return super().see()[: 1 + (self.steps < 5)]
 
 
 class SpaceDrifts(Right):
@@ -101,26 +102,9 @@ class FirstInsteadOfLast(Right):
         return answer
 
 
-class NothingAtLast(Right):
-    def see(self):
-        return super().see() * (self.steps < 8)
-
-
-class NothingReturnedAtLast(Right):
-    def see(self):
-        return None if self.steps == 8 else super().see()
-
-
 class GlobalRandom(Right):
     def step(self, action):
         return super().step(action if random.random() < 0.9 else 1 - action)
-
-
-class RoundingErrors(Right):
-    """Sums of a simulator that differ from process to process."""
-
-    def see(self):
-        return super().see() + np.float32(random.SystemRandom().uniform(1e-4, 4e-4))
 
 
 class SlowReset(Right):
@@ -135,15 +119,11 @@ class MaskUnused(Right):
         return *rest, info | {"action_mask": np.ones(2, np.int8)}
 
 
-class AllAllowed(Right):
+class AllAllowed(MaskUnused):
     metadata = {"action_mask": True}  # noqa: RUF012 - as Gymnasium has it
 
     def reset(self, **options):
         return super().reset(**options)[0], {"action_mask": np.ones(2, np.int8)}
-
-    def step(self, action):
-        *rest, info = super().step(action)
-        return *rest, info | {"action_mask": np.ones(2, np.int8)}
 
 
 class NothingAllowed(Right):
@@ -190,11 +170,6 @@ class Unseeded(Right):
         return super().reset(seed=0)
 
 
-class OutOfBounds(Right):
-    def see(self):
-        return super().see() * 10
-
-
 class Dim(Right):
     """Its numbers are 0 and 1, and its bounds those of another unit."""
 
@@ -217,9 +192,10 @@ class ZeroDefault(Right):
 
 
 @pytest.fixture
-def found():
+def found(monkeypatch):
     def call(kind, steps=200, timeout=30.0):
-        return check(f"{__name__}:{kind.__name__}", EnvOptions(), steps, 0, timeout)
+        monkeypatch.setattr(sys.modules[__name__], "Checked", kind, raising=False)
+        return check(f"{__name__}:Checked", EnvOptions(), steps, 0, timeout)
 
     return call
 

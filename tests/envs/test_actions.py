@@ -23,18 +23,10 @@ from pbt_rl.envs.spaces import obs_leaves, read_leaf, with_mask
 from pbt_rl.envs.vectors import VectorUnit
 
 NESTED = spaces.Dict(
-    {
-        "aim": spaces.Box(np.array([[-1.0, 0.0]], np.float32), np.array([[1.0, 2.0]], np.float32)),
-        "keys": spaces.Tuple([spaces.Discrete(3, start=5), spaces.MultiDiscrete([2, 4])]),
-        "power": spaces.Box(0, 9, (), np.float64),
-    }
+    aim=spaces.Box(np.array([[-1.0, 0.0]], np.float32), np.array([[1.0, 2.0]], np.float32)),
+    keys=spaces.Tuple([spaces.Discrete(3, start=5), spaces.MultiDiscrete([2, 4])]),
+    power=spaces.Box(0, 9, (), np.float64),
 )
-
-
-def test_discrete_actions_start_at_the_start_of_the_space():
-    space = spaces.Discrete(3, start=-1)
-    assert action_spec(space, "x").nvec == (3,)
-    assert [action_decoder(space)(np.array([a], np.int32)) for a in range(3)] == [-1, 0, 1]
 
 
 def test_multi_discrete_actions_keep_their_shape_and_start():

@@ -34,6 +34,12 @@ class Waits(gymnasium.Env):
         time.sleep(100)
 
 
+def ran(code):
+    """Run a program in a process of its own, to its end."""
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
 def test_several_that_do_not_close_are_left_in_time(monkeypatch, capsys):
     monkeypatch.setattr(time_limits, "CLOSE_SECONDS", 0.2)
     before = time.monotonic()
@@ -79,9 +85,7 @@ def test_what_cannot_be_interrupted_ends_the_process():
         time_limits.CLOSE_SECONDS = time_limits.GRACE_SECONDS = 0.2
         time_limits.close_in_time(types.SimpleNamespace(close=wait))
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran(code)
     assert done.returncode == 1
     assert "in wait" in done.stderr
 
@@ -115,9 +119,7 @@ def test_the_command_lets_what_runs_at_exit_run():
         atexit.register(lambda: (time.sleep(1), print("written")))
         cli._end(3)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran(code)
     assert (done.returncode, done.stdout, done.stderr) == (3, "written\n", "")
 
 
@@ -129,10 +131,7 @@ def test_the_command_leaves_no_process_of_an_environment():
         print(subprocess.Popen(["sleep", "1000"]).pid, flush=True)
         cli.main()
     """
-    done = subprocess.run(  # it ends only if the other process does, which has the same output
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert "pbt-rl" in done.stdout
+    assert "pbt-rl" in ran(code).stdout  # it ends only if the other process does, which has the same output
 
 
 def test_the_command_ends_though_a_thread_goes_on():
@@ -143,9 +142,7 @@ def test_the_command_ends_though_a_thread_goes_on():
         threading.Thread(target=time.sleep, args=(100,), name="simulator").start()
         cli._end(3)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran(code)
     assert done.returncode == 3
     assert "simulator" in done.stderr
 
@@ -160,4 +157,4 @@ def test_a_caller_of_the_command_line_goes_on_after_it():
         except SystemExit:
             time.sleep(1)
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], timeout=60, check=True)
+    assert ran(code).returncode == 0

@@ -15,6 +15,7 @@ from pbt_rl.envs.base import EnvSetupError, private_step_arrays
 from pbt_rl.envs.conventions import boxes
 from pbt_rl.envs.gym import GymUnit, describe, maker, recipe
 from pbt_rl.envs.shaping import flatten
+from tests.envs.test_others_environments import Source
 
 ALLOWED = np.array([1, 1, 0, 0], np.int8)
 NUMBERS = spaces.Box(-1, 1, (2,), np.float32)
@@ -30,17 +31,6 @@ class Env(gymnasium.Env):
 
     def step(self, action):
         return self.obs, 0.0, *self.end, self.info
-
-
-class Source:
-    def __init__(self):
-        self.told = []
-
-    def __call__(self, _row):
-        return 0, {}
-
-    def remark(self, text):
-        self.told.append(text)
 
 
 def told(**attributes):

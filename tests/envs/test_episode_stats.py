@@ -11,6 +11,7 @@ from pbt_rl.envs.base import MOST_STATS, private_step_arrays, read_stats
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.toy import Identity
 from pbt_rl.envs.vectors import VectorUnit
+from tests.envs.test_others_environments import Source
 
 
 class Counted(Identity):
@@ -33,18 +34,8 @@ class Counted(Identity):
         return *rest, truncated, info
 
 
-class Source:
-    """No shaping; keeps what a unit remarks."""
-
-    def __init__(self, told):
-        self.remark = told.append
-
-    def __call__(self, _row):
-        return 0, {}
-
-
-def unit_of(make, mode=None, told=None, rows=2):
-    source = Source([] if told is None else told)
+def unit_of(make, mode=None, source=None, rows=2):
+    source = source or Source()
     if mode is None:
         return GymUnit("own:env", make, rows, 0, source)
     return VectorUnit("own:env", SyncVectorEnv([make] * rows, autoreset_mode=mode), 0, source)
@@ -97,10 +88,10 @@ def test_without_statistics_there_are_none_in_poisoned_and_fresh_memory():
 def test_other_statistics_are_left_out_and_told_once(stats, kept, wrong, mode):
     if mode is not None and not all(isinstance(name, str) for name in stats):
         pytest.skip("a vector environment of Gymnasium takes no such name")
-    told = []
-    unit = unit_of(lambda: Counted(stats), mode, told)
+    source = Source()
+    unit = unit_of(lambda: Counted(stats), mode, source)
     given = said(unit, private_step_arrays(unit.spec, 2), 8)
     assert kept in given
     assert all(one in ({}, kept) for one in given)
-    assert len(told) == 1
-    assert re.search(rf'info\["episode_extra_stats"\] is not recorded as it is: ({wrong})', told[0]), told
+    (told,) = source.told
+    assert re.search(rf'info\["episode_extra_stats"\] is not recorded as it is: ({wrong})', told)
