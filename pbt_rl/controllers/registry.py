@@ -13,8 +13,9 @@ from pbt_rl.controllers.exploit import Exploit, ExploitRule
 from pbt_rl.controllers.explore import Explore, ExploreRule
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.controllers.own import own_controller, own_exploit, own_explore, refine_exploit, refine_explore
+from pbt_rl.controllers.own import own_controller, own_exploit, own_explore, with_function
 from pbt_rl.controllers.ready import Ready, ReadyRule
+from pbt_rl.controllers.settings import with_settings
 from pbt_rl.errors import ConfigError
 from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 
@@ -46,24 +47,27 @@ def build_ready(pbt: PbtConfig) -> Ready:
 
 def build_exploit(pbt: PbtConfig) -> Exploit:
     """Return the rule of selection that the options name. Raises ConfigError."""
-    name = pbt.exploit
-    rule: ExploitRule = own_exploit(name) if ":" in name else _found(EXPLOIT_RULES, name, "pbt.exploit")
-    return refine_exploit(rule.build(pbt), pbt)
+    if ":" in pbt.exploit:
+        return own_exploit(pbt.exploit, pbt.exploit_option)
+    rule: ExploitRule = _found(EXPLOIT_RULES, pbt.exploit, "pbt.exploit")
+    return with_settings(rule.build(pbt), pbt.exploit_option, "pbt.exploit-option")
 
 
 def least_members(exploit: str) -> int:
     """Return the size of the smallest population in which this rule does anything."""
-    rule: ExploitRule | None = None if ":" in exploit else _found(EXPLOIT_RULES, exploit, "pbt.exploit")
-    return 1 if rule is None else rule.least_members
+    return 1 if ":" in exploit else int(_found(EXPLOIT_RULES, exploit, "pbt.exploit").least_members)
 
 
 def build_explore(pbt: PbtConfig, table: Mapping[str, HyperSpec]) -> Explore:
-    """Return the rule of exploration that the options name. Raises ConfigError.
+    """Return the rule of exploration that the options name, with the user's function behind it. Raises ConfigError.
 
     table: the specs of all values of a member.
     """
+    rule: Explore
     if ":" in pbt.explore:
-        return refine_explore(own_explore(pbt.explore).build(pbt, table), pbt, table)
-    rule: ExploreRule = _found(EXPLORE_RULES, pbt.explore, "pbt.explore")
-    tuned = {name: spec for name, spec in table.items() if spec.tuned}
-    return refine_explore(rule.build(pbt, tuned), pbt, table)
+        rule = own_explore(pbt.explore, table, pbt.explore_option)
+    else:
+        entry: ExploreRule = _found(EXPLORE_RULES, pbt.explore, "pbt.explore")
+        tuned = {name: spec for name, spec in table.items() if spec.tuned}
+        rule = with_settings(entry.build(pbt, tuned), pbt.explore_option, "pbt.explore-option")
+    return with_function(rule, pbt.custom_explore, pbt.explore, table) if pbt.custom_explore else rule

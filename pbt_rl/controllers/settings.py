@@ -9,14 +9,13 @@ from __future__ import annotations
 import inspect
 import json
 import traceback
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from dataclasses import Field, fields, is_dataclass, replace
 from pathlib import PurePath
 from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
-from pbt_rl.controllers.decisions import StateKey
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, require
 from pbt_rl.options import allowed, allows, as_type
 from pbt_rl.registry import load_object
 
@@ -37,47 +36,24 @@ def with_settings(rule: Rule, entries: Sequence[str], option: str) -> Rule:
 
 
 def load_rule(
-    path: str,
-    arguments: Sequence[object],
-    methods: Sequence[str],
-    entries: Sequence[str],
-    options: tuple[str, str],
+    path: str, option: str, arguments: Sequence[object], methods: Mapping[str, int], entries: Sequence[str]
 ) -> Any:
-    """Return a rule of the user's own class, `module:Class`.
+    """Return an object of the user's own dataclass, `module:Class`. Raises ConfigError.
 
-    arguments: its positional arguments. methods: of a rule of its kind. options: the names of the options that
-    gave the path and the entries. Raises ConfigError if the class is no dataclass or does not take these arguments.
+    option: that gave the path; OPTION-option gave the entries. arguments: for its first fields. methods: name -> the
+    number of arguments that each is called with.
     """
-    made = load(path, options[0])
-    usable = isinstance(made, type) and is_dataclass(made)
-    if not usable or not all(callable(getattr(made, method, None)) for method in methods):
-        remedy = f"give a dataclass that has the method{'s' * (len(methods) > 1)} {' and '.join(methods)}"
-        raise ConfigError(f"--{options[0]} {path} cannot be used: {remedy}")
-    taken = [f for f in fields(made) if f.init]
-    if len(taken) < len(arguments):
-        raise ConfigError(
-            f"--{options[0]} {path} cannot be used: its first field takes the specs of the tuned values"
-        )
-    own = taken[len(arguments) :]
-    try:
-        hints = get_type_hints(made)
-    except NameError as error:
-        raise ConfigError(
-            f"--{options[0]} {path} cannot be used: {error}; import the types of its fields at run time"
-        ) from error
-    known = {f.name: (hints[f.name], f) for f in own if _can_be_set(hints[f.name])}
-    direct = [entry for entry in entries if "." not in entry.partition("=")[0]]
-    given = dict(_parsed(entry, known, options[1]) for entry in direct)
-    missing = [
-        f.name for f in own if f.default is MISSING and f.default_factory is MISSING and f.name not in given
-    ]
-    if missing:
-        raise ConfigError(
-            f"--{options[0]} {path} cannot be used: set {', '.join(missing)} with --{options[1]} {missing[0]}=VALUE"
-        )
-    return with_settings(
-        made(*arguments, **given), [entry for entry in entries if entry not in direct], options[1]
-    )
+    who, kind = f"--{option} {path}", load(path, option)
+    require(isinstance(kind, type) and is_dataclass(kind), option, path, "give a dataclass")
+    with named(who):
+        hints = get_type_hints(kind)
+        own = [f for f in fields(kind) if f.init][len(arguments) :]
+        known = {f.name: (hints[f.name], f) for f in own if _can_be_set(hints[f.name])}
+        direct = [entry for entry in entries if "." not in entry.partition("=")[0]]
+        made = kind(*arguments, **dict(_parsed(entry, known, f"{option}-option") for entry in direct))
+    for method, number in methods.items():
+        check_signature(who, getattr(made, method, None), number, method)
+    return with_settings(made, [entry for entry in entries if entry not in direct], f"{option}-option")
 
 
 def _settings(rule: object, prefix: str = "") -> dict[str, tuple[Any, Field[Any]]]:
@@ -142,18 +118,19 @@ def load(path: str, option: str) -> Any:
         raise ConfigError(f"--{option} {path} {error}") from error
 
 
-def check_signature(who: str, made: object, method: str, arguments: int) -> None:
-    """Raise ConfigError unless a method (or, if "", the object itself) takes so many arguments by position."""
-    called: Any = getattr(made, method) if method else made
+def check_signature(who: str, called: Any, arguments: int, name: str = "it") -> None:
+    """Raise ConfigError unless a function or method can be called with so many arguments by position."""
     try:
         inspect.signature(called).bind(*range(arguments))
-    except TypeError as error:
-        call = f"{method or 'it'} is called with {arguments} argument{'s' * (arguments != 1)}"
-        raise ConfigError(f"{who} cannot be used: {call}: {error}") from None
+    except (TypeError, ValueError) as error:
+        plural = "s" * (arguments != 1)
+        raise ConfigError(
+            f"{who} cannot be used: {name} is called with {arguments} argument{plural}: {error}"
+        ) from None
 
 
 @contextmanager
-def named(who: str, method: str) -> Iterator[None]:
+def named(who: str, method: str = "") -> Iterator[None]:
     """Raise ConfigError in one line, with the place, for whatever the user's code raises inside."""
     try:
         yield
@@ -161,15 +138,7 @@ def named(who: str, method: str) -> Iterator[None]:
         raise
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        text = str(error).splitlines()
         place = f"{PurePath(last.filename).name}, line {last.lineno}"
-        raise ConfigError(
-            f"{who} raised {type(error).__name__} ({place}){f' in {method}' if method else ''}: "
-            f"{text[0] if text else 'nothing said'}"
-        ) from error
-
-
-def not_kept(kept: Collection[StateKey]) -> str:
-    """Return which states are kept, for a message about one that is not."""
-    known = ", ".join(map(str, sorted(kept))) or "none"
-    return f"states that are kept (member, generation): {known}; `remembers` names present ones to keep from now on"
+        where = f" in {method}" if method else ""
+        text = (str(error).splitlines() or ["nothing said"])[0]
+        raise ConfigError(f"{who} raised {type(error).__name__} ({place}){where}: {text}") from error

@@ -131,7 +131,7 @@ def _of_meanings(
 
     def moved(values: Values, rng: Random) -> Values:
         known = decode(table, values)
-        with named(who, ""):
+        with named(who):
             answer = function(dict(known), rng) if takes_rng else function(dict(known))
         same = isinstance(answer, Mapping) and answer.keys() == known.keys()
         if not same:

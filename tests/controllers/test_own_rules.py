@@ -95,21 +95,6 @@ def test_their_fields_are_saved():
     assert observed(second, 400)[2].values == observed(first, 400)[2].values == {"rate": 4.0}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"exploit": f"{HERE}:Nothing"}, r"--pbt.exploit .*:Nothing cannot be loaded: .*no attribute"),
-        ({"exploit": f"{HERE}:NoDataclass"}, "give a dataclass that has the method select"),
-        ({"explore_option": ()}, "set accelerates with --pbt.explore-option accelerates=VALUE"),
-        ({"explore_option": ("accelerates=2",)}, "--pbt.explore-option accelerates=2 .* give true or false"),
-        ({"exploit_option": ("_comparisons=3",)}, "NAME=VALUE; the rule's settings are every, note"),
-    ],
-)
-def test_what_cannot_be_used_is_refused_with_a_remedy(options, message):
-    with pytest.raises(ConfigError, match=message):
-        build(replace(PBT, **options), TABLE, 0, 3)
-
-
 def test_a_rule_whose_state_could_not_be_saved_is_refused():
     controller = build(PBT, TABLE, 0, 3)
     careless = NoDataclass()
@@ -130,28 +115,50 @@ class Untaken:
     mutate = initial
 
 
+@dataclass
+class Deaf(Doubled):
+    def mutate(self, values):
+        return dict(values)
+
+
+def raises_on_call(values, rng):
+    return {"rate": 1 / 0}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"exploit": f"{HERE}:Nothing"}, "Nothing cannot be loaded: AttributeError"),
+        ({"exploit": f"{HERE}:NoDataclass"}, "NoDataclass cannot be used: give a dataclass"),
         ({"exploit": "raises_on_import:Rule"}, "cannot be loaded: ZeroDivisionError"),
+        ({"exploit": "late_types:Rule"}, "raised NameError"),
+        ({"exploit_option": ("_comparisons=3",)}, "NAME=VALUE; the rule's settings are every, note"),
         (
-            {"exploit": "late_types:Rule"},
-            "'Mapping' is not defined; import the types of its fields at run time",
+            {"exploit": "truncation", "exploit_option": (f"gap.relative=1{'0' * 400}",)},
+            "give a finite number",
         ),
-        ({"explore": f"{HERE}:Untaken"}, "its first field takes the specs of the tuned values"),
-        ({"custom_explore": "os:path"}, "give a function of"),
-        ({"explore_option": ("factor_min=9",)}, "give at most factor_max, 1.5"),
-        ({"exploit_option": (f"gap.relative=1{'0' * 400}",)}, "give a finite number"),
+        ({"explore_option": ()}, "missing 1 required positional argument: 'accelerates'"),
+        (
+            {"explore_option": ("accelerates=2",)},
+            "explore-option accelerates=2 cannot be used: give true or false",
+        ),
+        (
+            {"explore": f"{HERE}:Untaken", "explore_option": ()},
+            "takes 1 positional argument but 2 were given",
+        ),
+        ({"explore": f"{HERE}:Deaf"}, "Deaf cannot be used: mutate is called with 2 arguments"),
+        ({"explore": "perturb", "explore_option": ("factor_min=9",)}, "give at most factor_max, 1.5"),
+        ({"custom_explore": "os:path"}, "it is called with 2 arguments: "),
+        ({"custom_explore": f"{HERE}:raises_on_call"}, "raises_on_call raised ZeroDivisionError"),
     ],
 )
-def test_what_cannot_be_used_is_one_clear_error(options, message, tmp_path, monkeypatch):
-    rule = "from dataclasses import dataclass\n{}@dataclass\nclass Rule:\n    a: {} = 1\n    def select(self): ...\n"
+def test_what_cannot_be_used_is_one_clear_error_at_the_start(options, message, tmp_path, monkeypatch):
+    rule = "from dataclasses import dataclass\n@dataclass\nclass Rule:\n    a: Mapping = 1\n    def select(self): ...\n"
     (tmp_path / "raises_on_import.py").write_text("1 / 0\n")
-    late = "from __future__ import annotations\n" + rule.format("", "Mapping[str, int]")
-    (tmp_path / "late_types.py").write_text(late)
+    (tmp_path / "late_types.py").write_text("from __future__ import annotations\n" + rule)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=re.escape(message)):
-        build(PbtConfig(**options), TABLE, 0)
+        build(replace(PBT, **options), TABLE, 0, 3)
 
 
 @dataclass
@@ -168,12 +175,6 @@ class Answering:
 
 
 ANSWER = [None]
-
-
-@dataclass
-class Deaf(Answering):
-    def mutate(self, values):
-        return dict(values)
 
 
 @dataclass
@@ -195,8 +196,8 @@ class Learned(Answering):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (None, "mutate returned values for None: give one for each of ['rate']"),
-        ({}, "mutate returned values for []: give one for each of ['rate']"),
+        (None, "mutate returned None: give a value for each of ['rate']"),
+        ({}, "mutate returned {}: give a value for each of ['rate']"),
         ({"rate": "much"}, "mutate returned a value that is no number: could not convert"),
         ({"rate": float("nan")}, "mutate returned NaN for rate"),
     ],
@@ -214,18 +215,4 @@ def test_an_explore_rule_is_held_to_the_bounds_and_may_learn():
     assert observed(controller, 100)[2].values == {"rate": 100.0}
     controller = build(replace(PBT, explore=f"{HERE}:Learned", explore_option=()), TABLE, 0, 3)
     assert observed(controller, 100, (4.0, 1.0, 2.0))[2].values == {"rate": 4.0 + 2.0 + 3}
-    assert controller.explore.rule.seen == 103
-
-
-def test_an_explore_rule_that_cannot_be_called_is_named():
-    with pytest.raises(ConfigError, match="Deaf cannot be used: mutate is called with 2 arguments"):
-        build(replace(PBT, explore=f"{HERE}:Deaf", explore_option=()), TABLE, 0, 3)
-
-
-def raises_on_call(values, rng):
-    return {"rate": 1 / 0}
-
-
-def test_a_function_that_explores_and_fails_is_one_clear_error_at_the_start():
-    with pytest.raises(ConfigError, match=r"--pbt.custom-explore raises_on_call raised ZeroDivisionError"):
-        build(replace(PBT, custom_explore=f"{HERE}:raises_on_call"), TABLE, 0, 3)
+    assert controller.explore.made.seen == 103
