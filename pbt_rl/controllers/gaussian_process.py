@@ -8,20 +8,23 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
 from scipy.spatial.distance import cdist
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import ConstantKernel, Hyperparameter, Kernel, WhiteKernel
+from sklearn.gaussian_process.kernels import (
+    ConstantKernel,
+    Hyperparameter,
+    Kernel,
+    NormalizedKernelMixin,
+    StationaryKernelMixin,
+    WhiteKernel,
+)
 from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
 
-AT_A_TIME = 125
-"""Points whose bounds are computed together: their covariances stay in the cache."""
 
-
-class FadingKernel(Kernel):  # type: ignore[misc]
+class FadingKernel(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # type: ignore[misc]
     """k((t, x), (t', x')) = exp(-|x - x'|^2 / (2 length^2)) (1 - fading)^(|t - t'| / 2).
 
     The time-varying squared exponential of Bogunovic et al. (2016), adopted by PB2 (Parker-Holder et al. 2020,
@@ -29,27 +32,19 @@ class FadingKernel(Kernel):  # type: ignore[misc]
     is exp(-decay |t - t'|).
     """
 
-    def __init__(
-        self,
-        length: float = 1.0,
-        decay: float = 0.1,
-        length_bounds: tuple[float, float] = (0.05, 10.0),
-        decay_bounds: tuple[float, float] = (1e-3, 10.0),
-    ) -> None:
+    def __init__(self, length: float = 1.0, decay: float = 0.1) -> None:
         self.length = length
         self.decay = decay
-        self.length_bounds = length_bounds
-        self.decay_bounds = decay_bounds
 
     @property
     def hyperparameter_length(self) -> Any:
         """Return the length as scikit-learn fits it, by maximum likelihood; it looks for this name."""
-        return Hyperparameter("length", "numeric", self.length_bounds)
+        return Hyperparameter("length", "numeric", (0.05, 10.0))
 
     @property
     def hyperparameter_decay(self) -> Any:
         """Return the decay as scikit-learn fits it."""
-        return Hyperparameter("decay", "numeric", self.decay_bounds)
+        return Hyperparameter("decay", "numeric", (1e-3, 10.0))
 
     def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:
         """Return the covariances; with `eval_gradient` also their derivatives by the logarithms of decay and length."""
@@ -62,14 +57,6 @@ class FadingKernel(Kernel):  # type: ignore[misc]
         # In the order of the names, as scikit-learn sorts them.
         return K, np.stack([-self.decay * time * K, squares * K], axis=2)
 
-    def diag(self, X: Array) -> Array:
-        """Return the covariance of each point with itself."""
-        return np.ones(len(X))
-
-    def is_stationary(self) -> bool:
-        """Return True: the kernel depends on differences alone."""
-        return True
-
 
 class MixedKernel(FadingKernel):
     """(1 - mix) (k_h + k_x) + mix k_h k_x, times the fading: of choices h, which are the last columns, and numbers x.
@@ -78,25 +65,15 @@ class MixedKernel(FadingKernel):
     4): k_x as in `FadingKernel`, k_h the share of the choices that are equal.
     """
 
-    def __init__(
-        self,
-        choices: int = 1,
-        length: float = 1.0,
-        decay: float = 0.1,
-        mix: float = 0.5,
-        length_bounds: tuple[float, float] = (0.05, 10.0),
-        decay_bounds: tuple[float, float] = (1e-3, 10.0),
-        mix_bounds: tuple[float, float] = (1e-2, 1.0),
-    ) -> None:
-        super().__init__(length, decay, length_bounds, decay_bounds)
+    def __init__(self, choices: int = 1, length: float = 1.0, decay: float = 0.1, mix: float = 0.5) -> None:
+        super().__init__(length, decay)
         self.choices = choices
         self.mix = mix
-        self.mix_bounds = mix_bounds
 
     @property
     def hyperparameter_mix(self) -> Any:
         """Return the mix as scikit-learn fits it."""
-        return Hyperparameter("mix", "numeric", self.mix_bounds)
+        return Hyperparameter("mix", "numeric", (1e-2, 1.0))
 
     def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:
         """Return the covariances; with `eval_gradient` also their derivatives by the logarithms of the three."""
@@ -127,14 +104,13 @@ class Surrogate:
 
     def __init__(self, X: Array, y: Array, choices: int = 0) -> None:
         spread = y.std()
-        self._X, self._y = X, (y - y.mean()) / (spread if spread > 0 else 1.0)
         values = MixedKernel(choices) if choices else FadingKernel()
         kernel = ConstantKernel(1.0, (0.05, 20.0)) * values + WhiteKernel(0.1, (1e-3, 2.0))
         self._process = GaussianProcessRegressor(kernel)
         self._threads = ThreadpoolController()  # once: it looks through all libraries of the process
         with self._threads.limit(limits=1), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the best value may be at a bound
-            self._process.fit(self._X, self._y)
+            self._process.fit(X, (y - y.mean()) / (spread if spread > 0 else 1.0))
 
     def bound(self, beta: float, pending: Array | None) -> Callable[[Array], Array]:
         """Return the upper confidence bound as a function of points: mean + sqrt(beta) deviation.
@@ -142,30 +118,15 @@ class Surrogate:
         pending: points that are being tried already. The deviation is the one after they were observed (it does not
         depend on what is observed), so that a batch does not try one point many times.
         """
-        scale, values, noise = _parts(self._process.kernel_)
-        known = self._X if pending is None else np.vstack([self._X, pending])
+        known = self._process.X_train_ if pending is None else np.vstack([self._process.X_train_, pending])
+        tried = GaussianProcessRegressor(self._process.kernel_, optimizer=None)
         with self._threads.limit(limits=1):
-            K = scale * values(known)
-            K.flat[:: len(K) + 1] += noise + self._process.alpha
-            factor = cholesky(K, lower=True, check_finite=False)
+            tried.fit(known, np.zeros(len(known)))
 
         def bound(X: Array) -> Array:
             with self._threads.limit(limits=1):
-                return np.concatenate([of(X[at : at + AT_A_TIME]) for at in range(0, len(X), AT_A_TIME)])
-
-        def of(X: Array) -> Array:
-            K = values(X, known)
-            K *= scale
-            mean = K[:, : len(self._X)] @ self._process.alpha_
-            explained = solve_triangular(factor, K.T, lower=True, overwrite_b=True, check_finite=False)
-            variance = scale * values.diag(X) + noise - np.einsum("ij,ij->j", explained, explained)
-            deviation = np.sqrt(np.maximum(variance, 0.0))
-            upper: Array = mean + np.sqrt(beta) * deviation
+                deviation = tried.predict(X, return_std=True)[1]
+                upper: Array = self._process.predict(X) + np.sqrt(beta) * deviation
             return upper
 
         return bound
-
-
-def _parts(kernel: Any) -> tuple[float, Kernel, float]:
-    """Return scale, kernel of the values and variance of the noise of a fitted kernel."""
-    return kernel.k1.k1.constant_value, kernel.k1.k2, kernel.k2.noise_level

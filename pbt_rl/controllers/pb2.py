@@ -135,20 +135,25 @@ class Pb2:
 
     def mutate(self, values: Values, rng: Random) -> Values:
         """Choose the most promising values."""
-        if not self._numbers:
-            point: tuple[float, ...] = ()
-        elif len(self._data) < LEAST_DATA:
-            point = self._point({n: sample_prior(s, rng) for n, s in self._numbers.items()})
-        else:
-            point = self._best_point(rng)
+        chosen = self._chosen(values, {}, rng)
+        return chosen | {n: sample_prior(s, rng) for n, s in self._choices.items()}
+
+    def _chosen(self, values: Values, fixed: Values, rng: Random) -> Values:
+        """Choose the most promising numbers. fixed: the choices that they stand beside."""
+        point = tuple(fixed.values())
+        if self._numbers and len(self._data) < LEAST_DATA:
+            drawn = {n: sample_prior(s, rng) for n, s in self._numbers.items()}
+            point = self._point(drawn | fixed)
+        elif self._numbers:
+            point = self._best_point(rng, point)
         self._pending.append(point)
-        chosen = {n: from_unit(s, share) for (n, s), share in zip(self._numbers.items(), point, strict=True)}
-        return values | chosen | {n: sample_prior(s, rng) for n, s in self._choices.items()}
+        shares = zip(self._numbers.items(), point, strict=False)  # behind them stand the choices
+        return values | fixed | {n: from_unit(s, share) for (n, s), share in shares}
 
     def _point(self, values: Values) -> tuple[float, ...]:
         return tuple(to_unit(s, values[n]) for n, s in self._numbers.items())
 
-    def _best_point(self, rng: Random, fixed: tuple[float, ...] = ()) -> tuple[float, ...]:
+    def _best_point(self, rng: Random, fixed: tuple[float, ...]) -> tuple[float, ...]:
         """Return the most promising point. fixed: its last coordinates, which are choices."""
         import numpy as np  # noqa: PLC0415 - with the optional extra
 
@@ -236,15 +241,11 @@ def cap(weights: Sequence[float], plays: int, gamma: float) -> float:
 
 def probabilities(weights: Sequence[float], plays: int, rounds: int) -> list[float]:
     """Return p of each category; they sum to 1."""
-    gamma, most = exploration(len(weights), plays, rounds), cap_of(weights, plays, rounds)
+    gamma = exploration(len(weights), plays, rounds)
+    most = cap(weights, plays, gamma)
     lowered = [min(w, most) for w in weights]
     total = math.fsum(lowered)
     return [(1 - gamma) * w / total + gamma / len(weights) for w in lowered]
-
-
-def cap_of(weights: Sequence[float], plays: int, rounds: int) -> float:
-    """Return `cap` by the gamma of so many rounds."""
-    return cap(weights, plays, exploration(len(weights), plays, rounds))
 
 
 def updated(weights: Sequence[float], played: Sequence[tuple[int, float]], rounds: int) -> list[float]:
@@ -252,8 +253,9 @@ def updated(weights: Sequence[float], played: Sequence[tuple[int, float]], round
     if not played:
         return list(weights)
     plays, categories = len(played), len(weights)
-    gamma, most = exploration(categories, plays, rounds), cap_of(weights, plays, rounds)
-    p, lowered = probabilities(weights, plays, rounds), [min(w, most) for w in weights]
+    gamma = exploration(categories, plays, rounds)
+    most, p = cap(weights, plays, gamma), probabilities(weights, plays, rounds)
+    lowered = [min(w, most) for w in weights]
     gained = [0.0] * categories
     for category, reward in played:
         if weights[category] < most:
@@ -316,19 +318,7 @@ class Pb2Mix(Pb2):
 
     def mutate(self, values: Values, rng: Random) -> Values:
         """Draw the choices, then choose the most promising numbers beside them."""
-        chosen = {name: self._draw(name, rng) for name in self._choices}
-        fixed = tuple(chosen.values())
-        if not self._numbers:
-            point = fixed
-        elif len(self._data) < LEAST_DATA:
-            point = self._point(values | {n: sample_prior(s, rng) for n, s in self._numbers.items()} | chosen)
-        else:
-            point = self._best_point(rng, fixed)
-        self._pending.append(point)
-        numbers = {
-            n: from_unit(s, share) for (n, s), share in zip(self._numbers.items(), point, strict=False)
-        }
-        return values | numbers | chosen
+        return self._chosen(values, {name: self._draw(name, rng) for name in self._choices}, rng)
 
 
 PB2_MIX = ExploreRule(lambda _, tuned: Pb2Mix(tuned), help="that, of choices too (needs the extra `search`).")

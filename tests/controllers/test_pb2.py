@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.gaussian_process import GaussianProcessRegressor
 
 from pbt_rl.controllers.changes import changes
 from pbt_rl.controllers.decisions import Mutate, Replace, Restart
 from pbt_rl.controllers.explore import Learning
-from pbt_rl.controllers.gaussian_process import AT_A_TIME, FadingKernel, MixedKernel, Surrogate
+from pbt_rl.controllers.gaussian_process import FadingKernel, MixedKernel, Surrogate
 from pbt_rl.controllers.hypers import HyperSpec, choice_spec, shaping_table
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.controllers.pb2 import (
@@ -122,19 +121,6 @@ def test_the_bound_is_the_mean_and_the_deviation_of_a_gaussian_process():
                 mean, _ = posterior(X, scaled, x)
                 _, deviation = posterior(known, np.zeros(len(known)), x)
                 assert bound == pytest.approx(mean + math.sqrt(beta) * deviation, rel=1e-5, abs=1e-5)
-
-
-@pytest.mark.parametrize("choices", [0, 1])
-def test_the_bounds_of_many_points_are_those_that_scikit_learn_predicts(choices):
-    rng = np.random.default_rng(2)
-    X, pending, points = rng.random((40, 4)), rng.random((7, 4)), rng.random((2 * AT_A_TIME + 1, 4))
-    for array in (X, pending, points):
-        array[:, 4 - choices :] = np.round(2 * array[:, 4 - choices :])
-    surrogate = Surrogate(X, X[:, 1] + rng.normal(0, 0.1, 40), choices)
-    again = GaussianProcessRegressor(surrogate._process.kernel_, optimizer=None)
-    again.fit(np.vstack([X, pending]), np.zeros(47))
-    expected = surrogate._process.predict(points) + np.sqrt(0.3) * again.predict(points, return_std=True)[1]
-    assert surrogate.bound(0.3, pending)(points) == pytest.approx(expected, abs=1e-9)
 
 
 def test_the_surrogate_gets_the_time_and_the_width_of_the_bound(monkeypatch):
