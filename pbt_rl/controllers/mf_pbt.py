@@ -5,7 +5,7 @@ early, with migrations between them.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
@@ -14,7 +14,9 @@ from pbt_rl.controllers.controllers import PbtController, StaticController, pbt_
 from pbt_rl.controllers.decisions import Controller, MemberReport, StateKey
 from pbt_rl.controllers.entry import ControllerEntry, Ingredients, OptionGroups
 from pbt_rl.controllers.exploit import (
+    Deciding,
     Exploit,
+    Members,
     Remembering,
     Selection,
     decides,
@@ -61,9 +63,7 @@ class Groups:
         """Return the group that a member always belongs to."""
         return member * len(self.frequencies) // self._num_members
 
-    def select(
-        self, members: Sequence[MemberReport], rng: Random, deciding: Collection[int] | None = None
-    ) -> list[Selection]:
+    def select(self, members: Members, rng: Random, deciding: Deciding = None) -> list[Selection]:
         """Judge the members in their order; those of groups that are not due go on."""
         self._rounds += 1
         selections: dict[int, Selection] = {}
