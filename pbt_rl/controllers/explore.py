@@ -6,6 +6,7 @@ Pure: seeded Python, no process, no file, no torch.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -46,6 +47,16 @@ class ExploreRule:
     """Names of the options that `build` reads (beside `pbt.exploit`)."""
     help: str = ""
     """What it does; "" if the option's own help says so."""
+
+
+class FromPriors:
+    """A rule whose members start from the priors."""
+
+    tuned: Specs
+
+    def initial(self, values: Values, rng: Random) -> Values:
+        """Draw every tuned value from its prior."""
+        return from_priors(self.tuned, values, rng)
 
 
 class ByChance:
@@ -211,8 +222,31 @@ class Perturb(ByChance):
         return perturb(spec, value, factor, multiply=rng.random() < 0.5)
 
 
+class EachByChance(FromPriors, ByChance):
+    """A rule that changes each value on its own, with a probability."""
+
+    probability: float
+    categories: Categories
+
+    def mutate(self, values: Values, rng: Random) -> Values:
+        """Change each tuned value with `probability`."""
+
+        def move(spec: HyperSpec, value: float) -> float:
+            if rng.random() >= self.probability:
+                return value
+            if spec.scale == "choice":
+                return move_choice(spec, value, self.categories, rng)
+            return self.moved(spec, value, rng)
+
+        return move_each(self.tuned, values, move)
+
+    @abstractmethod
+    def moved(self, spec: HyperSpec, value: float, rng: Random) -> float:
+        """Return a value that is no choice, changed."""
+
+
 @dataclass(frozen=True)
-class PerturbFactors(ByChance):
+class PerturbFactors(EachByChance):
     """Multiply by one of a set of factors, each value on its own: x1.2 or x0.8 (Jaderberg et al. 2017, 4.1.1; Ray).
 
     The paper's GANs use (2.0, 0.5). Beyond the bounds the limit holds; an integer moves by at least 1 unless that
@@ -224,23 +258,11 @@ class PerturbFactors(ByChance):
     probability: float = option(1.0, at_least=0, at_most=1)
     categories: Categories = "adjacent"
 
-    def initial(self, values: Values, rng: Random) -> Values:
-        """Draw every tuned value from its prior."""
-        return from_priors(self.tuned, values, rng)
-
-    def mutate(self, values: Values, rng: Random) -> Values:
-        """Change each tuned value with `probability`."""
-
-        def move(spec: HyperSpec, value: float) -> float:
-            if rng.random() >= self.probability:
-                return value
-            if spec.scale == "choice":
-                return move_choice(spec, value, self.categories, rng)
-            factor = rng.choice(self.factors)
-            up = factor >= 1
-            return spec.clamp(moved_by(spec, value, factor if up else 1 / factor, multiply=up))
-
-        return move_each(self.tuned, values, move)
+    def moved(self, spec: HyperSpec, value: float, rng: Random) -> float:
+        """Multiply it by one of the factors."""
+        factor = rng.choice(self.factors)
+        up = factor >= 1
+        return spec.clamp(moved_by(spec, value, factor if up else 1 / factor, multiply=up))
 
 
 def _perturb(pbt: PbtConfig, tuned: Specs) -> Explore:
@@ -249,9 +271,8 @@ def _perturb(pbt: PbtConfig, tuned: Specs) -> Explore:
 
 def _factors(pbt: PbtConfig, tuned: Specs) -> Explore:
     rule = EXPLOIT_RULES.get(pbt.exploit)
-    return PerturbFactors(
-        tuned, pbt.factors, probability(pbt, 1.0 if rule is None else rule.explore_probability)
-    )
+    usual = 1.0 if rule is None else rule.explore_probability
+    return PerturbFactors(tuned, pbt.factors, probability(pbt, usual))
 
 
 PROBABILITY = "pbt.explore_probability"

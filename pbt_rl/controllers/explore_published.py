@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from pbt_rl.controllers.changes import Change
-from pbt_rl.controllers.decisions import MemberReport
 from pbt_rl.controllers.exploit_published import IMPALA_PROBABILITY
 from pbt_rl.controllers.explore import (
     PROBABILITY,
     ByChance,
     Categories,
+    EachByChance,
     Explore,
     ExploreRule,
-    Learning,
+    FromPriors,
     PerturbFactors,
     Specs,
-    from_priors,
     move_choice,
     move_each,
     moved_by,
@@ -31,14 +29,12 @@ from pbt_rl.options import option
 
 @dataclass(frozen=True)
 class ExplorePipeline(ByChance):
-    """Rules in turn. until_change: stop at the first that changes anything (Orion); else all of them (Ray).
+    """Rules in turn, until the first that changes anything (Orion). Members begin as the first rule has it.
 
-    Orion's default is `(ResampleAll(tuned, 0.2), MultiplyOrDivide(tuned, 1.2, volatility=1e-4))` until a change.
-    Members begin as the first rule has it.
+    Orion's default is `(ResampleAll(tuned, 0.2), MultiplyOrDivide(tuned, 1.2, volatility=1e-4))`.
     """
 
     rules: tuple[Explore, ...]
-    until_change: bool
 
     def initial(self, values: Values, rng: Random) -> Values:
         """Return what the first rule returns."""
@@ -46,29 +42,12 @@ class ExplorePipeline(ByChance):
 
     def mutate(self, values: Values, rng: Random) -> Values:
         """Apply one rule after the other."""
-        now = dict(values)
-        for rule in self.rules:
-            now = rule.mutate(now, rng)
-            if self.until_change and now != values:
-                break
-        return now
-
-    def before(self, members: Sequence[MemberReport]) -> None:
-        """Pass it to the rules that learn."""
-        for rule in self._learning():
-            rule.before(members)
-
-    def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Pass it to the rules that learn."""
-        for rule in self._learning():
-            rule.after(members, changes)
-
-    def _learning(self) -> list[Learning]:
-        return [rule for rule in self.rules if isinstance(rule, Learning)]
+        moved = (rule.mutate(values, rng) for rule in self.rules)
+        return next((new for new in moved if new != values), dict(values))
 
 
 @dataclass(frozen=True)
-class Resample(ByChance):
+class Resample(FromPriors, ByChance):
     """Draw each value anew from its prior with `probability`, on its own (Ray: 0.25 *per hyperparameter*).
 
     otherwise: the rule for the values that are not drawn anew (Ray: `PerturbFactors`); None leaves them.
@@ -77,10 +56,6 @@ class Resample(ByChance):
     tuned: Mapping[str, HyperSpec]
     probability: float = option(0.25, at_least=0, at_most=1)
     otherwise: Explore | None = None
-
-    def initial(self, values: Values, rng: Random) -> Values:
-        """Draw every tuned value from its prior."""
-        return from_priors(self.tuned, values, rng)
 
     def mutate(self, values: Values, rng: Random) -> Values:
         """Draw some values anew, and let `otherwise` change the others."""
@@ -93,7 +68,7 @@ class Resample(ByChance):
 
 
 @dataclass(frozen=True)
-class MultiplyOrDivide(ByChance):
+class MultiplyOrDivide(EachByChance):
     """Multiply or divide by one factor, evenly likely, each value on its own (Orion's `PerturbExplore`; IMPALA).
 
     volatility: a value that leaves its bounds is set to the limit less or plus |N(0, volatility)|, in the value's
@@ -107,49 +82,25 @@ class MultiplyOrDivide(ByChance):
     probability: float = option(1.0, at_least=0, at_most=1)
     categories: Categories = "uniform"
 
-    def initial(self, values: Values, rng: Random) -> Values:
-        """Draw every tuned value from its prior."""
-        return from_priors(self.tuned, values, rng)
-
-    def mutate(self, values: Values, rng: Random) -> Values:
-        """Change each tuned value with `probability`."""
-
-        def move(spec: HyperSpec, value: float) -> float:
-            if rng.random() >= self.probability:
-                return value
-            if spec.scale == "choice":
-                return move_choice(spec, value, self.categories, rng)
-            moved = moved_by(spec, value, self.factor, multiply=rng.random() < 0.5)
-            return bounded(spec, moved, self.volatility, rng)
-
-        return move_each(self.tuned, values, move)
+    def moved(self, spec: HyperSpec, value: float, rng: Random) -> float:
+        """Multiply or divide it; beyond a limit it comes back by |N(0, volatility)|."""
+        moved = moved_by(spec, value, self.factor, multiply=rng.random() < 0.5)
+        if self.volatility and not spec.low <= moved <= spec.high:
+            inwards = abs(rng.gauss(0, self.volatility))
+            moved = spec.high - inwards if moved > spec.high else spec.low + inwards
+        return spec.clamp(moved)
 
 
 @dataclass(frozen=True)
-class ResampleAll(ByChance):
+class ResampleAll(FromPriors, ByChance):
     """Draw the *whole configuration* anew with `probability` (Orion's `ResampleExplore`: 0.2)."""
 
     tuned: Mapping[str, HyperSpec]
     probability: float = option(0.2, at_least=0, at_most=1)
 
-    def initial(self, values: Values, rng: Random) -> Values:
-        """Draw every tuned value from its prior."""
-        return from_priors(self.tuned, values, rng)
-
     def mutate(self, values: Values, rng: Random) -> Values:
         """Draw all tuned values anew, or none."""
         return self.initial(values, rng) if rng.random() < self.probability else dict(values)
-
-
-def bounded(spec: HyperSpec, value: float, volatility: float, rng: Random) -> float:
-    """Return the nearest allowed value, but |N(0, volatility)| inside of a limit that was exceeded (Orion)."""
-    if volatility and not spec.low <= value <= spec.high:
-        inwards = abs(rng.gauss(0, volatility))
-        value = spec.high - inwards if value > spec.high else spec.low + inwards
-    return spec.clamp(value)
-
-
-ORION_VOLATILITY = 1e-4
 
 
 def _multiply_or_divide(pbt: PbtConfig, tuned: Specs) -> Explore:
@@ -162,8 +113,8 @@ def _resample(pbt: PbtConfig, tuned: Specs) -> Explore:
 
 
 def _resample_all(pbt: PbtConfig, tuned: Specs) -> Explore:
-    otherwise = MultiplyOrDivide(tuned, volatility=ORION_VOLATILITY)
-    return ExplorePipeline((ResampleAll(tuned, probability(pbt, 0.2)), otherwise), until_change=True)
+    otherwise = MultiplyOrDivide(tuned, volatility=1e-4)
+    return ExplorePipeline((ResampleAll(tuned, probability(pbt, 0.2)), otherwise))
 
 
 MULTIPLY_OR_DIVIDE = ExploreRule(
@@ -185,7 +136,7 @@ RESAMPLE_ALL = ExploreRule(
 
 
 @dataclass
-class PairwiseLearning:
+class PairwiseLearning(FromPriors):
     """Pairwise learning of GPBT-PL (Bai and Cheng 2024, arXiv 2404.08233, section IV, with the details of its source).
 
     A member l that copies the weights of a better one w draws each value anew with `probability`. Every other value
@@ -204,10 +155,6 @@ class PairwiseLearning:
     inertia: float = option(1.0, at_least=0)
     pull: float = option(1.0, at_least=0)
     _velocity: dict[int, dict[str, float]] = field(default_factory=dict, init=False)
-
-    def initial(self, values: Values, rng: Random) -> Values:
-        """Draw every tuned value from its prior."""
-        return from_priors(self.tuned, values, rng)
 
     def mutate(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - the protocol's signature
         """Change nothing: there is nobody to learn from."""

@@ -136,9 +136,7 @@ RULES = {
     "volatile": lambda t: MultiplyOrDivide(t, 3.0, volatility=0.5),
     "resample": lambda t: Resample(t, 0.25, PerturbFactors(t)),
     "resample-all": ResampleAll,
-    "orion": lambda t: ExplorePipeline(
-        (ResampleAll(t), MultiplyOrDivide(t, volatility=1e-4)), until_change=True
-    ),
+    "orion": lambda t: ExplorePipeline((ResampleAll(t), MultiplyOrDivide(t, volatility=1e-4))),
     "custom": lambda t: CustomExplore(
         lambda v, rng: {n: x * 100 + rng.random() for n, x in v.items()}, t, PerturbFactors(t)
     ),
@@ -174,7 +172,7 @@ BY_CHANCE = {
     "multiply-or-divide": lambda t: MultiplyOrDivide(t, probability=1 / 3),
     "resample": lambda t: Resample(t, 0.25),
     "resample-all": ResampleAll,
-    "orion": lambda t: ExplorePipeline((ResampleAll(t), MultiplyOrDivide(t)), until_change=True),
+    "orion": lambda t: ExplorePipeline((ResampleAll(t), MultiplyOrDivide(t))),
 }
 
 
@@ -292,17 +290,11 @@ def test_a_value_that_changes_may_return_to_its_default():
     assert rule.initial({"x": 7.0}, rng)["x"] != 1.0
 
 
-def test_pipelines_until_a_change_and_all_in_turn():
+def test_a_pipeline_ends_with_the_first_change():
     def adds(amount):
         return CustomExplore(lambda v, rng: {"x": v["x"] + amount})
 
-    values = {"x": 0.0}
-    assert ExplorePipeline((adds(0), adds(1), adds(10)), until_change=True).mutate(values, Random(0)) == {
-        "x": 1.0
-    }
-    assert ExplorePipeline((adds(0), adds(1), adds(10)), until_change=False).mutate(values, Random(0)) == {
-        "x": 11.0
-    }
+    assert ExplorePipeline((adds(0), adds(1), adds(10))).mutate({"x": 0.0}, Random(0)) == {"x": 1.0}
 
 
 @pytest.mark.parametrize("answer", [{"y": 1.0}, None, {"x": math.nan}])
