@@ -8,7 +8,7 @@ Python, no process, no file, no torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -79,6 +79,26 @@ LATE_SHARE = 0.1
 """A comparison that is later than this share of a period has a note."""
 
 
+def _ready(report: PopulationReport, min_episodes: int, *, late: bool) -> tuple[MemberReport, ...]:
+    """Return the members that are compared together; none as long as they are too few.
+
+    late: the comparison has been due for a whole period.
+    """
+    ready = tuple(m for m in report.members if comparable(m, min_episodes))
+    return ready if len(ready) >= 2 and (late or 2 * len(ready) >= len(report.members)) else ()
+
+
+def _note(report: PopulationReport, min_episodes: int, late: str) -> str:
+    """Return what is unusual: that it is late, if it is, and who does not take part.
+
+    Made from the due time and this report alone: the reports that postponed a comparison must leave no state, or
+    decisions could not be repeated from the comparisons that were held.
+    """
+    waiting = ", ".join(str(m.member) for m in report.members if not comparable(m, min_episodes))
+    without = f"without {waiting}: fewer than {min_episodes} episodes that count" if waiting else ""
+    return "; ".join(filter(None, (late, without)))
+
+
 @dataclass
 class Synchronous:
     """All members together, every `period_frames` of each member's frames, after a burn-in.
@@ -103,25 +123,21 @@ class Synchronous:
     _due_frames: int = field(init=False)
 
     def __post_init__(self) -> None:
-        assert self.period_frames > 0
-        assert self.min_episodes > 0
-        assert self.growth >= 1
         self._due_frames = max(self.start_frames, self.period_frames)
 
     def restored(self) -> None:
         """Let another start or period hold for the first comparison at once."""
         if not self._held:
-            self._due_frames = max(self.start_frames, self.period_frames)
+            self.__post_init__()
 
     def next_round(self, report: PopulationReport) -> Round | None:
         """Compare the members that are ready, once a comparison is due and two of them are."""
-        if report.frames < self._due_frames:
+        late, period = report.frames - self._due_frames, self.period
+        ready = _ready(report, self.min_episodes, late=late >= period)
+        if late < 0 or not ready:
             return None
-        ready = tuple(m for m in report.members if comparable(m, self.min_episodes))
-        late = report.frames - self._due_frames >= self.period
-        if len(ready) < 2 or (2 * len(ready) < len(report.members) and not late):
-            return None
-        note = self._note(report)
+        said = f"compared at {report.frames:,} frames, due at {self._due_frames:,}"
+        note = _note(report, self.min_episodes, said if late > LATE_SHARE * period else "")
         self._held += 1
         self._due_frames = report.frames + self.period
         return Round(self._held, ready, note)
@@ -135,17 +151,6 @@ class Synchronous:
         """Frames of the present period."""
         return grown(self.period_frames, self.growth, self._held)
 
-    def _note(self, report: PopulationReport) -> str:
-        # Made from the due time and this report alone: the reports that postponed a comparison must leave no
-        # state, or decisions could not be repeated from the comparisons that were held.
-        notes = []
-        if report.frames - self._due_frames > LATE_SHARE * self.period:
-            notes.append(f"compared at {report.frames:,} frames, due at {self._due_frames:,}")
-        waiting = [str(m.member) for m in report.members if not comparable(m, self.min_episodes)]
-        if waiting:
-            notes.append(f"without {', '.join(waiting)}: fewer than {self.min_episodes} episodes that count")
-        return "; ".join(notes)
-
 
 SYNCHRONOUS = ReadyRule(lambda pbt: Synchronous(*periods(pbt)))
 
@@ -154,40 +159,36 @@ SYNCHRONOUS = ReadyRule(lambda pbt: Synchronous(*periods(pbt)))
 
 
 @dataclass
-class Clocks:
+class _Clocks:
     """When each member is due, in its own frames: first at `start_frames`, but not before one whole period."""
 
     period_frames: int
     start_frames: int
-    growth: float
-    held: int = field(default=0, init=False)
-    """Comparisons."""
+    min_episodes: int
+    growth: float = 1.0
+    _held: int = field(default=0, init=False)
     _due: dict[int, int] = field(default_factory=dict, init=False)
     _rounds: dict[int, int] = field(default_factory=dict, init=False)
 
-    def __post_init__(self) -> None:
-        assert self.period_frames > 0
-        assert self.growth >= 1
-
-    def arrived(self, member: MemberReport) -> bool:
-        """Return whether the member is due."""
-        return self.frames_left(member) == 0
-
-    def frames_left(self, member: MemberReport) -> int:
+    def _left(self, member: MemberReport) -> int:
         """Return the frames until the member is due."""
         due = self._due.get(member.member, max(self.start_frames, self.period_frames))
         return max(0, due - member.frames)
 
-    def restart(self, members: Iterable[MemberReport]) -> None:
-        """Count a comparison of these members."""
-        self.held += 1
+    def _arrived(self, report: PopulationReport) -> list[MemberReport]:
+        return [m for m in report.members if comparable(m, self.min_episodes) and not self._left(m)]
+
+    def _hold(self, members: Sequence[MemberReport]) -> int:
+        """Begin the next period of these members; return the number of their comparison."""
+        self._held += 1
         for m in members:
             rounds = self._rounds[m.member] = self._rounds.get(m.member, 0) + 1
             self._due[m.member] = m.frames + grown(self.period_frames, self.growth, rounds)
+        return self._held
 
 
 @dataclass
-class Asynchronous:
+class Asynchronous(_Clocks):
     """Each member on its own clock, compared with the others as they are (Jaderberg et al. 2017, algorithm 1).
 
     A member decides once it has trained `period_frames` since it last did (the first time: `start_frames`, but not
@@ -196,31 +197,21 @@ class Asynchronous:
     growth: a member's next period is its last one times this.
     """
 
-    period_frames: int
-    start_frames: int
-    min_episodes: int
-    growth: float = 1.0
-    _clocks: Clocks = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._clocks = Clocks(self.period_frames, self.start_frames, self.growth)
-
     def frames_left(self, report: PopulationReport) -> int:
         """Return those of the member that is due first."""
-        return min((self._clocks.frames_left(m) for m in report.members), default=0)
+        return min(map(self._left, report.members), default=0)
 
     def next_round(self, report: PopulationReport) -> Round | None:
         """Let the members that have arrived decide, among all that can be compared."""
         judged = tuple(m for m in report.members if comparable(m, self.min_episodes))
-        arrived = [m for m in judged if self._clocks.arrived(m)]
+        arrived = self._arrived(report)
         if len(judged) < 2 or not arrived:
             return None
-        self._clocks.restart(arrived)
-        return Round(self._clocks.held, judged, "", frozenset(m.member for m in arrived))
+        return Round(self._hold(arrived), judged, "", frozenset(m.member for m in arrived))
 
 
 @dataclass
-class PartiallySynchronous:
+class PartiallySynchronous(_Clocks):
     """Those that have arrived, as soon as they are this fraction of the members (Jaderberg et al. 2017, A.1).
 
     A member arrives when it has trained `period_frames` since its last comparison (the first time: `start_frames`,
@@ -229,21 +220,11 @@ class PartiallySynchronous:
     one times this.
     """
 
-    period_frames: int
-    start_frames: int
-    min_episodes: int
-    growth: float = 1.0
     fraction: float = field(default=0.8, kw_only=True)
-    _clocks: Clocks = field(init=False)
-
-    def __post_init__(self) -> None:
-        assert 0 < self.fraction <= 1
-        self._clocks = Clocks(self.period_frames, self.start_frames, self.growth)
 
     def frames_left(self, report: PopulationReport) -> int:
         """Return those of the member that makes them enough."""
-        left = sorted(self._clocks.frames_left(m) for m in report.members)
-        needed = self._needed(report)
+        left, needed = sorted(map(self._left, report.members)), self._needed(report)
         return left[needed - 1] if len(left) >= needed else 0
 
     def _needed(self, report: PopulationReport) -> int:
@@ -251,18 +232,13 @@ class PartiallySynchronous:
 
     def next_round(self, report: PopulationReport) -> Round | None:
         """Compare the members that have arrived, if they are enough."""
-        arrived = [m for m in report.members if comparable(m, self.min_episodes) and self._clocks.arrived(m)]
+        arrived = self._arrived(report)
         if len(arrived) < self._needed(report):
             return None
-        self._clocks.restart(arrived)
         there = {m.member for m in arrived}
-        missing = [str(m.member) for m in report.members if m.member not in there]
-        note = f"without {', '.join(missing)}: on their way" if missing else ""
-        return Round(self._clocks.held, tuple(arrived), note)
-
-
-def _partially(pbt: PbtConfig) -> PartiallySynchronous:
-    return PartiallySynchronous(*periods(pbt), fraction=pbt.ready_fraction)
+        missing = ", ".join(str(m.member) for m in report.members if m.member not in there)
+        note = f"without {missing}: on their way" if missing else ""
+        return Round(self._hold(arrived), tuple(arrived), note)
 
 
 ASYNCHRONOUS = ReadyRule(
@@ -270,7 +246,7 @@ ASYNCHRONOUS = ReadyRule(
     help="each member at its own times, with the others as they are then (Jaderberg et al. 2017).",
 )
 PARTIALLY_SYNCHRONOUS = ReadyRule(
-    _partially,
+    lambda pbt: PartiallySynchronous(*periods(pbt), fraction=pbt.ready_fraction),
     (*PERIOD_OPTIONS, "pbt.ready_fraction"),
     help="the members that have arrived, once they are enough (Jaderberg et al.).",
 )
@@ -296,27 +272,23 @@ class Timed:
     _due_seconds: float = field(init=False)
 
     def __post_init__(self) -> None:
-        assert self.period_seconds > 0
-        assert self.min_episodes > 0
         self._due_seconds = max(self.start_seconds, self.period_seconds)
 
     def restored(self) -> None:
         """Let another start or period hold for the first comparison at once."""
         if not self._held:
-            self._due_seconds = max(self.start_seconds, self.period_seconds)
+            self.__post_init__()
 
     def next_round(self, report: PopulationReport) -> Round | None:
         """Compare the members that are ready, once a comparison is due and two of them are."""
-        late = -self.seconds_left(report)
-        if late < 0:
+        late, period = -self.seconds_left(report), self.period_seconds
+        ready = _ready(report, self.min_episodes, late=late >= period)
+        if late < 0 or not ready:
             return None
-        ready = tuple(m for m in report.members if comparable(m, self.min_episodes))
-        if len(ready) < 2 or (2 * len(ready) < len(report.members) and late < self.period_seconds):
-            return None
-        note = self._note(report, late)
+        said = f"compared {late:.3g} s after it was due" if late > LATE_SHARE * period else ""
+        note = _note(report, self.min_episodes, said)
         self._held += 1
-        on_time = late < self.period_seconds / 2
-        self._due_seconds = (self._due_seconds if on_time else self._due_seconds + late) + self.period_seconds
+        self._due_seconds = (self._due_seconds if late < period / 2 else self._due_seconds + late) + period
         return Round(self._held, ready, note)
 
     def seconds_left(self, report: PopulationReport) -> float:
@@ -329,15 +301,6 @@ class Timed:
         if left <= 0:
             return 0
         return math.ceil(report.frames / report.seconds * left) or 1 if report.seconds else 1
-
-    def _note(self, report: PopulationReport, late: float) -> str:
-        notes = []
-        if late > LATE_SHARE * self.period_seconds:
-            notes.append(f"compared {late:.3g} s after it was due")
-        waiting = [str(m.member) for m in report.members if not comparable(m, self.min_episodes)]
-        if waiting:
-            notes.append(f"without {', '.join(waiting)}: fewer than {self.min_episodes} episodes that count")
-        return "; ".join(notes)
 
 
 TIMED = ReadyRule(
