@@ -36,15 +36,10 @@ class Asha(Search):
         """Frames of a member at the end of the highest rung."""
         return self.resource * self.phase_frames
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        assert self.eta >= 2
-        assert self.resource >= 1
-        assert self.slots >= 1
-
     @property
     def rungs(self) -> list[int]:
         """Return the units of the resource at the end of each rung."""
+        assert self.eta >= 2
         units = [1]
         while units[-1] < self.resource:
             units.append(min(units[-1] * self.eta, self.resource))
@@ -57,13 +52,7 @@ class Asha(Search):
         for m in report.members:
             self._progress[m.member].end_frames = self.rungs[0] * self.phase_frames
         first = self._fill(report.members, {}, self.slots)
-        begun = {d.member for d in first}
-        waits = [
-            Continue(m.member, "waits for a slot", until_frames=0)
-            for m in report.members
-            if m.member not in begun
-        ]
-        return sorted([*first, *waits], key=lambda d: d.member)
+        return self._with_waiting(first, report, "waits for a slot")
 
     def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:
         top = len(self.rungs) - 1

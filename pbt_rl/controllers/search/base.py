@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from random import Random
@@ -207,6 +207,13 @@ class Search(ABC):
 
         report: it may also hold members that were stopped just now. Without a decision no state may change.
         """
+
+    @staticmethod
+    def _with_waiting(begun: Sequence[Decision], report: PopulationReport, reason: str) -> list[Decision]:
+        """Return the first decisions, with those of the members that wait."""
+        decisions: dict[int, Decision] = {m.member: Continue(m.member, reason, 0) for m in report.members}
+        decisions |= {d.member: d for d in begun}
+        return [decisions[m.member] for m in report.members]
 
     def _phase_is_over(self, m: MemberReport, progress: Progress) -> bool:
         return m.frames >= progress.until_frames and progress.released

@@ -43,10 +43,6 @@ class Brackets(Search):
     slots: int | None = field(default=None, kw_only=True)
     _brackets: list[Bracket] = field(default_factory=list, init=False)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        assert not (self.restart and self.slots), "static allocation is not made for restarts"
-
     @abstractmethod
     def brackets(self, num_members: int) -> list[Bracket]:
         """Return the brackets; every member is in one."""
@@ -60,13 +56,9 @@ class Brackets(Search):
         for bracket in self._brackets:
             for member in bracket.members:
                 self._progress[member].end_frames = bracket.rungs[0].frames
-            first = self._release([members[i] for i in bracket.members if i in members], {}, restart=False)
-            decisions += first
-            chosen = {d.member for d in first}
-            decisions += [
-                Continue(i, "waits for its place", until_frames=0) for i in bracket.members if i not in chosen
-            ]
-        return sorted(decisions, key=lambda d: d.member)
+            there = [members[i] for i in bracket.members if i in members]
+            decisions += self._release(there, {}, restart=False)
+        return self._with_waiting(decisions, report, "waits for its place")
 
     def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:
         by_member = {m.member: m for m in report.members if not self._progress[m.member].stopped}
@@ -149,7 +141,6 @@ def hyperband_table(eta: int = 3, resource: int = 27) -> list[list[tuple[int, in
     (2019, table 2) and of Li's first version; the later one has ceil(eta^s (s_max + 1) / (s + 1)) members.
     """
     assert eta >= 2
-    assert resource >= 1
     most = 0
     while eta ** (most + 1) <= resource:
         most += 1

@@ -15,105 +15,59 @@ from pbt_rl.controllers.search.hypertrick import HyperTrick, SuccessiveHalving
 from pbt_rl.errors import require
 
 
-def _made(
-    kind: type[Search], given: Ingredients, search: SearchConfig, frames: int, **own: Any
-) -> Controller:
-    """Return a search. frames: of one phase. own: settings that only this kind has."""
-    return kind(
-        given.table,
-        given.seed,
-        phase_frames=frames,
-        min_episodes=given.pbt.min_episodes,
-        sampling=draw_grid if search.sampling == "grid" else draw_random,
-        **own,
+def _entry(
+    kind: type[Search],
+    phases: Callable[[SearchConfig], int],
+    own: Callable[[SearchConfig, Ingredients], dict[str, Any]],
+    *,
+    once: bool = False,
+    full: Callable[[SearchConfig, int, int], int] = lambda _search, _budget, frames: frames,
+    **more: Any,
+) -> ControllerEntry:
+    """Return how a search is built. phases: of a member that is never stopped. own: settings that only this kind has.
+
+    once: such a member is judged at its end alone. full: (options, budget, frames of such a member) -> the most frames
+    that a member trains.
+    """
+
+    def whole(search: SearchConfig, budget: int) -> int:
+        return search.phase_frames * phases(search) or budget
+
+    def phase(search: SearchConfig, budget: int) -> int:
+        return whole(search, budget) if once else search.phase_frames or budget // phases(search)
+
+    def build(given: Ingredients) -> Controller:
+        search, budget = given.options.group(SearchConfig), given.budget_frames
+        frames = phase(search, budget)
+        remedy = f"give at least {phases(search)}, one frame a phase, or set --search.phase-frames"
+        require(frames > 0, "train-for-frames", budget, remedy)
+        return kind(
+            given.table,
+            given.seed,
+            phase_frames=frames,
+            min_episodes=given.pbt.min_episodes,
+            sampling=draw_grid if search.sampling == "grid" else draw_random,
+            **own(search, given),
+        )
+
+    def patience_frames(options: OptionGroups, budget: int) -> int:
+        """A member that has ended a phase may train for one more until it can be judged: two phases."""
+        search = options.group(SearchConfig)
+        return max(1, phase(search, budget)) * (1 if once else 2)
+
+    def full_frames(options: OptionGroups, budget: int) -> int:
+        search = options.group(SearchConfig)
+        return full(search, budget, whole(search, budget))
+
+    return ControllerEntry(
+        build,
+        ("search", "pbt.min_episodes"),
+        "searches over configurations that stop the bad ones (--search).",
+        searches=True,
+        patience_frames=patience_frames,
+        full_frames=full_frames,
+        **more,
     )
-
-
-def _hypertrick(given: Ingredients) -> Controller:
-    search = given.options.group(SearchConfig)
-    own = {"phase_episodes": search.phase_episodes, "most_frames": given.budget_frames}
-    return _in_phases(HyperTrick, given, search, **own)
-
-
-def _successive_halving(given: Ingredients) -> Controller:
-    search = given.options.group(SearchConfig)
-    slots = given.slots if search.allocation == "static" else None
-    return _in_phases(SuccessiveHalving, given, search, slots=slots)
-
-
-def _in_phases(kind: type[Search], given: Ingredients, search: SearchConfig, **own: Any) -> Controller:
-    frames = _phase_frames(given, search, search.phases)
-    more = {"phases": search.phases, "eviction_rate": search.eviction_rate}
-    return _made(kind, given, search, frames, **more, **own)
-
-
-def _asha(given: Ingredients) -> Controller:
-    return _by_resource(Asha, given, given.options.group(SearchConfig), slots=given.slots)
-
-
-def _hyperband(given: Ingredients) -> Controller:
-    search = given.options.group(SearchConfig)
-    return _by_resource(Hyperband, given, search, restart=search.restart)
-
-
-def _by_resource(kind: type[Search], given: Ingredients, search: SearchConfig, **own: Any) -> Controller:
-    frames = _phase_frames(given, search, search.resource)
-    return _made(kind, given, search, frames, eta=search.eta, resource=search.resource, **own)
-
-
-def _random(given: Ingredients) -> Controller:
-    search = given.options.group(SearchConfig)
-    return _made(RandomSearch, given, search, search.phase_frames * search.phases or given.budget_frames)
-
-
-def _phase_frames(given: Ingredients, search: SearchConfig, phases: int) -> int:
-    """Return the frames of one of this many phases: as given, else a part of the budget. Raises ConfigError."""
-    budget = given.budget_frames
-    frames = search.phase_frames or budget // phases
-    remedy = f"give at least {phases}, one frame a phase, or set --search.phase-frames"
-    require(frames > 0, "train-for-frames", budget, remedy)
-    return frames
-
-
-Frames = Callable[[OptionGroups, int], int]
-"""(options, budget) -> frames of a member."""
-
-
-def _patience(units: Callable[[SearchConfig], int]) -> Frames:
-    """A member that has ended a phase may train for one more until it can be judged: the patience is two phases."""
-
-    def frames(options: OptionGroups, budget_frames: int) -> int:
-        search = options.group(SearchConfig)
-        return 2 * max(1, search.phase_frames or budget_frames // units(search))
-
-    return frames
-
-
-def _full(units: Callable[[SearchConfig], int]) -> Frames:
-    def frames(options: OptionGroups, budget_frames: int) -> int:
-        search = options.group(SearchConfig)
-        return search.phase_frames * units(search) or budget_frames
-
-    return frames
-
-
-def _phases(search: SearchConfig) -> int:
-    return search.phases
-
-
-def _resource(search: SearchConfig) -> int:
-    return search.resource
-
-
-def _full_hypertrick(options: OptionGroups, budget_frames: int) -> int:
-    by_episodes = options.group(SearchConfig).phase_episodes
-    return budget_frames if by_episodes else _full(_phases)(options, budget_frames)
-
-
-def _full_hyperband(options: OptionGroups, budget_frames: int) -> int:
-    search, full = options.group(SearchConfig), _full(_resource)(options, budget_frames)
-    # Beginning again in every rung, each eta times as long as the one before, adds up to this.
-    return full * search.eta // (search.eta - 1) if search.restart else full
 
 
 def _asha_note(options: OptionGroups, members: int, _budget_frames: int) -> str:
@@ -133,22 +87,37 @@ def _asha_note(options: OptionGroups, members: int, _budget_frames: int) -> str:
     )
 
 
-def _entry(
-    build: Callable[[Ingredients], Controller], patience: Frames, full: Frames, **more: Any
-) -> ControllerEntry:
-    return ControllerEntry(
-        build,
-        ("search", "pbt.min_episodes"),
-        "searches over configurations that stop the bad ones (--search).",
-        searches=True,
-        patience_frames=patience,
-        full_frames=full,
-        **more,
-    )
-
-
-HYPERTRICK = _entry(_hypertrick, _patience(_phases), _full_hypertrick)
-SUCCESSIVE_HALVING = _entry(_successive_halving, _patience(_phases), _full(_phases))
-HYPERBAND = _entry(_hyperband, _patience(_resource), _full_hyperband)
-ASHA = _entry(_asha, _patience(_resource), _full(_resource), note=_asha_note)
-RANDOM = _entry(_random, _full(_phases), _full(_phases))
+HYPERTRICK = _entry(
+    HyperTrick,
+    lambda search: search.phases,
+    lambda search, given: {
+        "phases": search.phases,
+        "eviction_rate": search.eviction_rate,
+        "phase_episodes": search.phase_episodes,
+        "most_frames": given.budget_frames,
+    },
+    full=lambda search, budget, frames: budget if search.phase_episodes else frames,
+)
+SUCCESSIVE_HALVING = _entry(
+    SuccessiveHalving,
+    lambda search: search.phases,
+    lambda search, given: {
+        "phases": search.phases,
+        "eviction_rate": search.eviction_rate,
+        "slots": given.slots if search.allocation == "static" else None,
+    },
+)
+HYPERBAND = _entry(
+    Hyperband,
+    lambda search: search.resource,
+    lambda search, _: {"eta": search.eta, "resource": search.resource, "restart": search.restart},
+    # Beginning again in every rung, each eta times as long as the one before, adds up to this.
+    full=lambda search, _, frames: frames * search.eta // (search.eta - 1) if search.restart else frames,
+)
+ASHA = _entry(
+    Asha,
+    lambda search: search.resource,
+    lambda search, given: {"eta": search.eta, "resource": search.resource, "slots": given.slots},
+    note=_asha_note,
+)
+RANDOM = _entry(RandomSearch, lambda search: search.phases, lambda *_: {}, once=True)

@@ -48,11 +48,6 @@ class HyperTrick(Search):
     _scores: list[list[float]] = field(default_factory=list, init=False)
     """Of every phase, sorted."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        assert self.phases > 0
-        assert 0 <= self.eviction_rate < 1
-
     def _plan(self, num_members: int) -> None:  # noqa: ARG002 - a hook of the base
         self._scores = [[] for _ in range(self.phases)]
 
@@ -108,11 +103,6 @@ class SuccessiveHalving(Brackets):
 
     phases: int = field(default=10, kw_only=True)
     eviction_rate: float = field(default=0.25, kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        assert self.phases > 0
-        assert 0 <= self.eviction_rate < 1
 
     def brackets(self, num_members: int) -> list[Bracket]:
         """Return one bracket for all."""
