@@ -26,6 +26,7 @@ import math
 import types
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from random import Random
@@ -47,17 +48,17 @@ def save_state(part: object) -> dict[str, Any]:
     Raises TypeError for an object that may have state but is no dataclass.
     """
     saved: dict[str, Any] = {"class": type(part).__name__}
-    for f, value in _fields(part):
+    for f, value in _saved_fields(part):
         if _is_part(f, value):
             saved[f.name] = save_state(value)
-        elif _is_parts(f, value):
+        elif _are_parts(f, value):
             saved[f.name] = [save_state(inner) for inner in value]
-        elif _is_state(f):
+        else:
             saved[f.name] = encoded(value)
     return saved
 
 
-def restore_state(part: object, state: Any, where: str = "") -> None:
+def restore_state(part: Any, state: Any, where: str = "") -> None:
     """Continue exactly from where `save_state` was called.
 
     A part without state, such as a rule that notes nothing, may have been one of another class: nothing is lost.
@@ -73,43 +74,42 @@ def restore_state(part: object, state: Any, where: str = "") -> None:
             f"{where}: the state of {state['class']} does not fit {name}, to which it means nothing: "
             f"use the options of the run that saved it, or start a new run"
         )
-    saved = {f.name: f for f, value in _fields(part) if _is_saved(f, value)}
+    saved = {f.name: (f, value) for f, value in _saved_fields(part)}
     strange = sorted(saved.keys() ^ state.keys() - {"class"})
     if strange:
         problem = "lacks" if strange[0] in saved else "has an unknown"
         raise ValueError(f"{where}: the saved state {problem} {strange[0]!r}")
-    for f in saved.values():
-        _restore_field(part, f, state[f.name], f"{where}.{f.name}")
+    for f, value in saved.values():
+        _restore_field(part, f, value, state[f.name], f"{where}.{f.name}")
     for f in fields(part) if is_dataclass(part) else ():
-        if f.metadata.get("transient"):
+        if "transient" in f.metadata:
             setattr(part, f.name, f.default if f.default_factory is MISSING else f.default_factory())
-    restored = getattr(part, "restored", None)
-    if restored is not None:
-        restored()
+    if hasattr(part, "restored"):
+        part.restored()
 
 
-def _restore_field(part: object, f: Field[Any], state: Any, where: str) -> None:
-    value = getattr(part, f.name)
+def _restore_field(part: Any, f: Field[Any], value: Any, state: Any, where: str) -> None:
     if _is_part(f, value):
         restore_state(value, state, where)
-    elif _is_parts(f, value):
+    elif _are_parts(f, value):
         _check(isinstance(state, list), where, state, "a list")
         if len(state) != len(value):
             raise ValueError(f"{where}: {len(state)} were saved, and here are {len(value)}")
         for i, (inner, saved) in enumerate(zip(value, state, strict=True)):
             restore_state(inner, saved, f"{where}.{i}")
     else:
-        kind: Any = type(part)
-        made = decoded(_hints(kind)[f.name], state, where)
+        made = decoded(_hints(type(part))[f.name], state, where)
         setattr(part, f.name, deque(made, value.maxlen) if isinstance(value, deque) else made)
 
 
-def _fields(part: object) -> Iterator[tuple[Field[Any], Any]]:
-    """Fields that are neither transient nor shared, and their values."""
+def _saved_fields(part: Any) -> Iterator[tuple[Field[Any], Any]]:
+    """Yield the fields that are state or hold parts, and their values."""
     if is_dataclass(part):
         for f in fields(part):
-            if not (f.metadata.get("transient") or f.metadata.get("shared")):
-                yield f, getattr(part, f.name)
+            value = getattr(part, f.name)
+            holds = not f.init or "state" in f.metadata or _is_part(f, value) or _are_parts(f, value)
+            if holds and not {"transient", "shared"} & f.metadata.keys():
+                yield f, value
     elif getattr(part, "__dict__", None):
         raise TypeError(
             f"the state of {type(part).__name__} cannot be saved: make it a dataclass, "
@@ -117,28 +117,16 @@ def _fields(part: object) -> Iterator[tuple[Field[Any], Any]]:
         )
 
 
-def _is_state(f: Field[Any]) -> bool:
-    return not f.init or "state" in f.metadata
-
-
-def _is_saved(f: Field[Any], value: object) -> bool:
-    return _is_state(f) or _is_part(f, value) or _is_parts(f, value)
-
-
-def _is_part(f: Field[Any], value: object) -> bool:
+def _is_part(f: Field[Any], value: Any) -> bool:
     """Whether the value is saved and restored in place: a rule or its like, not a value that can be made again."""
     if isinstance(value, type):
         return False
     if is_dataclass(value):
-        return f.init or not _is_frozen(type(value))
+        return f.init or not type(value).__dataclass_params__.frozen
     return f.init and not callable(value) and bool(getattr(value, "__dict__", None))
 
 
-def _is_frozen(kind: Any) -> bool:
-    return bool(kind.__dataclass_params__.frozen)
-
-
-def _is_parts(f: Field[Any], value: object) -> bool:
+def _are_parts(f: Field[Any], value: object) -> bool:
     return isinstance(value, tuple) and bool(value) and all(_is_part(f, v) for v in value)
 
 
@@ -164,8 +152,7 @@ def encoded(value: Any) -> Any:
         version, numbers, gauss = value.getstate()
         return [version, list(numbers), gauss]
     if is_dataclass(value):
-        kind: Any = type(value)
-        return {name: encoded(getattr(value, name)) for name in _names(kind)}
+        return {f.name: encoded(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
         if all(isinstance(key, str) for key in value):
             return {key: encoded(v) for key, v in value.items()}
@@ -182,12 +169,18 @@ def decoded(hint: Any, saved: Any, where: str) -> Any:
     """Inverse of `encoded`, for a value of type `hint`. where: its name. Raises ValueError for anything else."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return _decoded_union(arguments, saved, where)
+        kinds = [a for a in arguments if a is not type(None)]
+        if saved is None and len(kinds) < len(arguments):
+            return None
+        for kind in kinds[:-1]:
+            with suppress(ValueError):
+                return decoded(kind, saved, where)
+        return decoded(kinds[-1], saved, where)
     if hint is Random:
         return _generator(saved, where)
     if is_dataclass(hint):
         return _decoded_dataclass(hint, saved, where)
-    if origin in _DICTIONARIES:
+    if origin in (dict, Mapping):
         return _decoded_dictionary(arguments, saved, where)
     if origin in _SEQUENCES:
         _check(isinstance(saved, list), where, saved, "a list")
@@ -198,27 +191,7 @@ def decoded(hint: Any, saved: Any, where: str) -> Any:
     return _decoded_scalar(hint, saved, where)
 
 
-_NOT_FINITE = ("nan", "inf", "-inf")
-_DICTIONARIES = (dict, Mapping)
-_SEQUENCES: Mapping[Any, Any] = {
-    list: list,
-    tuple: tuple,
-    set: set,
-    frozenset: frozenset,
-    deque: deque,
-}
-
-
-def _decoded_union(arguments: tuple[Any, ...], saved: Any, where: str) -> Any:
-    kinds = [a for a in arguments if a is not type(None)]
-    if saved is None and len(kinds) < len(arguments):
-        return None
-    for kind in kinds[:-1]:
-        try:
-            return decoded(kind, saved, where)
-        except ValueError:
-            continue
-    return decoded(kinds[-1], saved, where)
+_SEQUENCES: Mapping[Any, Any] = {kind: kind for kind in (list, tuple, set, frozenset, deque)}
 
 
 def _decoded_dataclass(kind: Any, saved: Any, where: str) -> Any:
@@ -240,7 +213,7 @@ def _decoded_dictionary(arguments: tuple[Any, ...], saved: Any, where: str) -> A
 
 
 def _decoded_scalar(hint: Any, saved: Any, where: str) -> Any:
-    if hint is float and saved in _NOT_FINITE:
+    if hint is float and saved in ("nan", "inf", "-inf"):
         return float(saved)
     try:
         return msgspec.convert(saved, hint, dec_hook=lambda own, value: own(value))
@@ -259,22 +232,15 @@ def _generator(saved: Any, where: str) -> Random:
 
 
 @cache
-def _names(kind: Any) -> tuple[str, ...]:
-    """Names of the fields of a dataclass."""
-    return tuple(f.name for f in fields(kind))
-
-
-@cache
 def _hints(kind: Any) -> dict[str, Any]:
     """Types of the fields of a dataclass."""
     hints = get_type_hints(kind)
-    return {name: hints[name] for name in _names(kind)}
+    return {f.name: hints[f.name] for f in fields(kind)}
 
 
-def _check(fits: bool, where: str, saved: Any, wanted: str) -> Any:
+def _check(fits: bool, where: str, saved: Any, wanted: str) -> None:
     if not fits:
         raise ValueError(f"{where}: {_short(saved)} was saved where {wanted} belongs")
-    return saved
 
 
 def _short(saved: Any) -> str:

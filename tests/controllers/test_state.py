@@ -5,7 +5,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -162,7 +162,13 @@ class Elite:
 class Everything:
     rules: tuple[Inner, ...]
     inner: Inner
+    size: int = 3
     name: str = "setting"
+    frames: int = field(default=0, metadata=STATE)
+    other: Inner | None = field(default=None, metadata=SHARED)
+    newest: deque[float] = field(init=False)
+    kind: Literal["a", "b"] = field(default="a", init=False)
+    parts: tuple[Inner, ...] = field(default_factory=lambda: (Inner(1.0), Inner(2.0)), init=False)
     _rng: Random = field(default_factory=lambda: Random(7), init=False)
     _by_member: dict[int, list[Elite]] = field(default_factory=dict, init=False)
     _by_pair: dict[tuple[int, str], float] = field(default_factory=dict, init=False)
@@ -172,15 +178,26 @@ class Everything:
     _range: tuple[int, float] = field(default=(0, 0.0), init=False)
     _points: list[tuple[float, ...]] = field(default_factory=list, init=False)
     _begun: bool = field(default=False, init=False)
-    _cache: Any = field(default=None, init=False, metadata=TRANSIENT)
+    _cache: list[int] = field(default_factory=list, init=False, metadata=TRANSIENT)
+
+    def __post_init__(self):
+        self.newest = deque(maxlen=self.size)
+
+    def restored(self):
+        if self.frames < 0:
+            raise ValueError("it has negative frames")
 
 
-def everything(*, full):
-    made = Everything((Inner(1.0), Inner(2.0)), Inner(3.0))
+def everything(*, full, size=3, **settings):
+    made = Everything((Inner(1.0), Inner(2.0)), Inner(3.0), size, **settings)
     if full:
         elite = Elite(1, 2, 3, math.inf, {"x": 1.5})
         made.rules[1]._seen.append(4.0)
         made.inner._seen.append(5.0)
+        made.parts[1]._seen.append(6.0)
+        made.newest.extend((1.0, math.nan, -math.inf))
+        made.kind = "b"
+        made.frames = 7
         made._rng.gauss(0, 1)  # leaves half of a pair behind
         made._by_member = {3: [elite], 1: []}
         made._by_pair = {(1, "a"): 2.0}
@@ -194,99 +211,53 @@ def everything(*, full):
 
 
 def test_all_kinds_of_fields_come_back_as_they_were():
-    saved, restored = everything(full=True), everything(full=False)
-    saved._cache = restored._cache = object()
-    parts = restored.rules, restored.inner
-    text = json.dumps(save_state(saved))
+    shared = Inner(5.0)
+    saved, restored = everything(full=True), everything(full=False, size=2, name="new", other=shared)
+    saved._cache.append(1)
+    restored._cache.append(2)
+    shared._seen.append(6.0)
+    parts = restored.rules, restored.inner, restored.parts
+    text = json.dumps(save_state(saved), allow_nan=False)
     restore_state(restored, json.loads(text))
-    assert json.dumps(save_state(restored)) == text
-    assert restored._cache is None, "what can be computed again is not kept"
+    assert (restored.name, restored.size, restored.other, shared._seen) == ("new", 2, shared, [6.0])
+    assert restored._cache == [], "what can be computed again is not kept"
+    assert (restored.newest.maxlen, str(restored.newest)) == (2, "deque([nan, -inf], maxlen=2)")
     assert restored._rng.gauss(0, 1) == saved._rng.gauss(0, 1)
-    for name in vars(saved).keys() - {"_cache", "_rng"}:
+    for name in vars(saved).keys() - {"_cache", "_rng", "name", "size", "other", "newest"}:
         assert getattr(restored, name) == getattr(saved, name), name
     assert list(restored._by_member) == [3, 1], "the order of a dictionary is state, too"
-    assert (restored.rules, restored.inner) == parts, "rules inside are restored in place"
-    assert restored.rules[1] is parts[0][1]
-
-
-def test_settings_are_not_saved():
-    assert save_state(Inner(2.0)) == {"class": "Inner", "_seen": []}
-    other = Inner(9.0)
-    restore_state(other, save_state(Inner(2.0)))
-    assert other.factor == 9.0
-
-
-@dataclass
-class Window:
-    size: int
-    title: str
-    frames: int = field(default=0, metadata=STATE)
-    other: Inner | None = field(default=None, metadata=SHARED)
-    newest: deque[float] = field(init=False)
-    kind: Literal["a", "b"] = field(default="a", init=False)
-    parts: tuple[Inner, ...] = field(default_factory=lambda: (Inner(1.0), Inner(2.0)), init=False)
-    seen: list[int] = field(default_factory=list, init=False, metadata=TRANSIENT)
-
-    def __post_init__(self):
-        self.newest = deque(maxlen=self.size)
-
-    def restored(self):
-        if self.frames < 0:
-            raise ValueError("it has negative frames")
-
-
-def window():
-    made = Window(3, "saved", frames=7, other=Inner(0.0))
-    made.newest.extend((1.0, math.nan, -math.inf))
-    made.kind = "b"
-    made.parts[1]._seen.append(4.0)
-    made.seen.append(1)
-    return made
-
-
-def test_marked_fields_are_state_shared_ones_are_left_alone_and_windows_keep_their_size():
-    text = json.dumps(save_state(window()), allow_nan=False)
-    shared = Inner(5.0)
-    shared._seen.append(6.0)
-    restored = Window(2, "new", other=shared)
-    restored.seen.append(2)
-    parts = restored.parts
-    restore_state(restored, json.loads(text))
-    assert (restored.title, restored.frames, restored.kind, restored.seen) == ("new", 7, "b", [])
-    assert restored.other is shared
-    assert shared._seen == [6.0]
-    assert (restored.newest.maxlen, str(restored.newest)) == (2, "deque([nan, -inf], maxlen=2)")
-    assert restored.parts is parts
-    assert parts[1]._seen == [4.0]
+    assert all(a is b for a, b in zip(parts, (restored.rules, restored.inner, restored.parts), strict=True))
+    assert restored.rules[1] is parts[0][1], "rules inside are restored in place"
 
 
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"frames": 1.5}, r"Window.frames: 1.5 was saved, which does not fit: Expected `int`"),
+        ({"frames": 1.5}, r"Everything.frames: 1.5 was saved, which does not fit: Expected `int`"),
         ({"frames": -1}, "it has negative frames"),
-        ({"kind": "c"}, r"Window.kind: 'c' was saved, which does not fit: Invalid enum value"),
-        ({"newest": [1.0, "one"]}, r"Window.newest: 'one' was saved, which does not fit: Expected `float`"),
-        ({"newest": [10**400]}, r"Window.newest: 1000.* was saved, which does not fit"),
-        ({"parts": [{"class": "Inner", "_seen": []}]}, r"Window.parts: 1 were saved, and here are 2"),
-        ({"parts": None}, r"Window.parts: None was saved where a list belongs"),
-        ({"more": 1}, r"Window: the saved state has an unknown 'more'"),
+        ({"kind": "c"}, r"Everything.kind: 'c' was saved, which does not fit: Invalid enum value"),
+        ({"newest": [1.0, "one"]}, r"newest: 'one' was saved, which does not fit: Expected `float`"),
+        ({"newest": [10**400]}, r"newest: 1000.* was saved, which does not fit"),
+        ({"parts": [{"class": "Inner", "_seen": []}]}, r"parts: 1 were saved, and here are 2"),
+        ({"parts": None}, r"Everything.parts: None was saved where a list belongs"),
+        ({"_best": {"member": 1}}, r"Everything._best: .* was saved where one Elite belongs"),
+        ({"_by_pair": {"a": 1.0}}, r"Everything._by_pair: .* was saved where a dictionary belongs"),
+        ({"_rng": [3, [1, 2], None]}, "is none of a generator"),
+        ({"more": 1}, r"Everything: the saved state has an unknown 'more'"),
     ],
 )
 def test_what_does_not_fit_is_one_clear_error(change, match):
     with pytest.raises(ValueError, match=match):
-        restore_state(window(), save_state(window()) | change)
+        restore_state(everything(full=True), save_state(everything(full=True)) | change)
 
 
 def test_a_missing_part_and_a_state_that_is_none_are_refused():
-    state = save_state(window())
+    state = save_state(everything(full=True))
     del state["frames"]
-    with pytest.raises(ValueError, match="Window: the saved state lacks 'frames'"):
-        restore_state(window(), state)
+    with pytest.raises(ValueError, match="Everything: the saved state lacks 'frames'"):
+        restore_state(everything(full=True), state)
     with pytest.raises(ValueError, match=r"x.y: \[\] was saved where a state belongs"):
-        restore_state(window(), [], "x.y")
-    with pytest.raises(ValueError, match="is none of a generator"):
-        restore_state(everything(full=True), save_state(everything(full=True)) | {"_rng": [3, [1, 2], None]})
+        restore_state(everything(full=True), [], "x.y")
 
 
 def test_a_rule_that_noted_nothing_may_give_way_to_another():
