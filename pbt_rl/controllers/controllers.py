@@ -30,7 +30,7 @@ from pbt_rl.controllers.evaluation import Evaluation, build_evaluation
 from pbt_rl.controllers.exploit import Exploit, Remembering, Selection, decides
 from pbt_rl.controllers.explore import Explore, Learning, Pairing, changed_copy
 from pbt_rl.controllers.hypers import HyperSpec, Values, sample_prior
-from pbt_rl.controllers.ready import Ready, Round
+from pbt_rl.controllers.ready import Ready
 from pbt_rl.controllers.registry import build_exploit, build_explore, build_ready, least_members
 from pbt_rl.controllers.repairs import Broken
 from pbt_rl.controllers.state import restore_state, save_state
@@ -161,24 +161,17 @@ class PbtController:
         return self.ready.frames_left(report)
 
     def _compare(self, report: PopulationReport) -> list[Decision]:
+        """Hold a comparison if one is due. If nobody can be judged yet nothing is changed: it stays due."""
         ready = save_state(self.ready)
         comparison = self.ready.next_round(report)
         if comparison is None:
             return []
-        decisions = self._settle(comparison)
-        if not decisions:
-            restore_state(self.ready, ready)
-        return decisions
-
-    def _settle(self, comparison: Round) -> list[Decision]:
-        """Return the decisions of a comparison; none, and nothing is changed, if nobody can be judged yet."""
         exploit, generator = save_state(self.exploit), self._rng.getstate()
         selections = self.exploit.select(comparison.members, self._rng, comparison.deciding)
         judged = [m for m in comparison.members if decides(m.member, comparison.deciding)]
-        assert [s.member for s in selections] == [m.member for m in judged], (
-            "one selection per member, in order"
-        )
+        assert [s.member for s in selections] == [m.member for m in judged], "one per member, in order"
         if all(s.later for s in selections):
+            restore_state(self.ready, ready)
             restore_state(self.exploit, exploit)
             self._rng.setstate(generator)
             return []
@@ -186,10 +179,6 @@ class PbtController:
             self.explore.before(judged)
         members = {m.member: m for m in comparison.members}
         return [self._decide(s, members, comparison.note) for s in selections]
-
-    def _text(self, name: str, value: float) -> str:
-        spec = self.table.get(name)
-        return f"{value:.4g}" if spec is None else spec.text(value)
 
     def _decide(self, selection: Selection, members: Mapping[int, MemberReport], note: str) -> Decision:
         own = members[selection.member]
@@ -207,8 +196,8 @@ class PbtController:
         elif explores:
             values = self.explore.mutate(base, self._rng)
         moved = [
-            f"{name} {self._text(name, base[name])} -> {self._text(name, values[name])}"
-            for name in base
+            f"{name} {spec.text(base[name])} -> {spec.text(values[name])}"
+            for name, spec in self.table.items()
             if values[name] != base[name]
         ]
         parts = [selection.reason, "mutated " + ", ".join(moved) if moved else "", note]

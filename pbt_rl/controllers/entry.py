@@ -48,16 +48,6 @@ def ten_periods(options: OptionGroups, _budget_frames: int) -> int:
     return PATIENCE_PERIODS * options.group(PbtConfig).period_frames
 
 
-def whole_budget(_options: OptionGroups, budget_frames: int) -> int:
-    """Frames of a member that no controller stops."""
-    return budget_frames
-
-
-def no_note(_options: OptionGroups, _members: int, _budget_frames: int) -> str:
-    """Nothing to say of the settings."""
-    return ""
-
-
 @dataclass(frozen=True)
 class ControllerEntry:
     """How a controller is built."""
@@ -72,12 +62,12 @@ class ControllerEntry:
     """It draws configurations and gives them up; it decides how far each may train."""
     compares: bool = False
     """It compares members every period of PBT."""
-    note: Callable[[OptionGroups, int, int], str] = no_note
+    note: Callable[[OptionGroups, int, int], str] = lambda *_: ""
     """(options, members, budget) -> a line for people about settings that defeat its purpose; "" if there is none."""
     follows: str = ""
     """Option that names a recorded run, from whose journal it is built; "" if it follows none."""
     patience_frames: Callable[[OptionGroups, int], int] = ten_periods
     """(options, budget) -> how long a changed member is not judged because one of its environments plays a very long
     episode, so that one that never ends does not exclude the member for ever."""
-    full_frames: Callable[[OptionGroups, int], int] = whole_budget
+    full_frames: Callable[[OptionGroups, int], int] = lambda _options, budget_frames: budget_frames
     """(options, budget) -> the most frames that a member trains."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pbt_rl.controllers.decisions import Continue, Decision, Evaluate, MemberReport, PopulationReport
@@ -19,11 +19,9 @@ class Evaluation:
     (rounds of all tasks, if there are tasks). A member that did not get them within `patience_frames` is waited for no
     longer. If nothing can be compared even then, the members learn on, and the next comparison that can be held is held
     without an evaluation: else an environment whose episodes never end would stop all learning.
-
-    episodes: 0 for no evaluation: members are compared by the episodes of their training.
     """
 
-    episodes: int = 0
+    episodes: int
     patience_frames: int = FOREVER
     _began: dict[int, int] = field(default_factory=dict, init=False)
     """Member that is being evaluated -> its frames when that began."""
@@ -39,43 +37,26 @@ class Evaluation:
 
         frames_left: until one is due. compare: holds one; it returns no decisions if that cannot be.
         """
-        begun = self._begin_evaluation(report, frames_left)
-        if begun or self._waits(report):
-            return begun
-        return self._end(report, compare(report))
-
-    def _begin_evaluation(self, report: PopulationReport, frames_left: int) -> list[Decision]:
-        """Return the decisions that begin an evaluation, if one has to be before the comparison that is due.
-
-        frames_left: until a comparison is due.
-        """
-        idle = self.episodes == 0 or self._began or self._given_up
-        if idle or frames_left > 0 or len(report.members) < 2:
+        if not self._began and not self._given_up and frames_left <= 0 and len(report.members) > 1:
+            healthy = [m for m in report.members if not m.broken]
+            self._began = {m.member: m.frames for m in healthy}
+            if healthy:
+                return [Evaluate(m.member, self.episodes, "evaluated before it is compared") for m in healthy]
+        if any(self._plays(m) for m in report.members):
             return []
-        healthy = [m for m in report.members if not m.broken]
-        self._began = {m.member: m.frames for m in healthy}
-        return [Evaluate(m.member, self.episodes, "evaluated before it is compared") for m in healthy]
-
-    def _waits(self, report: PopulationReport) -> bool:
-        """Whether a member still plays the episodes by which it is to be judged."""
-        return any(self._plays(m) for m in report.members)
-
-    def _plays(self, member: MemberReport) -> bool:
-        began = self._began.get(member.member)
-        if began is None or member.broken or member.episodes >= self.episodes:
-            return False
-        return member.frames - began < self.patience_frames
-
-    def _end(self, report: PopulationReport, decisions: Sequence[Decision]) -> list[Decision]:
-        """Return the decisions of a comparison, with one for each member whose evaluation ends without any.
-
-        decisions: of the comparison; none if it could not be held.
-        """
+        decisions = compare(report)
         self._given_up = not decisions and bool(self._began or self._given_up)
         decided = {d.member for d in decisions}
         left = [m.member for m in report.members if m.member in self._began and m.member not in decided]
         self._began.clear()
         return [*decisions, *(Continue(m, "evaluated, and not compared") for m in left)]
+
+    def _plays(self, member: MemberReport) -> bool:
+        """Whether a member still plays the episodes by which it is to be judged."""
+        began = self._began.get(member.member)
+        if began is None or member.broken or member.episodes >= self.episodes:
+            return False
+        return member.frames - began < self.patience_frames
 
     def forget(self, members: Iterable[int]) -> None:
         """Wait no longer for members that something else was decided about."""
@@ -85,26 +66,17 @@ class Evaluation:
 
 def build_evaluation(given: Ingredients) -> Evaluation | None:
     """Return what `--pbt.evaluate-episodes` asks for before comparisons. Raises ConfigError."""
-    pbt, name = given.pbt, "pbt.evaluate-episodes"
-    episodes = pbt.evaluate_episodes
+    pbt, episodes = given.pbt, given.pbt.evaluate_episodes
     if episodes == 0:
         return None
-    require(
-        pbt.ready == "synchronous",
-        name,
-        episodes,
-        "all members are evaluated together: use --pbt.ready synchronous",
-    )
-    require(
-        given.slots >= given.members,
-        name,
-        episodes,
-        "members that take turns cannot be evaluated: leave out --slots",
-    )
-    require(
-        pbt.min_episodes <= episodes <= pbt.objective_episodes,
-        name,
-        episodes,
-        f"give --pbt.min-episodes, {pbt.min_episodes}, to --pbt.objective-episodes, {pbt.objective_episodes}",
-    )
+    at_least, at_most = pbt.min_episodes, pbt.objective_episodes
+    for holds, remedy in (
+        (pbt.ready == "synchronous", "all members are evaluated together: use --pbt.ready synchronous"),
+        (given.slots >= given.members, "members that take turns cannot be evaluated: leave out --slots"),
+        (
+            at_least <= episodes <= at_most,
+            f"give --pbt.min-episodes, {at_least}, to --pbt.objective-episodes, {at_most}",
+        ),
+    ):
+        require(holds, "pbt.evaluate-episodes", episodes, remedy)
     return Evaluation(episodes, PATIENCE_PERIODS * pbt.period_frames)

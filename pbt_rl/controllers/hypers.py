@@ -13,7 +13,6 @@ environment and are written `shaping.NAME`. Anything else that trains declares i
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from random import Random
 from typing import Any, Literal
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import table
+from pbt_rl.options import meant, table
 
 Scale = Literal["linear", "log", "one_minus", "integer", "choice"]
 Range = tuple[float, float]
@@ -190,10 +189,8 @@ def hyper_table(hypers: Any) -> dict[str, HyperSpec]:
     for option in table(hypers).values():
         declared = option.metadata
         legal = float(declared["at_least"]), float(declared["at_most"])
-        low, high = declared["bounds"]
         scale, tuned, value = declared["scale"], declared["tuned"], float(option.of(hypers))
-        field = option.field
-        specs[field] = HyperSpec(field, value, low, high, scale, tuned, legal=legal)
+        specs[option.field] = HyperSpec(option.field, value, *declared["bounds"], scale, tuned, legal=legal)
     return specs
 
 
@@ -226,15 +223,9 @@ def with_shaping(defaults: Mapping[str, float], entries: Iterable[str]) -> dict[
     for name, value in shaping_given(entries).items():
         known = name if name in defaults else name.replace("-", "_")
         if known not in defaults:
-            close = difflib.get_close_matches(known, defaults, n=1)
-            there = (
-                f"the environment's are {', '.join(sorted(defaults))}"
-                if defaults
-                else "the environment has none"
-            )
-            raise ConfigError(
-                f"--{SHAPING}{name} cannot be used: {f'did you mean {close[0]}? ' if close else ''}{there}"
-            )
+            there = f"'s are {', '.join(sorted(defaults))}" if defaults else " has none"
+            hint = meant(SHAPING, known, defaults)
+            raise ConfigError(f"--{SHAPING}{name} cannot be used: {hint}the environment{there}")
         given[known] = value
     return {**defaults, **given}
 
@@ -247,16 +238,9 @@ def shaping_table(defaults: Mapping[str, float]) -> dict[str, HyperSpec]:
     """
     table = {}
     for name, value in defaults.items():
-        ends = (value / 100, value * 100) if value else (-1.0, 1.0)
+        low, high = sorted((value / 100, value * 100)) if value else (-1.0, 1.0)
         key = SHAPING + name
         scale: Scale = "log" if value else "linear"
-        table[key] = HyperSpec(
-            key,
-            float(value),
-            min(ends),
-            max(ends),
-            scale,
-            tuned=name not in UNTUNED and (value != 0 or name in EITHER_SIGN),
-            legal=ANYTHING,
-        )
+        tuned = name not in UNTUNED and (value != 0 or name in EITHER_SIGN)
+        table[key] = HyperSpec(key, float(value), low, high, scale, tuned, legal=ANYTHING)
     return table

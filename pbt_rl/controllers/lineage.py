@@ -112,9 +112,6 @@ class Lineage:
         for m in report.members:
             if m.member not in self._present:
                 raise ConfigError(f"{where} reports member {m.member}, which is not there")
-        self._check_decisions(where, decisions)
-
-    def _check_decisions(self, where: str, decisions: Sequence[Decision]) -> None:
         names = next(iter(self._nodes.values())).values.keys() if self._nodes else frozenset[str]()
         if len({d.member for d in decisions}) < len(decisions):
             raise ConfigError(f"{where} decides twice about one member")
@@ -124,11 +121,11 @@ class Lineage:
                 raise ConfigError(
                     f"{where} decides about member {d.member}, which is not there or has other values"
                 )
-            if donor is not None and not self._has(*donor):
+            if donor is None:
+                continue
+            source = self._present.get(donor[0]) if donor[1] is None else donor
+            if source not in self._nodes:
                 raise ConfigError(f"{where} copies from member {donor[0]}, which was not in that state")
-
-    def _has(self, member: int, generation: int | None) -> bool:
-        return member in self._present if generation is None else (member, generation) in self._nodes
 
     def add_first_members(self, values: list[Values]) -> None:
         """Fresh members 0, 1, ... at frame 0."""

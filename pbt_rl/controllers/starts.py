@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.entry import ControllerEntry
 from pbt_rl.controllers.hypers import HyperSpec, Values
 from pbt_rl.errors import ConfigError, require
+from pbt_rl.options import meant
 
 
 @dataclass(eq=False)
@@ -58,8 +58,7 @@ def _read_row(row: str, table: Mapping[str, HyperSpec]) -> Values:
         if not given:
             raise _refusal(row, "write NAME=VALUE,NAME=VALUE for each member, or one FILE.csv or FILE.json")
         if name not in table:
-            close = difflib.get_close_matches(name, table, n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
+            hint = meant("pbt.start-values", name, table)
             raise _refusal(entry, f"{hint}known names are {', '.join(sorted(table))}")
         values[name] = _value(table[name], entry, text)
     return values

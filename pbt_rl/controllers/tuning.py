@@ -10,14 +10,13 @@ own, or linear where that has no logarithm (at or across 0; for one-minus at 1).
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pbt_rl.controllers.hypers import OFF, SHAPING, HyperSpec, Prior, Range, Scale, scale_within
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import OTHER_NAMES
+from pbt_rl.options import OTHER_NAMES, meant
 
 SCALES: Mapping[str, Scale] = {
     "log": "log",
@@ -94,8 +93,7 @@ def _entry(option: str, table: Mapping[str, HyperSpec], entry: str) -> tuple[str
                 f"learning_rate={_example(table['learning_rate'])}"
             )
         other = OTHER_NAMES.get(name.replace("_", "-"), "").rpartition(".")[2].replace("-", "_")
-        close = [other] if other in table else difflib.get_close_matches(name, table, n=3)
-        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        hint = f"did you mean {other}? " if other in table else meant(option, name, table)
         raise ConfigError(
             f"--{option} {entry} cannot be used: {hint}known names are {', '.join(sorted(table))}"
         )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 from random import Random
 
 import numpy as np
@@ -166,8 +166,7 @@ def games_between(row_UES: NDArray[np.int64], slots: int, envs: int) -> list[lis
     """Return [P, P]: the number of pairs of seats that slots p and q hold in the same environment; for the record."""
     count = np.zeros((slots, slots), np.int64)
     slot_GS = row_UES.reshape(-1, row_UES.shape[-1]) // envs
-    for a in range(slot_GS.shape[1]):
-        for b in range(slot_GS.shape[1]):
-            if a != b:
-                np.add.at(count, (slot_GS[:, a], slot_GS[:, b]), 1)
-    return [[int(n) for n in row] for row in count]
+    for a, b in permutations(range(slot_GS.shape[1]), 2):
+        np.add.at(count, (slot_GS[:, a], slot_GS[:, b]), 1)
+    found: list[list[int]] = count.tolist()
+    return found
