@@ -19,6 +19,9 @@ IMAGE_WORDS = (
     "--pbt.start-frames=200 --pbt.replace-gap=0"
 )
 
+ANY_LEAD = "--pbt.replace-gap=0 --pbt.replace-errors=0"
+"""The worst is replaced by whatever is better, also by luck."""
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -109,7 +112,9 @@ KINDS: Mapping[str, Kind] = {
         REMEMBERED | TURNS,
         crosses=True,
     ),
-    "unreal": one(IMAGES, f"{IMAGE_WORDS} --algo=unreal --learner.rollout=10 --pbt.tune entropy_coef"),
+    "unreal": one(
+        IMAGES, f"{IMAGE_WORDS} {ANY_LEAD} --algo=unreal --learner.rollout=10 --pbt.tune entropy_coef"
+    ),
     "fun": one(
         IMAGES, f"{IMAGE_WORDS} --algo=fun --learner.rollout=25 --hypers.unroll=25 --pbt.tune intrinsic_coef"
     ),
@@ -135,7 +140,7 @@ KINDS: Mapping[str, Kind] = {
         COPIES | {"matchups": happened("matchup"), "resumed": happened("resume")},
     ),
     "evaluations": one(TOY, "--pbt.evaluate-episodes=12", COPIES | {"evaluations": decided("evaluate")}),
-    "final": one(TOY, "--num-policies=2 --final-episodes=2", COPIES | {"final games": happened("final")}),
+    "final": one(TOY, f"{ANY_LEAD} --num-policies=2 --final-episodes=2", COPIES | {"final games": happened("final")}),
     "tasks": one(
         "dmlab30",
         "--env-option=episodeLengthSeconds=1 --num-policies=2 --envs-per-unit=1 --train-for-frames=6000 "
@@ -145,8 +150,8 @@ KINDS: Mapping[str, Kind] = {
     ),
     "atari": one(
         "atari/breakout",
-        "--num-policies=2 --model.hidden=32 --atari.max-frames-per-episode=400 --train-for-frames=3200 "
-        "--pbt.period-frames=800 --pbt.start-frames=800 --pbt.replace-gap=0 --learner.batch=64 --learner.rollout=16",
+        f"{ANY_LEAD} --num-policies=2 --model.hidden=32 --atari.max-frames-per-episode=400 --train-for-frames=3200 "
+        "--pbt.period-frames=800 --pbt.start-frames=800 --learner.batch=64 --learner.rollout=16",
         COPIES,
     ),
     "resumed-turns": Kind(
@@ -166,7 +171,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "schedule": Kind(
         (
-            train(TOY, "--train-for-frames=2400", name="source"),
+            train(TOY, "--train-for-frames=2400 --pbt.exploit=impala", name="source"),
             train(TOY, "--controller=schedule --num-policies=2 --schedule.run=OUT/source"),
         ),
         MUTATES,
