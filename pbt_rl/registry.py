@@ -177,7 +177,6 @@ EXPLORE_RULES: Registry[Any] = Registry(
         "perturb": "pbt_rl.controllers.explore:PERTURB",
         "factors": "pbt_rl.controllers.explore:FACTORS",
         "pb2": "pbt_rl.controllers.pb2:PB2",
-        "pb2-mix": "pbt_rl.controllers.pb2:PB2_MIX",
         "multiply-or-divide": "pbt_rl.controllers.explore_published:MULTIPLY_OR_DIVIDE",
         "resample": "pbt_rl.controllers.explore_published:RESAMPLE",
         "resample-all": "pbt_rl.controllers.explore_published:RESAMPLE_ALL",

@@ -50,7 +50,7 @@ _MODULES = {
     "lineage": "Lineage",
     "mf_pbt": "MfPbt",
     "own": "CustomExplore",
-    "pb2": "Pb2 Pb2Mix",
+    "pb2": "Pb2",
     "ready": "Asynchronous PartiallySynchronous Ready Synchronous Timed",
     "schedule": "Schedule",
     "search.asha": "Asha",

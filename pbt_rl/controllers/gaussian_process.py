@@ -58,54 +58,15 @@ class FadingKernel(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # typ
         return K, np.stack([-self.decay * time * K, squares * K], axis=2)
 
 
-class MixedKernel(FadingKernel):
-    """(1 - mix) (k_h + k_x) + mix k_h k_x, times the fading: of choices h, which are the last columns, and numbers x.
-
-    The kernel of CoCaBO (Ru et al. 2020, equation 2), which PB2-Mix makes forget (Parker-Holder et al. 2021, section
-    4): k_x as in `FadingKernel`, k_h the share of the choices that are equal.
-    """
-
-    def __init__(self, choices: int = 1, length: float = 1.0, decay: float = 0.1, mix: float = 0.5) -> None:
-        super().__init__(length, decay)
-        self.choices = choices
-        self.mix = mix
-
-    @property
-    def hyperparameter_mix(self) -> Any:
-        """Return the mix as scikit-learn fits it."""
-        return Hyperparameter("mix", "numeric", (1e-2, 1.0))
-
-    def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:
-        """Return the covariances; with `eval_gradient` also their derivatives by the logarithms of the three."""
-        other = X if Y is None else Y
-        first = X.shape[1] - self.choices
-        time = np.abs(X[:, :1] - other[:, 0])
-        squares = cdist(X[:, 1:first], other[:, 1:first], "sqeuclidean") / self.length**2
-        numbers, fading = np.exp(-squares / 2), np.exp(-self.decay * time)
-        equal = np.mean(X[:, None, first:] == other[None, :, first:], axis=2)
-        K = fading * ((1 - self.mix) * (equal + numbers) + self.mix * equal * numbers)
-        if not eval_gradient:
-            return K
-        by_length = fading * squares * numbers * (1 - self.mix + self.mix * equal)
-        by_mix = fading * self.mix * (equal * numbers - equal - numbers)
-        return K, np.stack([-self.decay * time * K, by_length, by_mix], axis=2)
-
-    def diag(self, X: Array) -> Array:
-        """Return the covariance of each point with itself."""
-        return np.full(len(X), 2 - self.mix)
-
-
 class Surrogate:
     """Improvement as a function of time and values; X holds the time in its first column, all in about 0..1.
 
-    choices: so many of the last columns are choices, numbers without an order.
     One thread: the matrices are small, the learners want the cores, and sums then have one order.
     """
 
-    def __init__(self, X: Array, y: Array, choices: int = 0) -> None:
+    def __init__(self, X: Array, y: Array) -> None:
         spread = y.std()
-        values = MixedKernel(choices) if choices else FadingKernel()
-        kernel = ConstantKernel(1.0, (0.05, 20.0)) * values + WhiteKernel(0.1, (1e-3, 2.0))
+        kernel = ConstantKernel(1.0, (0.05, 20.0)) * FadingKernel() + WhiteKernel(0.1, (1e-3, 2.0))
         self._process = GaussianProcessRegressor(kernel)
         self._threads = ThreadpoolController()  # once: it looks through all libraries of the process
         with self._threads.limit(limits=1), warnings.catch_warnings():
