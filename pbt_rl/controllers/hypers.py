@@ -189,8 +189,9 @@ def hyper_table(hypers: Any) -> dict[str, HyperSpec]:
     for option in table(hypers).values():
         declared = option.metadata
         legal = float(declared["at_least"]), float(declared["at_most"])
+        low, high = declared["bounds"]
         scale, tuned, value = declared["scale"], declared["tuned"], float(option.of(hypers))
-        specs[option.field] = HyperSpec(option.field, value, *declared["bounds"], scale, tuned, legal=legal)
+        specs[option.field] = HyperSpec(option.field, value, low, high, scale, tuned, legal=legal)
     return specs
 
 

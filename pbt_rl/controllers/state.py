@@ -98,7 +98,8 @@ def _restore_field(part: Any, f: Field[Any], value: Any, state: Any, where: str)
         for i, (inner, saved) in enumerate(zip(value, state, strict=True)):
             restore_state(inner, saved, f"{where}.{i}")
     else:
-        made = decoded(_hints(type(part))[f.name], state, where)
+        kind: Any = type(part)
+        made = decoded(_hints(kind)[f.name], state, where)
         setattr(part, f.name, deque(made, value.maxlen) if isinstance(value, deque) else made)
 
 
@@ -121,8 +122,9 @@ def _is_part(f: Field[Any], value: Any) -> bool:
     """Whether the value is saved and restored in place: a rule or its like, not a value that can be made again."""
     if isinstance(value, type):
         return False
+    kind: Any = type(value)
     if is_dataclass(value):
-        return f.init or not type(value).__dataclass_params__.frozen
+        return f.init or not kind.__dataclass_params__.frozen
     return f.init and not callable(value) and bool(getattr(value, "__dict__", None))
 
 

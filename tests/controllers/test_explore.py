@@ -297,12 +297,6 @@ def test_a_pipeline_ends_with_the_first_change():
     assert ExplorePipeline((adds(0), adds(1), adds(10))).mutate({"x": 0.0}, Random(0)) == {"x": 1.0}
 
 
-@pytest.mark.parametrize("answer", [{"y": 1.0}, None, {"x": math.nan}])
-def test_a_custom_function_must_answer_every_value(answer):
-    with pytest.raises(ConfigError, match="x"):
-        CustomExplore(lambda v, rng: answer).mutate({"x": 1.0}, Random(0))
-
-
 # -- pairwise learning --------------------------------------------------------------------------------------
 
 TABLE = {

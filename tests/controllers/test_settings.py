@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from pbt_rl.config import Config, Hypers
+from pbt_rl.config import Hypers
 from pbt_rl.controllers.exploit import Gap, Truncation
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.options import PbtConfig
@@ -61,12 +61,6 @@ def test_settings_reach_the_rules_of_a_pipeline():
 def test_what_is_no_setting_is_refused(build, rule, entry, remedy):
     with pytest.raises(ConfigError, match=rf"--pbt.explo[a-z]+-option .* cannot be used: .*{remedy}"):
         build(rule, entry)
-
-
-@pytest.mark.parametrize("kind", ["ready", "exploit", "explore"])
-def test_an_unknown_rule_is_refused(kind):
-    with pytest.raises(ConfigError, match=f"--pbt.{kind} nonsense cannot be used: give "):
-        Config(env="toy/memory", pbt=PbtConfig(**{kind: "nonsense"}))
 
 
 class Recording:

@@ -116,15 +116,6 @@ def test_a_restored_population_keeps_what_fits_its_windows_and_refuses_values_of
         restore_state(other, save_state(population()))
 
 
-def test_values_given_to_a_change_are_copied():
-    p = population()
-    values = {"learning_rate": 0.5}
-    mutate(p.members[0], values)
-    values["learning_rate"] = 0.7
-    p.report().members[0].values["learning_rate"] = 0.9
-    assert p.members[0].values == {"learning_rate": 0.5}
-
-
 def test_the_clock_is_that_of_the_slowest_member_in_training():
     p = population()
     assert p.least_frames == 0
