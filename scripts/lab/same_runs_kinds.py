@@ -140,7 +140,9 @@ KINDS: Mapping[str, Kind] = {
         COPIES | {"matchups": happened("matchup"), "resumed": happened("resume")},
     ),
     "evaluations": one(TOY, "--pbt.evaluate-episodes=12", COPIES | {"evaluations": decided("evaluate")}),
-    "final": one(TOY, f"{ANY_LEAD} --num-policies=2 --final-episodes=2", COPIES | {"final games": happened("final")}),
+    "final": one(
+        TOY, f"{ANY_LEAD} --num-policies=2 --final-episodes=2", COPIES | {"final games": happened("final")}
+    ),
     "tasks": one(
         "dmlab30",
         "--env-option=episodeLengthSeconds=1 --num-policies=2 --envs-per-unit=1 --train-for-frames=6000 "
