@@ -407,11 +407,7 @@ class Config:
     """With --nodes: this process has copies of all members that are at most this old; if a node is lost, its members go
     on from there."""
     controller: str = option(
-        "pbt",
-        choices=lambda: tuple(CONTROLLERS),
-        texts=texts,
-        custom="module:Class",
-        common=True,
+        "pbt", choices=lambda: tuple(CONTROLLERS), texts=texts, custom="module:Class", common=True
     )
     """{each} Or your own `module:Class` (docs/reference/rules.md)."""
     controller_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()

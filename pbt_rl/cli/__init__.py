@@ -74,10 +74,7 @@ COMMANDS = (
         "train the same with several seeds and options, one after the other or side by side",
     ),
     Command(
-        "watch",
-        "pbt_rl.cli.watch",
-        "RUN",
-        "show a run in the browser as it goes on (or when it is over)",
+        "watch", "pbt_rl.cli.watch", "RUN", "show a run in the browser as it goes on (or when it is over)"
     ),
 )
 """Those of other packages are entry points in the group `pbt_rl.commands`, each a `Command`."""

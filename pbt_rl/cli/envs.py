@@ -93,11 +93,7 @@ def run_check(arguments: list[str]) -> int:
     options = EnvOptions(families, keywords=keywords(command.env_option))
     with environment_code(command.env):
         report = tried(
-            command.env,
-            lambda: _checked(command, options),
-            None,
-            captured=False,
-            when="while it was checked",
+            command.env, lambda: _checked(command, options), None, captured=False, when="while it was checked"
         )
     print("\n".join(report.lines()))
     return EXIT_FAILED if report.mistakes else 0

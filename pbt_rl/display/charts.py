@@ -17,14 +17,7 @@ from tensorboardX.proto.summary_pb2 import Summary as _Summary
 
 from pbt_rl.controllers.hypers import SHAPING
 from pbt_rl.display.scalars import CPU_SHARE, curves_of_values, evaluation_scalars, value_tag
-from pbt_rl.display.view import (
-    EPISODE_STATS,
-    MATCHUP_STATS,
-    Evaluation,
-    MemberView,
-    RunView,
-    run_statistics,
-)
+from pbt_rl.display.view import EPISODE_STATS, MATCHUP_STATS, Evaluation, MemberView, RunView, run_statistics
 
 if TYPE_CHECKING:
     from pbt_rl.display.tensorboard import EventFile

@@ -152,23 +152,15 @@ class RunView:
     """None if unknown or unlimited."""
     members: list[MemberView]
     """In order of id."""
-    replacements: int = shown(
-        tag="pbt/replacements",
-        chart="replacements, mutations",
-        key="replacements",
-    )
+    replacements: int = shown(tag="pbt/replacements", chart="replacements, mutations", key="replacements")
     mutations: int = shown(tag="pbt/mutations", chart="replacements, mutations")
     """Of members that kept their weights."""
     actors: int
     actors_restarted: int = shown(
-        tag="throughput/actors_restarted",
-        chart="discarded rollouts, restarts",
-        key="actors_restarted",
+        tag="throughput/actors_restarted", chart="discarded rollouts, restarts", key="actors_restarted"
     )
     learners_replaced: int = shown(
-        tag="throughput/learners_replaced",
-        chart="discarded rollouts, restarts",
-        key="learners_replaced",
+        tag="throughput/learners_replaced", chart="discarded rollouts, restarts", key="learners_replaced"
     )
     lag_mean: float = shown(
         tag="throughput/lag_mean",
@@ -180,9 +172,7 @@ class RunView:
         tag="throughput/lag_max", chart="age of rollouts in optimiser steps: mean, max", key="policy_lag.max"
     )
     discarded_rollouts: int = shown(
-        tag="throughput/discarded_rollouts",
-        chart="discarded rollouts, restarts",
-        key="discarded_rollouts",
+        tag="throughput/discarded_rollouts", chart="discarded rollouts, restarts", key="discarded_rollouts"
     )
     busy_threads: dict[str, float]
     """Busy threads by stage, mean over the last minute, of all processes (`environment`: those of the actors). Empty in

@@ -140,15 +140,7 @@ class Policy:
     instead.
     """
 
-    def __init__(
-        self,
-        pack: Pack,
-        spec: EnvSpec,
-        model: ModelConfig,
-        seed: int,
-        *,
-        greedy: bool,
-    ) -> None:
+    def __init__(self, pack: Pack, spec: EnvSpec, model: ModelConfig, seed: int, *, greedy: bool) -> None:
         assert pack.num_policies == 1
         self.spec = spec
         self._pack, self._greedy = pack, greedy
@@ -298,13 +290,7 @@ class PlayedEpisode:
 
 
 def evaluate(
-    source: Source,
-    episodes: int,
-    video: Path | None,
-    seed: int,
-    *,
-    greedy: bool,
-    trust: bool = False,
+    source: Source, episodes: int, video: Path | None, seed: int, *, greedy: bool, trust: bool = False
 ) -> None:
     """Play whole episodes of a member and print their true objective.
 

@@ -436,10 +436,7 @@ def _spent(events: Sequence[Event], began: float, counts: Callable[[str], bool])
 
 
 def _taken(
-    event: Round,
-    seconds: float,
-    generations: Mapping[int, int],
-    known: Mapping[int, float | None],
+    event: Round, seconds: float, generations: Mapping[int, int], known: Mapping[int, float | None]
 ) -> list[TakenDecision]:
     made = zip(event.decisions, changes(event.decisions, generations), strict=True)
     return [TakenDecision(seconds, event.frames, d, change, known.get(d.member)) for d, change in made]

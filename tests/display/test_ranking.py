@@ -6,14 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pbt_rl.display.ranking import (
-    Standing,
-    best_member,
-    differing,
-    ranked,
-    shown_values,
-    standing,
-)
+from pbt_rl.display.ranking import Standing, best_member, differing, ranked, shown_values, standing
 from pbt_rl.display.view import FinalGames
 from tests.helpers.views import member
 

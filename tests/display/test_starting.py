@@ -20,9 +20,6 @@ def test_plain_lines_come_as_soon_as_the_run_waits_for_something_else(capsys):
     ):
         terminal.update(shown)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == [
-        "starting (0 s): the learner loads torch",
-        "starting (2 s): environments are made",
-    ]
+    assert lines[:2] == ["starting (0 s): the learner loads torch", "starting (2 s): environments are made"]
     assert "100 frames/s in all" in lines[2]
     assert len(lines) == 3

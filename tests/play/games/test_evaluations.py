@@ -20,10 +20,7 @@ from pbt_rl.display.watch.reader import Reader
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.film import CLIP_SIZE, Clip
-from pbt_rl.play.games.episodes import (
-    EPISODES,
-    evaluation_seed,
-)
+from pbt_rl.play.games.episodes import EPISODES, evaluation_seed
 from pbt_rl.play.games.run import Evaluations, check, recorded_late
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.report.page import page

@@ -142,10 +142,6 @@ def test_a_run_itself_and_the_newest_first(tmp_path):
     assert [row.name for row in list_runs(tmp_path / "a")] == ["a"]
 
 
-
-
-
-
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -226,8 +222,6 @@ def test_the_command(tmp_path, capsys):
     assert row.split()[:5] == ["demo", "toy/identity", "2", "1.00k", "7.00"]
 
 
-
-
 def test_listing_imports_neither_torch_nor_what_a_config_names(tmp_path):
     (tmp_path / "mine.py").write_text("raise SystemExit('imported')\n")
     folder = write(tmp_path / "runs", "x")
@@ -240,5 +234,3 @@ def test_listing_imports_neither_torch_nor_what_a_config_names(tmp_path):
     out = python(code, tmp_path)
     assert "mine:make" in out
     assert out.endswith("set()\n")
-
-
