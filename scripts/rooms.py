@@ -26,7 +26,6 @@ DECISION_MODULES = frozenset(
         "pbt_rl.controllers.changes",
         "pbt_rl.run.control",  # evaluates controls when a controller evaluates its members
         "pbt_rl.controllers.lineage",  # counts replacements
-        "pbt_rl.report.what_if",  # names decisions that differ
     }
 )
 

@@ -1,8 +1,8 @@
 """The box of the control group, its formula, the notes, and the front of score and cost."""
 
 import itertools
-import json
 import re
+from dataclasses import replace
 from statistics import fmean
 
 import pytest
@@ -10,12 +10,16 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.controllers.lineage import Noise
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.report.cost import costs, of_runs, pareto, run_costs
+from pbt_rl.envs.registry import probe
+from pbt_rl.errors import ConfigError
+from pbt_rl.report.cost import of_runs, pareto, run_costs
 from pbt_rl.report.figures import drawn_curves
 from pbt_rl.report.page import page, sentence
 from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import PbtOptions, RunOptions, read_run
 from pbt_rl.report.verdict import control_box, expected_best, notes, scores
+from pbt_rl.run import resolved
+from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import build_controller, value_table
 from tests.helpers.journals import simulated, write
 from tests.report.test_report import run_of
@@ -125,19 +129,18 @@ def test_the_front_holds_what_no_cheaper_point_equals():
     assert pareto(points) == [(1.0, 2.0), (2.0, 3.0), (4.0, 5.0)]
 
 
-def test_costs_are_shares_of_the_processor_time(tmp_path):
+def test_a_run_costs_what_all_of_its_members_do(tmp_path):
     history = controlled(tmp_path, busy={"learning": 1.5, "environment": 0.5, "waiting": 7.0})
     assert history.cpu_seconds == pytest.approx(40.0)
-    ends = [points[-1][0] for points in costs(history).values()]
-    assert sum(ends) == pytest.approx(40.0)
-    picture = next(p for p in PICTURES if p.name == "cost")
-    assert draw(picture, history)[:4] == b"\x89PNG"
-    assert json.dumps(draw(picture, controlled(tmp_path / "none"))).startswith('"No processor time')
-
-
-def test_a_run_costs_what_all_of_its_members_do(tmp_path):
-    history = controlled(tmp_path, busy={"learning": 2.0})
     points = run_costs(history, "CPU")
     assert points[-1][0] == pytest.approx(history.cpu_seconds)
     assert points[-1][1] == max(p[-1].drawn for p in drawn_curves(history).values())
     assert of_runs([("#000000", [controlled(tmp_path / "none")])]) is None
+
+
+def test_controls_are_refused_where_members_play_each_other(monkeypatch):
+    config = Config(env="toy/identity", control=1)
+    spec = replace(probe(config.env, config.env_options), seats=2)
+    monkeypatch.setattr(resolved, "probe", lambda *_: spec)
+    with pytest.raises(ConfigError, match="play each other"):
+        resolved.ResolvedRun.resolve(config, Machine.here())

@@ -1,8 +1,6 @@
 """What an audit needs of a journal."""
 
 import gc
-import re
-from dataclasses import replace
 
 import pytest
 
@@ -29,18 +27,6 @@ def test_lost_progress_does_not_matter_and_lost_rounds_cannot_be_audited(tmp_pat
     assert "agree bit for bit" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="3 of its rounds"):
         audit(recorded(tmp_path, {"progress": 7, "round": 3}))
-
-
-def test_a_run_from_before_an_option_of_its_rule_is_one_clear_line(tmp_path):
-    other = replace(CONFIG, pbt=replace(CONFIG.pbt, replace_gap=5.0))  # an older version, by other rules
-    controller = build_controller(other, journals.TABLE, 0)
-    options = {"chunk_frames": 1000, "limit_frames": 9000}
-    run = journals.write(tmp_path, [*journals.simulated(controller, 4, 4, {"pbt": CONFIG.pbt}, **options)])
-    assert audit(run) == 1
-    journal = run / "journal.jsonl"
-    journal.write_text(re.sub(r'"replace_errors": ?2.5, ?', "", journal.read_text()))
-    with pytest.raises(ConfigError, match=r"--pbt.replace-errors"):
-        audit(run)
 
 
 @pytest.mark.long
