@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.report.cost import NO_COST, of_runs
+from pbt_rl.report.cost import of_runs
 from pbt_rl.report.exports import table_text
 from pbt_rl.report.figures import drawn_curves, top_mean
 from pbt_rl.report.page import document, duration, image, none, section, table, write_files
@@ -220,7 +220,9 @@ def comparison_page(found: Sequence[Group], picture: bytes | None, cost: bytes |
             "Score and cost",
             "A line per run, coloured as above: the objective of its best member, over the processor time that the "
             "whole run had taken by then. The front: what no run had reached at that cost.",
-            none(NO_COST) if cost is None else image(cost, "Objective against processor time"),
+            none("No processor time is recorded yet.")
+            if cost is None
+            else image(cost, "Objective against processor time"),
         )
         * (not warning),
     ]

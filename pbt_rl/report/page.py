@@ -135,7 +135,7 @@ def page(history: History, pictures: Sequence[tuple[Picture, bytes | str]]) -> s
 {others}
 {not_drawn}
 {section("Decisions", "", _decisions(history))}
-<details class="more"><summary>More: key figures, cost, importance, config</summary>
+<details class="more"><summary>More: key figures, importance, config</summary>
 <dl>{cards}</dl>
 {"".join(shown[True])}
 {nor_these}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import matplotlib as mpl
 from matplotlib.text import Text
 
-from pbt_rl.report import cost, figures, importance
+from pbt_rl.report import figures, importance
 from pbt_rl.report.read import FRAMES, History
 from pbt_rl.report.style import STYLE, Drawn, png
 
@@ -65,15 +65,6 @@ PICTURES = (
         figures.phases,
     ),
     Picture(
-        "cost",
-        "Score and cost",
-        "Each member's last objective against the processor time that it took (of CPUs, and of GPUs that learned, if "
-        "there were any), a share of the run's by its frames (violet squares: controls). The front: what was reached "
-        "by then, by any member at any moment.",
-        cost.figure,
-        more=True,
-    ),
-    Picture(
         "importance",
         "Importance of each value",
         "Impurity importances of the random forest, of many with random settings, that predicts held-out "
@@ -86,7 +77,7 @@ PICTURES = (
 )
 
 
-NOT_MEANT = frozenset({cost.NO_COST, figures.NO_EVALUATIONS, figures.NO_PHASES})
+NOT_MEANT = frozenset({figures.NO_EVALUATIONS, figures.NO_PHASES})
 """Reasons why there is no picture that say only of which kind the run is."""
 
 
