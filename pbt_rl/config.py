@@ -32,10 +32,8 @@ if TYPE_CHECKING:
     from pbt_rl.algos.algorithm import Algorithm
 
 T = TypeVar("T")
-NAME, OF_NAMES = (
-    re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"),
-    "letters, digits, '.', '_' and '-', at most 200",
-)
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+OF_NAMES = "letters, digits, '.', '_' and '-', at most 200"
 ENCODERS = ("auto", "nature", "impala", "a3c", "mlp")
 CORES = ("none", "gru", "lstm")
 HEADS = ("linear",)
@@ -85,13 +83,8 @@ class ModelConfig:
     """What turns features into the value: `linear`, or your own network."""
 
     def __post_init__(self) -> None:
-        layered = self.core in ("gru", "lstm")
-        require(
-            self.core_layers == 1 or layered,
-            "model.core-layers",
-            self.core_layers,
-            "give --model.core gru or lstm",
-        )
+        layered = self.core_layers == 1 or self.core in ("gru", "lstm")
+        require(layered, "model.core-layers", self.core_layers, "give --model.core gru or lstm")
 
     @property
     def own_parts(self) -> tuple[str, ...]:
@@ -170,12 +163,8 @@ class MatchupConfig:
     """elo: the most points by which one game moves a rating."""
 
     def __post_init__(self) -> None:
-        require(
-            self.scheme != "self" or self.objective == "return",
-            "matchup.objective",
-            self.objective,
-            "with --matchup.scheme self members never play each other: use another scheme, or the objective return",
-        )
+        why = "with --matchup.scheme self members never play each other: use another scheme, or the objective return"
+        require(self.scheme != "self" or self.objective == "return", "matchup.objective", self.objective, why)
 
 
 @dataclass(frozen=True)
@@ -241,13 +230,10 @@ def number_of_controls(control: float, population: int) -> int:
 
 def _groups() -> dict[str, type]:
     """Return the groups of options that families and algorithms own, by name."""
-    owners = (
-        *(family.options for family in environments.FAMILIES.values()),
-        *(entry.options for entry in algorithms.ALGORITHMS.values()),
-    )
     groups: dict[str, type] = {}
-    for name, kind in (item for owned in owners for item in owned.items()):
-        assert groups.setdefault(name, kind) is kind, f"two owners declare the group {name}"
+    for owner in (*environments.FAMILIES.values(), *algorithms.ALGORITHMS.values()):
+        for name, kind in owner.options.items():
+            assert groups.setdefault(name, kind) is kind, f"two owners declare the group {name}"
     return groups
 
 

@@ -1,22 +1,8 @@
 """Options declare their bounds as metadata of their field; one table of them is made, which all that read options read.
 
-An option is a field of a frozen dataclass. Its metadata may hold
-
-    at_least, above, at_most, below   bounds of a number, or of each number of a tuple
-    distinct                          the numbers of a tuple differ
-    empty                             a tuple may have no number
-    off                               name of the upper bound if it stands for "no limit" ("off")
-    zero                              meaning of 0 if it stands outside the usual meaning ("planned", "no limit")
-    choices                           function that returns the allowed names
-    texts                             function that returns name -> its help, which stands for `{each}` in the docstring
-    custom                            form of a name of the user's own, allowed besides the choices ("module:factory")
-    test, remedy                      predicate for anything else, and the text that describes what it accepts
-    common                            shown by plain `--help`
-    machine                           is about this machine: followed only of a run that the user trusts
-    may_change                        may differ when a run is resumed; of a group: any of its options may
-
-`option` writes that metadata; rooms that import nothing of ours write the dictionary themselves. The docstring below a
-field is its help. Rules between several options are functions of the class that holds them all.
+An option is a field of a frozen dataclass, and its metadata is a `Declared`. `option` writes it; rooms that import
+nothing of ours write the dictionary themselves. The docstring below a field is its help. Rules between several options
+are functions of the class that holds them all.
 """
 
 from __future__ import annotations
@@ -36,7 +22,18 @@ from functools import cache, reduce
 from pathlib import Path
 from textwrap import dedent
 from types import MappingProxyType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pbt_rl.errors import ConfigError
 
@@ -52,53 +49,48 @@ _SHOWN = 200
 """Characters of a value in a message."""
 
 
-def option(
-    default: Any = MISSING,
-    *,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-    distinct: bool = False,
-    empty: bool = False,
-    zero: str = "",
-    off: str = "",
-    choices: Callable[[], tuple[str, ...]] | None = None,
-    custom: str = "",
-    test: Callable[[Any], bool] | None = None,
-    remedy: str = "",
-    common: bool = False,
-    may_change: bool = False,
-    leads_out: Callable[[str], bool] | None = None,
-    **more: object,
-) -> Any:
-    """Declare a field that is an option. more: metadata that its owner reads.
+class Declared(TypedDict, total=False):
+    """What the metadata of an option may hold."""
 
-    leads_out: whether a value leads out of what is installed with this program, so that it is followed only if whoever
-    wrote it is trusted.
-    """
-    assert (test is None) == (not remedy), "a predicate comes with the text that describes what it accepts"
-    declared = {
-        "at_least": at_least,
-        "above": above,
-        "at_most": at_most,
-        "below": below,
-        "distinct": distinct or None,
-        "empty": empty or None,
-        "zero": zero or None,
-        "off": off or None,
-        "choices": choices,
-        "custom": custom or None,
-        "test": test,
-        "remedy": remedy or None,
-        "common": common or None,
-        "may_change": may_change or None,
-        "leads_out": leads_out,
-        **more,
-    }
-    return field(
-        default=default, metadata={key: value for key, value in declared.items() if value is not None}
+    at_least: float
+    """at_least, above, at_most, below: bounds of a number, or of each number of a tuple."""
+    above: float
+    at_most: float
+    below: float
+    distinct: bool
+    """The numbers of a tuple differ."""
+    empty: bool
+    """A tuple may have no number."""
+    off: str
+    """Name of the upper bound if it stands for "no limit" ("off")."""
+    zero: str
+    """Meaning of 0 if it stands outside the usual meaning ("planned", "no limit")."""
+    choices: Callable[[], tuple[str, ...]]
+    """Returns the allowed names."""
+    texts: Callable[[], Mapping[str, str]]
+    """Returns name -> its help, which stands for `{each}` in the docstring."""
+    custom: str
+    """Form of a name of the user's own, allowed besides the choices ("module:factory")."""
+    test: Callable[[Any], bool]
+    """Predicate for anything else."""
+    remedy: str
+    """What `test` accepts."""
+    common: bool
+    """Shown by plain `--help`."""
+    machine: bool
+    """It is about this machine: followed only of a run that the user trusts."""
+    may_change: bool
+    """It may differ when a run is resumed; of a group: any of its options may."""
+    leads_out: Callable[[str], bool]
+    """Whether a value leads out of what is installed with this program: followed only if who wrote it is trusted."""
+
+
+def option(default: Any = MISSING, **metadata: Unpack[Declared]) -> Any:
+    """Declare a field that is an option."""
+    assert ("test" in metadata) == ("remedy" in metadata), (
+        "a predicate comes with the text of what it accepts"
     )
+    return field(default=default, metadata=metadata)
 
 
 def names_module(value: str) -> bool:
@@ -115,7 +107,7 @@ class Option:
     hint: Any
     """Its type, with the marks that say how it is typed."""
     metadata: Mapping[str, Any]
-    """See `option`; with what its group adds."""
+    """See `Declared`; with what its group adds."""
     owner: type
     """The dataclass that has it as a field."""
     default: Any
@@ -151,7 +143,7 @@ class Option:
 
     @property
     def leads_out(self) -> Callable[[str], bool] | None:
-        """See `option`. What may name a module of the user's own leads out if it does."""
+        """See `Declared`. What may name a module of the user's own leads out if it does."""
         found: Callable[[str], bool] | None = self.metadata.get("leads_out")
         return found or (names_module if "custom" in self.metadata else None)
 

@@ -5,23 +5,14 @@ describes, so a new one is one field here and its value in the supervisor. A sta
 every name in `MemberView.stats` that is not listed below is shown as a learning statistic.
 
 A display of a run besides the terminal and TensorBoard: `trackers`.
-
-An extra names in `SINKS` a module with two functions, which are called for every run:
-
-    check(config)                        raises ConfigError for what cannot work, before anything is started
-    start(config, folder, seconds, warn) returns a Sink. seconds: 0, or of a run that goes on those at its checkpoint.
-                                         warn: shows a line
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Protocol
+from typing import Any
 
-from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import Values
-from pbt_rl.record.folder import RunFolder
 
 EXTRA = "stats/"
 """Prefix of the environment's own statistics, in views and in TensorBoard."""
@@ -210,30 +201,6 @@ def run_statistics(view: RunView) -> dict[str, tuple[Statistic, Any]]:
         for f in fields(view)
         if "statistic" in f.metadata
     }
-
-
-class Sink(Protocol):
-    """Shows views. It is used from one thread, and never waits for anything but in `finish`."""
-
-    def update(self, view: RunView) -> None:
-        """Take the present state of the run."""
-
-    def finish(self, ended: str, *, patient: bool) -> None:
-        """Show the last view, say why the run has ended, and release everything. patient: seconds may be waited for."""
-
-
-def check_sinks(config: Config) -> None:
-    """Check the options of all sinks. Raises ConfigError."""
-    from pbt_rl.display.trackers.outlets import check  # noqa: PLC0415 - it shows these views
-
-    check(config)
-
-
-def start_sinks(config: Config, folder: RunFolder, seconds: float, warn: Callable[[str], None]) -> list[Sink]:
-    """Start all sinks of a run. Raises ConfigError."""
-    from pbt_rl.display.trackers.outlets import start  # noqa: PLC0415
-
-    return [start(config, folder, seconds, warn)]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from pbt_rl.display.terminal import (
     next_commands,
     print_leaderboard,
 )
-from pbt_rl.display.view import Evaluation, Remarks, RunView, Sink, start_sinks
+from pbt_rl.display.trackers import outlets
+from pbt_rl.display.view import Evaluation, Remarks, RunView
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.games.run import recorded_late
 from pbt_rl.population.population import Population
@@ -63,7 +64,7 @@ class Recorder:
         self._remarks: list[str] = []
         """What went wrong unseen, each said once."""
         self._terminal = Terminal([*describe_plan(resolved), f"run folder: {folder.path}"])
-        self._sinks: list[Sink]
+        self._trackers: outlets.Trackers
         self._journal: Journal
         self._tensorboard: TensorBoard
         self._saved = self._open = False
@@ -89,7 +90,7 @@ class Recorder:
 
         The files of a continued run are cut where they were when it was saved. seconds: it had used by then. Raises
         OSError, as a run that cannot be written should not start, and ConfigError if a file of a continued run is not
-        what it was, or if a sink cannot be started.
+        what it was, or if a tracker cannot be started.
         """
         config, folder = self._resolved.config, self._folder
         self._saved = continued is not None
@@ -105,7 +106,7 @@ class Recorder:
             self._evaluation = (
                 None if known is None else converted(known, Evaluation, "the evaluation that was saved")
             )
-        self._sinks = start_sinks(config, folder, seconds, self.remark)
+        self._trackers = outlets.start(config, folder, seconds, self.remark)
         self._journal = Journal(folder.journal, warn=self._terminal.event)
         population = self._population
         self._tensorboard = TensorBoard(
@@ -279,8 +280,7 @@ class Recorder:
         self._shown = view
         self._terminal.update(view)
         self._tensorboard.update(view)
-        for sink in self._sinks:
-            sink.update(view)
+        self._trackers.update(view)
         self._warn(view)
 
     def _as_shown(self, view: RunView) -> RunView:
@@ -321,7 +321,7 @@ class Recorder:
     ) -> None:
         """Write the result and release everything.
 
-        patient: whether to wait for figures and sinks, for seconds. saved_at_frames: of the last checkpoint.
+        patient: whether to wait for figures and trackers, for seconds. saved_at_frames: of the last checkpoint.
         """
         self._terminal.stop()
         view = self._as_shown(view)
@@ -363,12 +363,10 @@ class Recorder:
             self.note(line)
         if uncompared:
             self.note(uncompared)
-        for sink in self._sinks:
-            sink.update(view)
+        self._trackers.update(view)
         self._tensorboard.update(view)
         self._tensorboard.close(patient=patient)
-        for sink in self._sinks:  # one may follow the files of TensorBoard
-            sink.finish(ended, patient=patient())
+        self._trackers.finish(ended, patient=patient())  # one may follow the files of TensorBoard
 
 
 def fields_of(proof: Applied) -> dict[str, Any]:

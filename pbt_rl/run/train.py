@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbt_rl.actors.waiting import Waiting
 from pbt_rl.config import Config
-from pbt_rl.display.view import check_sinks
+from pbt_rl.display.trackers.outlets import check as check_trackers
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.record.checkpoint_writer import remove_unfinished
 from pbt_rl.record.claim import claim_run_folder
@@ -74,7 +74,7 @@ def train_on(
     resolved = _resolved(cluster, config)
     here = resolved if cluster is None else replace(resolved, plan=replace(resolved.plan, packs=()))
     check_start(here)
-    check_sinks(config)
+    check_trackers(config)
     resolved.controller().initial(config.members)  # a wrong --pbt.tune shows before a folder is made
     # Read before an old run of this name is set aside: it may be the one to begin from.
     first = None if may_resume(config) else WarmStart.find(resolved, _warn)

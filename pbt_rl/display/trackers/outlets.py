@@ -157,6 +157,9 @@ def check(config: Config) -> None:
 
 
 def start(config: Config, folder: RunFolder, seconds: float, warn: Callable[[str], None]) -> Trackers:
-    """Start the trackers of a run (see `display.view`). Raises ConfigError if one cannot be imported."""
+    """Start the trackers of a run. Raises ConfigError if one cannot be imported.
+
+    seconds: 0, or of a run that goes on those at its checkpoint. warn: shows a line.
+    """
     run = TrackedRun(str(config.name), folder, as_json_types(to_json(config)), config.members, seconds)
     return Trackers(config.track, run, warn)
