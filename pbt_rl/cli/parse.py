@@ -59,13 +59,8 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
     if last in ANSWERS and "num-policies" in known:
         return f"{name} is no option: {ANSWERS[last]}"
     if option in known:
-        twice = last in TWICE
-        remark = (
-            ", and twice the number unless it is CleanRL's: our value loss has the factor 1/2"
-            if twice
-            else ""
-        )
-        return f"{name} is no option: write {sign}{option}{remark}"
+        remark = ", and twice the number unless it is CleanRL's: our value loss has the factor 1/2"
+        return f"{name} is no option: write {sign}{option}{remark if last in TWICE else ''}"
     same = [k for k in sorted(known) if k.rpartition(".")[2] == last or k.replace(".", "-") == typed]
     close = same or difflib.get_close_matches(typed, known, n=3, cutoff=0.75)
     if not close:
@@ -208,7 +203,7 @@ def typed(options: Mapping[str, Option], arguments: Sequence[str], prog: str) ->
     rest, unknown_ones = list(arguments), list[str]()
     while rest:
         word = rest.pop(0)
-        if not word.startswith("-") or VALUE.match(word):
+        if _is_value(word):
             if wrong:
                 behind[len(free)] = wrong.format(word=word)
             free.append(word)
@@ -220,20 +215,22 @@ def typed(options: Mapping[str, Option], arguments: Sequence[str], prog: str) ->
             option, negated = _find(written if key == written else "--shaping", options, known, prog)
         except ConfigError as error:  # a command of another trainer has several
             unknown_ones.append(str(error))
-            while rest and (not rest[0].startswith("-") or VALUE.match(rest[0])):
+            while rest and _is_value(rest[0]):
                 rest.pop(0)
             continue
         given = [text] if equals else _taken(option, rest)
         if key != written:
             given = [f"{key}={_number(written, given)}"]
         value = _read(option, written, given, negated=negated)
-        adds = is_repeated(option)
-        values[option.field] = values.get(option.field, ()) + value if adds else value
         wrong = f"{written} {{word}} cannot be used: give true or false" * (option.bare is bool and not given)
         if is_repeated(option):
+            value = values.get(option.field, ()) + value
             wrong = (
                 f"{{word!r}} belongs to no option: give {written} once for each value, {written} {{word}} too"
             )
+        elif is_list(option) and option.field in values:
+            raise ConfigError(f"{written} is given twice: give all of its values after one {written}")
+        values[option.field] = value
     if unknown_ones:
         raise ConfigError("\n".join(unknown_ones))
     values |= _placed(positional, free, behind, prog)
@@ -254,7 +251,7 @@ def _placed(
     positional: Sequence[Option], free: Sequence[str], behind: Mapping[int, str], prog: str
 ) -> dict[str, Any]:
     """Return the values of positional options. behind: index of a word -> what is wrong if it is none of them."""
-    if any(_is_several(option) for option in positional):
+    if any(is_list(option) for option in positional):
         (option,) = positional
         return {option.field: _read(option, option.name.upper(), list(free), negated=False)} if free else {}
     if len(free) > len(positional):
@@ -271,9 +268,23 @@ def is_repeated(option: Option) -> bool:
     return REPEATED in option.marks
 
 
-def _is_several(option: Option) -> bool:
+def is_list(option: Option) -> bool:
     """Whether any number of values follows it."""
     return get_origin(option.bare) is tuple and not is_repeated(option)
+
+
+def _is_value(word: str) -> bool:
+    """Whether a word is a value, or begins an option."""
+    return not word.startswith("-") or VALUE.match(word) is not None
+
+
+def without(words: Sequence[str], names: Collection[str]) -> list[str]:
+    """Return words without the options of these names and the values that follow them."""
+    kept, leaves_out = [], False
+    for word in words:
+        leaves_out = leaves_out if _is_value(word) else spelt(word.partition("=")[0]) in names
+        kept += [] if leaves_out else [word]
+    return kept
 
 
 def _find(written: str, options: Mapping[str, Option], known: set[str], prog: str) -> tuple[Option, bool]:
@@ -295,11 +306,11 @@ def _find(written: str, options: Mapping[str, Option], known: set[str], prog: st
 def _taken(option: Option, rest: list[str]) -> list[str]:
     """Take the values of an option from the words that follow it."""
     taken: list[str] = []
-    while rest and (not rest[0].startswith("-") or VALUE.match(rest[0])):
+    while rest and _is_value(rest[0]):
         if option.bare is bool and rest[0].lower() not in YES + NO:
             break
         taken.append(rest.pop(0))
-        if not _is_several(option):
+        if not is_list(option):
             break
     return taken
 
@@ -311,7 +322,7 @@ def _read(option: Option, written: str, given: Sequence[str], *, negated: bool) 
         if text not in YES + NO:
             raise ConfigError(f"{written} {given[0]} cannot be used: give true or false")
         return (text in YES) != negated
-    if not given and not _is_several(option):
+    if not given and not is_list(option):
         raise ConfigError(f"{written} needs a value")
     values = []
     for text in given:
@@ -427,4 +438,4 @@ def _metavar(option: Option) -> str | None:
     if get_origin(one) is Literal or one is bool:
         return None
     name = option.name.upper().removesuffix("S") if POSITIONAL in option.marks else one.__name__.upper()
-    return f"{name} [{name} ...]" if several and not is_repeated(option) else name
+    return f"{name} [{name} ...]" if is_list(option) else name

@@ -10,7 +10,7 @@ import pytest
 import tyro
 
 from pbt_rl.cli.evaluate import EvalCommand
-from pbt_rl.cli.parse import TWICE, number, parse, typed, whole
+from pbt_rl.cli.parse import TWICE, number, parse, typed, whole, without
 from pbt_rl.cli.resume import parse_resume
 from pbt_rl.cli.train import TrainCommand, parse_train
 from pbt_rl.config import Config, ModelConfig
@@ -71,6 +71,17 @@ def test_values_in_every_spelling():
 def test_the_last_of_two_wins():
     config = parse_train(["--env", "gym/nothing", "--seed", "1", "--seed=2", "--env", "toy/identity"])[0]
     assert (config.env, config.seed) == ("toy/identity", 2)
+
+
+@pytest.mark.parametrize("words", ["--pbt.tune gamma --pbt.Tune=unroll", "--pbt.factors 2 --pbt.factors 2"])
+def test_a_list_is_given_once(words):
+    with pytest.raises(ConfigError, match=r"--pbt.(Tune|factors) is given twice: give all of its values"):
+        train(*words.split())
+
+
+def test_words_without_an_option_are_without_its_values():
+    words = ["x", "--pbt.tune", "a", "b", "--seed", "-1", "--pbt_tune=c", "d", "--pbt.factors", "-3", "--show"]
+    assert without(words, {"pbt.tune", "pbt.factors"}) == ["x", "--seed", "-1", "--show"]
 
 
 def test_every_foreign_name_leads_to_an_option():

@@ -157,12 +157,18 @@ def test_scores_that_are_damaged_are_played_again(tmp_path, text):
     ["--pbt.prior learning_rate=1e-3:1e-2", "--hypers.learning-rate 0.1", "--hypers.learning_rate=0.1"],
 )
 def test_an_arm_that_would_be_that_of_another_is_refused(options):
-    task = Task.read([*TINY, "--pbt.tune", "learning_rate"])
+    task = Task.read(TINY)
     with pytest.raises(ConfigError, match="in --arm x"):
         task.check(Arm("x", tuple(options.split())))
     starts = ("--pbt.start-values", *(f"learning_rate={x}" for x in (0.002, 0.003, 0.004)))
     task.check(Arm("x", (*options.split(), *starts)))
     task.check(Arm("x", ("--hypers.gamma", "0.9")))
+
+
+def test_a_list_of_an_arm_takes_the_place_of_that_of_all():
+    task, arm = Task.read(TINY), Arm("x", ("--pbt.tune", "learning_rate", "gamma"))
+    task.check(arm)
+    assert parse_train(task.command(arm, 0)[1:])[0].pbt.tune == ("learning_rate", "gamma")
 
 
 def judged(score, frames=100):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from pbt_rl.cli.parse import spellings
+from pbt_rl.cli.parse import is_list, spellings, without
 from pbt_rl.cli.sweep import GIVEN_BY_THE_SWEEP, in_files_of_options
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config
@@ -26,6 +26,7 @@ from pbt_rl.controllers.registry import controller_entry, texts
 from pbt_rl.controllers.tuning import chosen
 from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError, environment_code, require
+from pbt_rl.options import table
 from pbt_rl.record.events import Round
 from pbt_rl.record.journal import journal_events
 from pbt_rl.record.saved import read_config
@@ -162,7 +163,10 @@ class Task:
     def command(self, arm: Arm, seed: int) -> list[str]:
         """Return the arguments of `pbt-rl` for one run, without its folder and devices."""
         members, frames = self.config.num_policies, self.config.train_for_frames
-        words = ["train", *self.common, *arm.options]
+        lists = {
+            name for name, option in table(Config).items() if is_list(option)
+        }  # an arm's take their place
+        words = ["train", *without(self.common, lists & {*spellings(arm.options)}), *arm.options]
         if arm.name == "defaults":
             return [
                 *words,
