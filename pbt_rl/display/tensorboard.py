@@ -25,8 +25,14 @@ from tensorboardX.proto.event_pb2 import SessionLog as _SessionLog
 from tensorboardX.proto.summary_pb2 import Summary as _Summary
 from tensorboardX.record_writer import masked_crc32c as _checksum
 
-from pbt_rl.display.charts import Charts
-from pbt_rl.display.scalars import curves_of_values, gap_seconds, member_scalars, population_scalars
+from pbt_rl.display.drawing import Drawing
+from pbt_rl.display.scalars import (
+    curves_of_values,
+    evaluation_scalars,
+    gap_seconds,
+    member_scalars,
+    population_scalars,
+)
 from pbt_rl.display.view import Evaluation, MemberView, RunView
 from pbt_rl.record.append import AppendFile, Outage
 from pbt_rl.record.folder import RunFolder
@@ -115,30 +121,36 @@ class TensorBoard:
         self._unwritten: RunView | None = None
         self._last: RunView | None = None
         self._outage = Outage("TensorBoard files", warn)
-        self.charts = Charts(run.path, warn, figures)
+        self.drawing = Drawing(run.path, warn)
+        self._figures = figures
+        self._images: dict[str, bytes] = {}
+        """Figures that are not written yet, by name."""
+        self._evaluations: list[tuple[Evaluation, bytes]] = []
+        """Those that are not written yet, each with its clip."""
 
     def request_figures(self) -> None:
         """Have figures drawn soon. Call it once the journal holds the round of a comparison."""
-        self.charts.request()
+        if self._figures:
+            self.drawing.request()
 
     def evaluated(self, evaluation: Evaluation, clip: bytes) -> None:
         """Receive games beside training. clip: GIF of the first episode; empty without one."""
-        self.charts.evaluated(evaluation, clip)
+        self._evaluations.append((evaluation, clip))
         self._try(self._write_waiting)
 
     def update(self, view: RunView) -> None:
         """Receive a view; write it if the gap has passed or a member has changed."""
         self._unwritten = self._last = view
-        drawn = self.charts.poll()
+        self._images |= self.drawing.poll()
         due = view.seconds >= self._written_seconds + gap_seconds(view.seconds)
-        if drawn or due or self._changed(view):
+        if self._images or due or self._changed(view):
             self._try(self._write_waiting)
 
     def close(self, patient: Callable[[], bool] = lambda: True) -> None:
         """Write the last view if that has not happened, wait for the last figures while `patient`, close all files."""
         self._try(self._write_waiting, last=True)  # before the figures, which take seconds
-        self.charts.finish(patient)
-        self._try(self._write_end, last=True)
+        self._images |= self.drawing.finish(patient)
+        self._try(self._write_waiting, last=True)
         for file in (self._population, *self._members):
             file.close()
 
@@ -159,13 +171,28 @@ class TensorBoard:
         if self._unwritten is not None:
             self._write(self._unwritten)
             self._unwritten = None
-        if self._last is not None:
-            self.charts.write(self._last, self._population, self._members)
+        while self._evaluations:
+            self._write_evaluation(*self._evaluations[0])
+            del self._evaluations[0]
+        if self._images and self._last is not None:
+            images = [
+                _image(f"population/{name}", data, *struct.unpack(">II", data[16:24]))  # of the PNG header
+                for name, data in self._images.items()
+            ]
+            self._population.message(images, self._last.frames)
+            self._images.clear()
 
-    def _write_end(self) -> None:
-        self._write_waiting()
-        if self._last is not None:
-            self.charts.end(self._last, self._population, self._members)
+    def _write_evaluation(self, evaluation: Evaluation, clip: bytes) -> None:
+        """Write an evaluation at the frames at which it was made."""
+        values = [
+            _Summary(value=[_Summary.Value(tag=tag, simple_value=value)])
+            for tag, value in evaluation_scalars(evaluation).items()
+            if math.isfinite(value)
+        ]
+        if clip:
+            width, height = struct.unpack("<HH", clip[6:10])  # of the GIF header
+            values.append(_image("evaluation/game", clip, width, height))
+        self._population.message(values, evaluation.all_frames)
 
     def _write(self, view: RunView) -> None:
         news = view.frames > self._population.last_step or self._changed(view)
@@ -179,3 +206,9 @@ class TensorBoard:
                 file.scalars(member_scalars(member, shown), member.frames)
                 self._written_members[member.member] = member
         self._written_changes = view.replacements + view.mutations
+
+
+def _image(tag: str, data: bytes, width: int, height: int) -> Any:
+    """Return the summary of an image file."""
+    shown = _Summary.Image(width=width, height=height, colorspace=4, encoded_image_string=data)
+    return _Summary(value=[_Summary.Value(tag=tag, image=shown)])

@@ -112,12 +112,10 @@ class MemberView:
 class Statistic:
     """How one field of a `RunView` is shown. An empty part means: not there.
 
-    tag: in TensorBoard, of the population. chart: title of its TensorBoard chart, by default the field's name;
-    statistics of one title share a chart. key: in summary.json; a dot nests.
+    tag: in TensorBoard, of the population. key: in summary.json; a dot nests.
     """
 
     tag: str = ""
-    chart: str = ""
     key: str = ""
 
 
@@ -143,28 +141,16 @@ class RunView:
     """None if unknown or unlimited."""
     members: list[MemberView]
     """In order of id."""
-    replacements: int = shown(tag="pbt/replacements", chart="replacements, mutations", key="replacements")
-    mutations: int = shown(tag="pbt/mutations", chart="replacements, mutations")
+    replacements: int = shown(tag="pbt/replacements", key="replacements")
+    mutations: int = shown(tag="pbt/mutations")
     """Of members that kept their weights."""
     actors: int
-    actors_restarted: int = shown(
-        tag="throughput/actors_restarted", chart="discarded rollouts, restarts", key="actors_restarted"
-    )
-    learners_replaced: int = shown(
-        tag="throughput/learners_replaced", chart="discarded rollouts, restarts", key="learners_replaced"
-    )
-    lag_mean: float = shown(
-        tag="throughput/lag_mean",
-        chart="age of rollouts in optimiser steps: mean, max",
-        key="policy_lag.mean",
-    )
+    actors_restarted: int = shown(tag="throughput/actors_restarted", key="actors_restarted")
+    learners_replaced: int = shown(tag="throughput/learners_replaced", key="learners_replaced")
+    lag_mean: float = shown(tag="throughput/lag_mean", key="policy_lag.mean")
     """Optimiser steps between the weights that acted and those that learned."""
-    lag_max: int = shown(
-        tag="throughput/lag_max", chart="age of rollouts in optimiser steps: mean, max", key="policy_lag.max"
-    )
-    discarded_rollouts: int = shown(
-        tag="throughput/discarded_rollouts", chart="discarded rollouts, restarts", key="discarded_rollouts"
-    )
+    lag_max: int = shown(tag="throughput/lag_max", key="policy_lag.max")
+    discarded_rollouts: int = shown(tag="throughput/discarded_rollouts", key="discarded_rollouts")
     busy_threads: dict[str, float]
     """Busy threads by stage, mean over the last minute, of all processes (`environment`: those of the actors). Empty in
     the first seconds."""

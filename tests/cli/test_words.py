@@ -80,7 +80,19 @@ def test_a_list_is_given_once(words):
 
 
 def test_words_without_an_option_are_without_its_values():
-    words = ["x", "--pbt.tune", "a", "b", "--seed", "-1", "--pbt_tune=c", "d", "--pbt.factors", "-3", "--show"]
+    words = [
+        "x",
+        "--pbt.tune",
+        "a",
+        "b",
+        "--seed",
+        "-1",
+        "--pbt_tune=c",
+        "d",
+        "--pbt.factors",
+        "-3",
+        "--show",
+    ]
     assert without(words, {"pbt.tune", "pbt.factors"}) == ["x", "--seed", "-1", "--show"]
 
 

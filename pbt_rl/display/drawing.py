@@ -1,0 +1,131 @@
+"""Draws the figures of the population for TensorBoard, in a process of its own: a run never waits for them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pickle
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Never
+
+from pbt_rl.actors.child import Child
+from pbt_rl.record.append import reason
+
+MIN_GAP_SECONDS = 60.0
+GAP_FACTOR = 10.0
+"""The pause before the next drawing is at least this multiple of the last one's duration."""
+MAX_GAP_SECONDS = 3600.0
+"""The pause doubles with every failure, up to this."""
+LIMIT_SECONDS = 300.0
+PATIENCE_SECONDS = 20.0
+"""The end of a run waits at most this long for the last drawing."""
+HURRY_SECONDS = 5.0
+"""And this long for one of the lowest priority, which may get no core where others work; then it begins anew."""
+LOWEST = 19
+"""Priority of a drawing beside training (`nice`)."""
+INSTALL = 'pip install "pbt-rl[report]"'
+
+
+class Drawing:
+    """Draws the figures of one run as PNG files, by name: at most once per minute, and at its end.
+
+    loop      consumes   the run's journal, as it is when a drawing begins
+              produces   images, returned by `poll`
+              waits for  nothing; `finish` waits for the last drawing
+
+    A drawing that fails, for want of memory or disk perhaps, is reported to `warn`; others are tried later, ever more
+    rarely, until one succeeds. Training goes on. `report.images` draws, a child whose setup is (folder of the run,
+    descriptor of the file for the images, what to add to its niceness). Without matplotlib nothing is drawn.
+    """
+
+    def __init__(self, run: Path, warn: Callable[[str], None]) -> None:
+        self._run, self._warn = run, warn
+        self.child: Child[Never, Never] | None = None
+        self._file: IO[bytes] | None = None
+        self._requested = self._given_up = False
+        self._failures = 0
+        """Since the last drawing that succeeded."""
+        self._began = 0.0
+        self._next = 0.0
+
+    def request(self) -> None:
+        """Ask for a drawing of the present journal, as soon as the pause allows it."""
+        if not self._given_up and importlib.util.find_spec("matplotlib") is None:
+            self._given_up = True
+            self._warn(f"no figures reach TensorBoard: they need matplotlib ({INSTALL})")
+        self._requested = not self._given_up
+
+    def poll(self) -> dict[str, bytes]:
+        """Return images that have become ready; begin the next drawing if one is due."""
+        ready = self._collect()
+        if self._requested and self.child is None and time.monotonic() >= self._next:
+            self._start_process(priority=LOWEST)
+        return ready
+
+    def finish(self, patient: Callable[[], bool] = lambda: True) -> dict[str, bytes]:
+        """Wait for the last drawing while `patient`, end its process, and return the images."""
+        began, slow = time.monotonic(), self.child
+        ready: dict[str, bytes] = {}
+        while (self.child is not None or self._requested) and patient():
+            waited = time.monotonic() - began
+            if waited > PATIENCE_SECONDS:
+                break
+            ready = self._collect() or ready
+            if slow is not None and self.child is slow and waited > HURRY_SECONDS:
+                slow.end(0.0)
+                self._release()
+                self._requested = True
+            if self._requested and self.child is None:
+                self._start_process(priority=0)  # nothing trains any more
+            time.sleep(0.02)
+        if self.child is not None:
+            self.child.end(0.0)
+            self._release()
+            if patient():
+                self._warn(f"the last figures for TensorBoard were not drawn within {PATIENCE_SECONDS:.0f} s")
+        return ready
+
+    def _start_process(self, priority: int) -> None:
+        self._requested = False
+        self._began = time.monotonic()
+        try:
+            self._file = os.fdopen(os.memfd_create("pbt_rl-figures"), "w+b")
+            number = self._file.fileno()
+            self.child = Child("pbt_rl.report.images", "the drawing", (self._run, number, priority), [number])
+        except OSError as error:
+            self._release()
+            self._failed(reason(error))
+
+    def _collect(self) -> dict[str, bytes]:
+        if self.child is None or self._file is None:
+            return {}
+        seconds = time.monotonic() - self._began
+        code = self.child.exit_code()
+        if code is None and seconds < LIMIT_SECONDS:
+            return {}
+        images: dict[str, bytes] = {}
+        if code == 0:
+            self._file.seek(0, os.SEEK_SET)
+            images = pickle.load(self._file)
+            self._failures = 0
+            self._next = self._began + max(MIN_GAP_SECONDS, GAP_FACTOR * seconds)
+        else:
+            self._failed(f"it took over {LIMIT_SECONDS:.0f} s" if code is None else self.child.how_it_ended())
+        self.child.end(0.0)
+        self._release()
+        return images
+
+    def _release(self) -> None:
+        self.child = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _failed(self, why: str) -> None:
+        self._failures += 1
+        pause = MIN_GAP_SECONDS * 2.0 ** min(self._failures, 10)
+        self._next = time.monotonic() + min(pause, MAX_GAP_SECONDS)
+        if self._failures == 1:
+            self._warn(f"figures could not be drawn for TensorBoard ({why}); training goes on")
