@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -53,9 +54,8 @@ class Ledger:
     ends: int = 0
     objectives: int = 0
     objectives_elsewhere: int = 0
-    faults: dict[str, int] = field(default_factory=dict)
-    """Fault -> number of times."""
-    oddities: dict[str, int] = field(default_factory=dict)
+    faults: Counter[str] = field(default_factory=Counter)
+    oddities: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
     """Oddity -> what the first one was."""
 
@@ -96,17 +96,13 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _look(self, obs: Any) -> None:
         now = (self.env.observation_space, self.env.action_space)
         if now != self._spaces:
-            _count(
-                self._ledger.faults, "its spaces change while it runs; training reads them once, at the start"
-            )
+            self._ledger.faults[
+                "its spaces change while it runs; training reads them once, at the start"
+            ] += 1
             self._spaces = now
         for oddity, example in _bound_faults(self._spaces[0], obs):
-            _count(self._ledger.oddities, oddity)
+            self._ledger.oddities[oddity] += 1
             self._ledger.examples.setdefault(oddity, example)
-
-
-def _count(counts: dict[str, int], what: str) -> None:
-    counts[what] = counts.get(what, 0) + 1
 
 
 def _bound_faults(space: Any, obs: Any) -> Iterator[tuple[str, str]]:

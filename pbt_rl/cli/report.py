@@ -35,21 +35,17 @@ def run(arguments: list[str]) -> int:
     missing = [package for module, package in PACKAGES.items() if find_spec(module) is None]
     if missing:
         raise ConfigError(f'pbt-rl report needs {" and ".join(missing)}: pip install "pbt-rl[report]"')
-    page, *others = _write(command)
+    from pbt_rl.report.compare import write_comparison
+    from pbt_rl.report.page import write_report
+
+    if len(command.runs) > 1:
+        page, *others = write_comparison(command.runs, command.out or Path("comparison"))
+    else:
+        (folder,) = command.runs
+        page, *others = write_report(folder, command.out or folder / "report")
     print(page)
     print(f"its figures and tables lie beside it, in {len(others)} files")
     return 0
-
-
-def _write(command: ReportCommand) -> list[Path]:
-    if len(command.runs) > 1:
-        from pbt_rl.report.compare import write_comparison
-
-        return write_comparison(command.runs, command.out or Path("comparison"))
-    from pbt_rl.report.page import write_report
-
-    (folder,) = command.runs
-    return write_report(folder, command.out or folder / "report")
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,11 @@ def run(arguments: list[str]) -> int:
 
 def parse_resume(folder: Path, arguments: list[str]) -> Config:
     """Return the config of a recorded run with these options over it. Raises ConfigError."""
-    _refuse_of_train(arguments)
+    for name in OF_TRAIN:  # it would change nothing: the folder says which run goes on, and that it does
+        if name in spellings(arguments):
+            raise ConfigError(
+                f"--{name} cannot be used with {PROG}, which continues the run in that folder: `pbt-rl train` takes it"
+            )
     before = read_config(folder)
     if not NAME.fullmatch(folder.name):
         raise ConfigError(f"{folder} cannot be continued by that name: rename the folder, to {OF_NAMES}")
@@ -71,15 +75,6 @@ def _named(text: Path) -> Path:
     """Return the folder of a run, with its name: `.` is one, too."""
     folder = Path(os.path.normpath(text))
     return folder if folder.name not in ("", "..") else Path(os.path.normpath(Path.cwd() / folder))
-
-
-def _refuse_of_train(arguments: list[str]) -> None:
-    """Refuse what would change nothing: the folder says which run goes on, and that it does."""
-    for name in OF_TRAIN:
-        if name in spellings(arguments):
-            raise ConfigError(
-                f"--{name} cannot be used with {PROG}, which continues the run in that folder: `pbt-rl train` takes it"
-            )
 
 
 def may_change() -> list[str]:

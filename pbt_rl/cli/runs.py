@@ -48,13 +48,17 @@ def run(arguments: list[str]) -> int:
     command = parse(RunsCommand, "pbt-rl runs", arguments)
     try:
         rows = list_runs(command.folder)
-        aside = _left_aside(command.folder)
+        # To be replaced by a run that has not reported yet, or was killed before it did.
+        aside = sorted(path for path in command.folder.glob(f".*.{REPLACED}.*") if path.is_dir())
     except OSError as error:
         raise ConfigError(f"{command.folder} cannot be listed: {error.strerror or error}") from error
     if not rows:
         print(f"no runs in {command.folder}")
     else:
-        print("\n".join(table(rows, time.time(), _width())))
+        width = (
+            shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        )  # elsewhere nothing is cut
+        print("\n".join(table(rows, time.time(), width)))
     for path in aside:
         print(
             f"{path} holds a run that is being replaced; if that was cut off, move it to a name of its own, or remove "
@@ -104,13 +108,3 @@ def age(seconds: float) -> str:
 def _printable(text: str) -> str:
     """Return the text without characters that would move the cursor or change colours."""
     return "".join(c if c.isprintable() else "?" for c in text)
-
-
-def _width() -> int | None:
-    """Return the width of the terminal; None if the output is none, where nothing is cut."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def _left_aside(out: Path) -> list[Path]:
-    """Return the runs that are to be replaced by one that has not reported yet, or was killed before it did."""
-    return sorted(path for path in out.glob(f".*.{REPLACED}.*") if path.is_dir())

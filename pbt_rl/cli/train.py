@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pbt_rl.actors.waiting import Waiting, spare_learner
 from pbt_rl.algos import registry as algorithms
-from pbt_rl.cli.files import file_of_options, with_start_values
+from pbt_rl.cli.files import file_of_options, with_start_values, written
 from pbt_rl.cli.parse import draw, typed, value_of
 from pbt_rl.config import Config, hypers_of, load_algorithm
 from pbt_rl.envs.base import EnvSetupError
@@ -53,50 +53,37 @@ class TrainCommand(Config):
 
 def run(arguments: list[str]) -> int:
     """Train, or with --show print what would be trained."""
-    serial = value_of(arguments, "--mode") == "serial"
-    spares: list[Waiting[Any, Any] | None] = []
-    trains = not (serial or WITHOUT_A_RUN & set(arguments))
+    spare: Waiting[Any, Any] | None = None
+    trains = value_of(arguments, "--mode") != "serial" and not WITHOUT_A_RUN & set(arguments)
+
+    def understood() -> None:
+        nonlocal spare
+        spare = spare_learner(_shown(arguments)) if trains else None
+
     try:
-        return _run(
-            arguments,
-            spares,
-            (lambda: spares.append(spare_learner(_shown(arguments)))) if trains else _nothing,
-        )
+        command = _parsed(arguments, understood)
+        config = with_start_values(as_base(Config, command))
+        from pbt_rl.run.shown import describe_plan, page
+        from pbt_rl.run.train import resolve, train
+
+        if not command.show:
+            return train(config, spare=spare)
+        resolved = resolve(config)
+        initial = resolved.controller().initial(config.members)
+        if command.format != "text":
+            print(written(to_json(config), command.format), end="")
+            return 0
+        print("\n".join([*describe_plan(resolved), *page(resolved, initial[0])]))
+        return 0
     finally:
-        for spare in spares:
-            if spare is not None:
-                spare.discard()
+        if spare is not None:
+            spare.discard()
 
 
 def _shown(arguments: list[str]) -> str:
     """Return what people know the run by before it has a folder."""
     name, out = value_of(arguments, "--name"), value_of(arguments, "--out") or Config.out
     return f"a run of process {os.getpid()}" if name is None else f"{out}/{name}"
-
-
-def _nothing() -> None:
-    pass
-
-
-def _run(
-    arguments: list[str], spares: Sequence[Waiting[Any, Any] | None], understood: Callable[[], None]
-) -> int:
-    command = _parsed(arguments, understood)
-    config = with_start_values(as_base(Config, command))
-    from pbt_rl.run.shown import describe_plan, page
-    from pbt_rl.run.train import resolve, train
-
-    if not command.show:
-        return train(config, spare=next(iter(spares), None))
-    resolved = resolve(config)
-    initial = resolved.controller().initial(config.members)
-    if command.format != "text":
-        from pbt_rl.cli.files import written
-
-        print(written(to_json(config), command.format), end="")
-        return 0
-    print("\n".join([*describe_plan(resolved), *page(resolved, initial[0])]))
-    return 0
 
 
 def parse_train(arguments: list[str]) -> tuple[Config, bool]:
@@ -109,7 +96,7 @@ def parse_train(arguments: list[str]) -> tuple[Config, bool]:
     return with_start_values(as_base(Config, command)), command.show
 
 
-def _parsed(arguments: list[str], understood: Callable[[], None] = _nothing) -> TrainCommand:
+def _parsed(arguments: list[str], understood: Callable[[], None] = lambda: None) -> TrainCommand:
     if arguments and not arguments[0].startswith("-") and value_of(arguments, "--env") is None:
         arguments = ["--env", *arguments]  # `train gym/CartPole-v1`
     run = value_of(arguments, "--resume")
@@ -129,7 +116,7 @@ def _parsed(arguments: list[str], understood: Callable[[], None] = _nothing) -> 
     return command
 
 
-def _command(arguments: list[str], understood: Callable[[], None] = _nothing) -> TrainCommand | None:
+def _command(arguments: list[str], understood: Callable[[], None] = lambda: None) -> TrainCommand | None:
     """Return the command over what is weaker; None if no environment is named.
 
     understood: called once all words are, before the environment is made, which takes long.

@@ -77,18 +77,7 @@ class Film:
     def _start(self, height: int, width: int) -> subprocess.Popen[bytes]:
         from imageio_ffmpeg import get_ffmpeg_exe  # noqa: PLC0415 - the extra `video`; checked by `check_film`
 
-        raw = (
-            "-f",
-            "rawvideo",
-            "-pix_fmt",
-            "rgb24",
-            "-s",
-            f"{width}x{height}",
-            "-r",
-            f"{self._rate:g}",
-            "-i",
-            "-",
-        )
+        raw = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {self._rate:g} -i -".split()
         codec = PALETTES if self._path.suffix.lower() == ".gif" else H264
         return subprocess.Popen(
             [get_ffmpeg_exe(), "-y", "-loglevel", "error", *raw, *codec, str(self._path)],
@@ -102,58 +91,41 @@ class Film:
 
 
 class Clip:
-    """The first half minute as a small GIF, which TensorBoard plays; written to a file when it is closed."""
+    """Films row 0 until its first episode has ended: the first half minute as a small GIF, which TensorBoard plays.
 
-    def __init__(self, file: IO[bytes], frames_per_second: float) -> None:
-        self._file = file
-        self._every = max(1, round(frames_per_second / CLIP_PICTURES_PER_SECOND))
-        self._milliseconds = 1000 * self._every / frames_per_second
+    It is written to a file when it is closed.
+    """
+
+    def __init__(self, file: IO[bytes], camera: Camera) -> None:
+        self._file, self._camera = file, camera
+        self._every = max(1, round(camera.frames_per_second / CLIP_PICTURES_PER_SECOND))
+        self._milliseconds = 1000 * self._every / camera.frames_per_second
         self._most = round(CLIP_SECONDS * 1000 / self._milliseconds)
         self._seen = 0
         self._kept: list[Any] = []
+        self._over = False
 
-    def add(self, picture: Picture) -> None:
-        """Keep a picture, made small, if it is one of those that the clip shows."""
+    def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
+        """See `play.member.Records`. A picture that the clip shows is kept, made small."""
         from PIL import Image  # noqa: PLC0415 - of the extra `video`; checked by `check_clips`
 
+        if self._over:
+            return
+        picture = self._camera.shoot(step, None if action_RA is None else action_RA[0])
         if self._seen % self._every == 0 and len(self._kept) < self._most:
             small = Image.fromarray(picture)
             small.thumbnail((CLIP_SIZE, CLIP_SIZE))
             self._kept.append(small)
         self._seen += 1
+        self._over = bool(step.episode_done[0])
 
     def close(self) -> None:
         """Write the file; nothing if there was no picture."""
         if self._kept:
             first, *others = self._kept
-            first.save(
-                self._file,
-                format="GIF",
-                save_all=True,
-                append_images=others,
-                duration=self._milliseconds,
-                loop=0,
-            )
+            how = {"append_images": others, "duration": self._milliseconds, "loop": 0}
+            first.save(self._file, format="GIF", save_all=True, **how)
         self._file.flush()
-
-
-class Recording:
-    """Films row 0 until its first episode has ended."""
-
-    def __init__(self, camera: Camera, film: Film | Clip) -> None:
-        self._camera, self._film = camera, film
-        self._over = False
-
-    def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
-        """See `play.member.Records`."""
-        if self._over:
-            return
-        self._film.add(self._camera.shoot(step, None if action_RA is None else action_RA[0]))
-        self._over = bool(step.episode_done[0])
-
-    def close(self) -> None:
-        """Finish the film."""
-        self._film.close()
 
 
 class BestFilm:
@@ -199,13 +171,13 @@ def best_film(path: Path) -> Filmed:
 
 def first_clip(file: IO[bytes]) -> Filmed:
     """Film the first episode: half a minute, small enough for TensorBoard."""
-    return partial(_filmed, lambda camera: Recording(camera, Clip(file, camera.frames_per_second)))
+    return partial(_filmed, partial(Clip, file))
 
 
 @contextmanager
 def _filmed(
-    begin: Callable[[Camera], Recording | BestFilm], spec: EnvSpec, rows: int, seed: int, options: EnvOptions
-) -> Iterator[tuple[Unit, Recording | BestFilm]]:
+    begin: Callable[[Camera], Clip | BestFilm], spec: EnvSpec, rows: int, seed: int, options: EnvOptions
+) -> Iterator[tuple[Unit, Clip | BestFilm]]:
     """See `play.member.Filmed`. begin: begins to record the row that a camera sees."""
     made = film(spec.env_id, rows, seed, options, default_shaping_source(spec))
     if made is None:
@@ -219,12 +191,8 @@ def check_clips(config: Config) -> None:
     """Raise ConfigError if clips of a run could not be made, before anything starts."""
     if find_spec("PIL") is None:
         raise ConfigError("--evaluate-video needs the package pillow: pip install 'pbt-rl[video]'")
-    require(
-        has_pictures(config.env, config.env_options),
-        "evaluate-video",
-        "true",
-        f"{config.env} has no pictures: leave it out",
-    )
+    shown = has_pictures(config.env, config.env_options)
+    require(shown, "evaluate-video", "true", f"{config.env} has no pictures: leave it out")
 
 
 def check_film(path: Path) -> None:

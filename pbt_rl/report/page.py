@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from statistics import fmean
 
 from pbt_rl.controllers.changes import DecisionName
 from pbt_rl.controllers.records import finite
@@ -203,15 +202,6 @@ def facts(history: History) -> list[tuple[str, str]]:
         shown.append(("age of rollouts, in optimiser steps", f"{told.lag_mean:.0f}, {told.lag_max} at most"))
     if not history.is_search and history.moments:
         shown.append(("surviving founders", f"{history.moments[-1].founders} of {history.population}"))
-    if history.occupancy is not None and len(history.turns) != history.slots:
-        shown.append(("occupancy", f"{history.occupancy:.1%} of {history.slots} slots"))
-    if history.completion is not None:
-        text = f"{history.completion:.1%}"
-        search = history.options.search
-        if history.options.controller == "hypertrick" and search.phases:
-            shares = [(1 - search.eviction_rate) ** phase for phase in range(search.phases)]
-            text += f" (expected {fmean(shares):.1%})"  # Heinrich and Frosio 2019, equation 9
-        shown.append(("completion rate", text))
     if history.learners_lost:
         shown.append(("learners replaced", f"{len(history.learners_lost)}"))
     if history.actor_restarts:

@@ -122,9 +122,6 @@ class Phase:
 class SearchOptions:
     """Of the options of a search, those that a report reads."""
 
-    phases: Whole | None = None
-    phase_frames: Whole | None = None
-    resource: Whole | None = None
     eviction_rate: Annotated[float, Meta(ge=0, lt=1)] = 0.0
 
 
@@ -310,35 +307,6 @@ class History:
     def is_search(self) -> bool:
         """Return whether members are configurations that are trained phase by phase and stopped."""
         return bool(self.phases)
-
-    @property
-    def slots(self) -> int:
-        """Return the number of slots of all devices; 0 if it was not recorded."""
-        return len({turn.slot for turn in self.turns})
-
-    @property
-    def occupancy(self) -> float | None:
-        """Return the share of the slots' time in which a member held them; None if it was not recorded."""
-        held = math.fsum(turn.end_seconds - turn.begin_seconds for turn in self.turns)
-        return held / (self.slots * self.seconds) if self.turns and self.seconds > 0 else None
-
-    @property
-    def completion(self) -> float | None:
-        """Return a search's completion rate: frames trained / frames of training every configuration to the end.
-
-        None if the config does not determine the latter.
-        """
-        full = self.full_frames
-        if not self.is_search or full is None or not self.last:
-            return None
-        return self.all_frames / (len(self.last) * full)
-
-    @property
-    def full_frames(self) -> int | None:
-        """Return the frames of a configuration that is never stopped."""
-        search = self.options.search
-        units = search.resource if self.options.controller in ("hyperband", "asha") else search.phases
-        return search.phase_frames * units if search.phase_frames and units else self.options.train_for_frames
 
 
 def read_run(folder: Path) -> History:
