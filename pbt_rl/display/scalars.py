@@ -13,17 +13,7 @@ from statistics import median
 from typing import Any
 
 from pbt_rl.controllers.hypers import SHAPING
-from pbt_rl.display.ranking import (
-    GPU_LEARNING,
-    WAITING,
-    best_member,
-    busy_shares,
-    differing,
-    drawn_objective,
-    known_objective,
-    shown_values,
-    standing,
-)
+from pbt_rl.display import ranking
 from pbt_rl.display.view import (
     EPISODE_STATS,
     EXTRA,
@@ -59,7 +49,7 @@ def member_scalars(member: MemberView, shown: Collection[str] | None = None) -> 
     scalars: Scalars = {"pbt/generation": member.generation, "episodes/ended": member.episodes}
     if member.environments:
         scalars["episodes/environments_ended"] = member.ended / member.environments
-    objective = drawn_objective(member)
+    objective = ranking.drawn_objective(member)
     if objective is not None:
         scalars["episodes/objective"] = objective
         if member.control:
@@ -79,8 +69,8 @@ def member_scalars(member: MemberView, shown: Collection[str] | None = None) -> 
 
 def curves_of_values(view: RunView) -> frozenset[str]:
     """Return the names of values that have a curve: tuned ones, and those that differ or have changed. No constants."""
-    changed = {name for m in view.members for name in shown_values(m.initial, m.values)}
-    return view.tuned | differing(view.members) | changed
+    changed = {name for m in view.members for name in ranking.shown_values(m.initial, m.values)}
+    return view.tuned | ranking.differing(view.members) | changed
 
 
 def population_scalars(view: RunView) -> Scalars:
@@ -90,18 +80,18 @@ def population_scalars(view: RunView) -> Scalars:
     scalars |= {
         f"throughput/replayed_{name}": one.replayed / one.of for name, one in replayed(view).items() if one.of
     }
-    if WAITING in view.busy_threads:
-        scalars["throughput/waiting_threads"] = view.busy_threads[WAITING]
-    if GPU_LEARNING in view.busy_threads:
-        scalars["throughput/gpus_learning"] = view.busy_threads[GPU_LEARNING]
-    for stage, share in busy_shares(view.busy_threads).items():
+    if ranking.WAITING in view.busy_threads:
+        scalars["throughput/waiting_threads"] = view.busy_threads[ranking.WAITING]
+    if ranking.GPU_LEARNING in view.busy_threads:
+        scalars["throughput/gpus_learning"] = view.busy_threads[ranking.GPU_LEARNING]
+    for stage, share in ranking.busy_shares(view.busy_threads).items():
         scalars[f"{CPU_SHARE}{stage}"] = share
     statuses = Counter(member.status for member in view.members)
     if set(statuses) != {""}:
         scalars |= {f"pbt/{status}": statuses[status] for status in ("parked", "stopped")}
     complete = [member for member in view.members if member.complete]
     for group, control in (("episodes", False), ("control", True)):
-        objectives = standing(complete, control=control)
+        objectives = ranking.standing(complete, control=control)
         if objectives is not None:
             scalars[f"{group}/objective_best"] = objectives.best
             scalars[f"{group}/objective_mean"] = objectives.mean
@@ -147,7 +137,7 @@ def summary(
             "median": median(times) if times else None,
             "max": max(times, default=None),
         },
-        "best_member": best_member(view.members),
+        "best_member": ranking.best_member(view.members),
         "members": [_member(member) for member in view.members],
         "saved_at_frames": saved_at_frames,
         "ended": ended,
@@ -175,7 +165,7 @@ def _member(member: MemberView) -> dict[str, Any]:
         "id": member.member,
         "frames": member.frames,
         "status": member.status,
-        "objective": known_objective(member),
+        "objective": ranking.known_objective(member),
         "episodes": member.episodes,
         "generation": member.generation,
         "hypers": {name: value for name, value in values.items() if not name.startswith(SHAPING)},

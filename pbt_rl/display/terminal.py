@@ -26,22 +26,7 @@ from rich.text import Text
 from pbt_rl.config import Config
 from pbt_rl.controllers.changes import Change
 from pbt_rl.controllers.hypers import Values
-from pbt_rl.display.ranking import (
-    SEPARATOR,
-    best,
-    best_member,
-    changed_values,
-    drawn_objective,
-    footer_lines,
-    known_objective,
-    number,
-    progress,
-    ranked,
-    replacements,
-    table_lines,
-    time_left,
-    title_lines,
-)
+from pbt_rl.display import ranking
 from pbt_rl.display.view import Evaluation, RunView
 
 
@@ -162,15 +147,15 @@ class Terminal:
 
     def _trend(self, view: RunView) -> str:
         """Return the change of the best score over the last minute as text; empty if it is not known."""
-        named, now, scores = best_member(view.members), view.training_seconds, self._scores
-        score = next((drawn_objective(m) for m in view.members if m.member == named), None)
+        named, now, scores = ranking.best_member(view.members), view.training_seconds, self._scores
+        score = next((ranking.drawn_objective(m) for m in view.members if m.member == named), None)
         if score is None:
             return ""
         scores.append((now, score))
         while scores[0][0] < now - TREND_SECONDS:
             scores.popleft()
         since, change = now - scores[0][0], score - scores[0][1]
-        told = f"{'+' * (change >= 0)}{number(change)} in {since:.0f} s"
+        told = f"{'+' * (change >= 0)}{ranking.number(change)} in {since:.0f} s"
         return told if since >= LEAST_TREND_SECONDS else ""
 
     def _follow_resize(self) -> None:
@@ -232,14 +217,14 @@ class Leaderboard:
 
     def lines(self, width: int) -> list[Text]:
         """Return the lines, none of them longer than `width` characters."""
-        header, *rows = table_lines(self.view, width, self.max_members)
-        styled = [(line, "bold") for line in title_lines(self.view, self.trend)[self.over :]]
+        header, *rows = ranking.table_lines(self.view, width, self.max_members)
+        styled = [(line, "bold") for line in ranking.title_lines(self.view, self.trend)[self.over :]]
         styled.append((header, "bold cyan underline"))
-        for row, member in zip(rows, ranked(self.view.members), strict=False):
-            best = row is rows[0] and known_objective(member) is not None and not member.stopped
+        for row, member in zip(rows, ranking.ranked(self.view.members), strict=False):
+            best = row is rows[0] and ranking.known_objective(member) is not None and not member.stopped
             style = "magenta" if member.control else "green" if best else ""
             styled.append((row, "dim" if member.status else style))
-        styled += [(line, "dim") for line in footer_lines(self.view)]
+        styled += [(line, "dim") for line in ranking.footer_lines(self.view)]
         texts = [Text(line, style=style, no_wrap=True) for line, style in styled]
         for text in texts:
             text.truncate(width, overflow="ellipsis")
@@ -249,7 +234,11 @@ class Leaderboard:
 def print_leaderboard(view: RunView, plain: bool) -> None:
     """Print the final leaderboard: in colours and as wide as the terminal, or plain and as wide as needed."""
     if plain:
-        lines = [*title_lines(view)[1:], *table_lines(view, width=1000), *footer_lines(view)]
+        lines = [
+            *ranking.title_lines(view)[1:],
+            *ranking.table_lines(view, width=1000),
+            *ranking.footer_lines(view),
+        ]
         _print_plain("\n".join(lines))
     else:
         _console().print(Leaderboard(view, over=True))
@@ -266,8 +255,9 @@ def is_live_terminal(console: Console) -> bool:
 def plain_line(view: RunView) -> str:
     """Summarise the run on one short line."""
     if view.waits_for:
-        return title_lines(view)[0]
-    return SEPARATOR.join(filter(None, [*progress(view), best(view), replacements(view), time_left(view)]))
+        return ranking.title_lines(view)[0]
+    said = [*ranking.progress(view), ranking.best(view), ranking.replacements(view), ranking.time_left(view)]
+    return ranking.SEPARATOR.join(filter(None, said))
 
 
 def decision_line(
@@ -277,15 +267,16 @@ def decision_line(
 
     before: the values of the member. scores: of the members that were compared.
     """
-    who, score = f"{change.member}", number(scores.get(change.member))
+    who, score = f"{change.member}", ranking.number(scores.get(change.member))
     if change.source is None:
         who += " restarted" if change.weights == "fresh" else " mutated"
     else:
         donor, generation = change.source
         who += f" <- {donor}" + (f" (generation {generation})" if change.remembered else "")
-        score += f" -> {number(scores.get(donor))}"
+        score += f" -> {ranking.number(scores.get(donor))}"
     text = f"{who}   {score}   "
-    return (text + changed_values(before, change.values or before, width - len(text))).rstrip()[:width]
+    changed = ranking.changed_values(before, change.values or before, width - len(text))
+    return (text + changed).rstrip()[:width]
 
 
 def next_commands(folder: Path, config: Config, ended: str, *, trained: bool, saved: bool) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,22 +13,9 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize, to_hex
 from matplotlib.ticker import MaxNLocator
 
+from pbt_rl.report import style
 from pbt_rl.report.lanes import Layout, ancestors
 from pbt_rl.report.read import History, Point
-from pbt_rl.report.style import (
-    BEST,
-    CONTROL,
-    FAINT,
-    INK,
-    TOP,
-    UNKNOWN,
-    Drawn,
-    ValueAxis,
-    colour_scale,
-    frames_axis,
-    new_figure,
-    panels,
-)
 
 GRID_POINTS = 400
 NO_PHASES = "This run is not a search: its members are not trained phase by phase."
@@ -38,13 +26,13 @@ MOST_NAMED = 12
 """Curves with the number of their member; more would hide each other."""
 
 
-def objective(history: History) -> Drawn:
+def objective(history: History) -> style.Drawn:
     """Draw every member's objective, faint, and the mean of the best fifth at each number of frames, thick."""
     curves = drawn_curves(history, controls=True)
     if not curves:
         counted = any(p.objective is not None for points in history.curves.values() for p in points)
         return "No window of episodes is complete yet." if counted else "No episode has counted yet."
-    figure = new_figure(3.6)
+    figure = style.new_figure(3.6)
     axes = figure.subplots()
     controls = {m: points for m, points in curves.items() if m in history.controls}
     curves = {m: points for m, points in curves.items() if m not in controls} or curves
@@ -54,7 +42,7 @@ def objective(history: History) -> Drawn:
         axes.plot(
             [p.frames for p in points],
             np.array([p.objective for p in points], dtype=float),
-            color=FAINT,
+            color=style.FAINT,
             alpha=0.75 if len(curves) <= 12 else 0.45,
             linewidth=0.9,
             marker=marker,
@@ -64,10 +52,10 @@ def objective(history: History) -> Drawn:
     count = max(1, math.ceil(population / 5))
     grid, top = top_mean(list(curves.values()), count)
     name = "the best member" if count == 1 else f"mean of the best {count} of {population}"
-    axes.plot(grid, top, color=TOP, linewidth=2.4, label=f"{name} at each point")
-    axes.plot([], [], color=FAINT, linewidth=0.9, label="members")
+    axes.plot(grid, top, color=style.TOP, linewidth=2.4, label=f"{name} at each point")
+    axes.plot([], [], color=style.FAINT, linewidth=0.9, label="members")
     axes.set_ylabel("objective")
-    frames_axis(axes)
+    style.frames_axis(axes)
     if len(curves) <= MOST_NAMED:
         name_ends(axes, {m: (points[-1].frames, points[-1].objective or 0.0) for m, points in curves.items()})
     axes.legend(loc="upper left", bbox_to_anchor=(0, 1.1), ncols=3, borderaxespad=0)
@@ -83,9 +71,9 @@ def _control_band(axes: Axes, curves: Sequence[Sequence[Point]]) -> None:
     table = np.array(
         [np.interp(grid, [p.frames for p in c], [p.objective or 0.0 for p in c]) for c in curves]
     )
-    axes.fill_between(grid, table.min(0), table.max(0), color=CONTROL, alpha=0.15, linewidth=0)
+    axes.fill_between(grid, table.min(0), table.max(0), color=style.CONTROL, alpha=0.15, linewidth=0)
     axes.plot(
-        grid, table.mean(0), color=CONTROL, linewidth=1.8, label="mean of the controls, and their range"
+        grid, table.mean(0), color=style.CONTROL, linewidth=1.8, label="mean of the controls, and their range"
     )
 
 
@@ -99,40 +87,31 @@ def name_ends(axes: Axes, ends: Mapping[int, tuple[float, float]]) -> None:
             if abs(other_x - x) < NAME_WIDTH and other_y - y < NAME_HEIGHT:
                 y = other_y - NAME_HEIGHT
         placed.append((x, y))
-        axes.annotate(
-            f"{member}",
-            (x, y),
-            xycoords="axes fraction",
-            xytext=(3, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=7,
-        )
+        _write_number(axes, member, (x, y), (3, 0), xycoords="axes fraction", va="center", fontsize=7)
 
 
-def evaluations(history: History) -> Drawn:
+def _write_number(axes: Axes, member: int, at: tuple[float, float], by: tuple[int, int], **how: Any) -> None:
+    """Write a member's number so many points beside a place."""
+    axes.annotate(f"{member}", at, xytext=by, textcoords="offset points", **how)
+
+
+def evaluations(history: History) -> style.Drawn:
     """Draw the games beside training: their mean, and two standard errors of it."""
     games = history.evaluations
     if not games:
         return NO_EVALUATIONS
-    figure = new_figure(2.6)
+    figure = style.new_figure(2.6)
     axes = figure.subplots()
     frames, means = [e.at_frames for e in games], np.array([e.mean for e in games])
     errors = np.array([2 * history.standard_error(e) for e in games])
-    axes.fill_between(frames, means - errors, means + errors, color=TOP, alpha=0.15, linewidth=0)
-    axes.plot(frames, means, color=TOP, linewidth=2, marker="o", markersize=3)
+    axes.fill_between(frames, means - errors, means + errors, color=style.TOP, alpha=0.15, linewidth=0)
+    axes.plot(frames, means, color=style.TOP, linewidth=2, marker="o", markersize=3)
     for event, before in zip(games, [None, *games], strict=False):
         if before is None or event.member != before.member:
-            axes.annotate(
-                f"{event.member}",
-                (event.at_frames, event.mean),
-                xytext=(0, 5),
-                textcoords="offset points",
-                ha="center",
-                fontsize=7,
-            )
+            at = (event.at_frames, event.mean)
+            _write_number(axes, event.member, at, (0, 5), ha="center", fontsize=7)
     axes.set_ylabel("objective in fresh games")
-    frames_axis(axes, "frames of each member")
+    style.frames_axis(axes, "frames of each member")
     return figure
 
 
@@ -168,45 +147,35 @@ def top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray,
     return grid[reached], np.where(known, best, 0.0).sum(axis=0)[reached] / known.sum(axis=0)[reached]
 
 
-def schedules(history: History) -> Drawn:
+def schedules(history: History) -> style.Drawn:
     """Draw every tuned value along the lineages: faint for all, thin for the last members, thick for the best."""
     if all(len({tuple(n.values.items()) for n in history.lineage.path(m)}) == 1 for m in history.last):
         return "No member's values changed during the run."
     lineage = history.lineage
-    figure, all_axes = panels(len(history.varied))
+    figure, all_axes = style.panels(len(history.varied))
     best = history.ranking[:1]
     for name, axes in zip(history.varied, all_axes, strict=True):
-        scale = ValueAxis.of(
+        scale = style.ValueAxis.of(
             name, [n.values[name] for n in lineage.nodes], history.options.choices.get(name, ())
         )
-        tried = [
-            [
-                (n.trained, scale.drawn(n.values[name])),
-                (lineage.end_trained(n.key), scale.drawn(n.values[name])),
-            ]
-            for n in lineage.nodes
-        ]
+        ends = ((n, scale.drawn(n.values[name])) for n in lineage.nodes)
+        tried = [[(n.trained, y), (lineage.end_trained(n.key), y)] for n, y in ends]
         axes.add_collection(LineCollection(tried, colors="#c3cad6", linewidths=0.8, capstyle="projecting"))
         for member in sorted(history.last, key=lambda m: m in best):  # the best last: on top
             line = lineage.line(history.last[member].key)
             x = [n.trained for n in line] + [lineage.end_trained(line[-1].key)]
             y = [scale.drawn(n.values[name]) for n in [*line, line[-1]]]
-            axes.step(
-                x,
-                y,
-                where="post",
-                color=BEST if member in best else "#5b7083",
-                lw=2.2 if member in best else 0.9,
-            )
+            colour, width = (style.BEST, 2.2) if member in best else ("#5b7083", 0.9)
+            axes.step(x, y, where="post", color=colour, lw=width)
         axes.autoscale_view()
-        scale.dress(axes, "y")
+        scale.dress(axes)
         axes.set_title(scale.label)
-        frames_axis(axes, "")
+        style.frames_axis(axes, "")
     figure.supxlabel("frames of training of the weights", fontsize=8.5)
     return figure
 
 
-def forest(history: History) -> Drawn:
+def forest(history: History) -> style.Drawn:
     """Draw the phylogenetic forest: a lane is one set of weights, a branch is a copy; coloured by objective."""
     lineage = history.lineage
     if not any(history.objective(node) is not None for node in lineage.nodes):
@@ -214,14 +183,14 @@ def forest(history: History) -> Drawn:
     if not history.is_search and all(node.parent is None for node in lineage.nodes):
         return "No member was changed: each goes on from its own first weights."
     layout = Layout.of(history)
-    norm, colours = colour_scale([o for n in lineage.nodes if (o := history.objective(n)) is not None])
-    figure = new_figure(layout.height + 0.7)
+    norm, colours = style.colour_scale([o for n in lineage.nodes if (o := history.objective(n)) is not None])
+    figure = style.new_figure(layout.height + 0.7)
     axes = figure.subplots()
     axes.add_collection(_branches(history, layout, norm, colours))
     _label_members(axes, history, layout)
     axes.set_ylim(layout.bottom, 0)
     longest = max(lineage.end_trained(n.key) for n in lineage.nodes)
-    frames_axis(axes, "frames of training of the weights")
+    style.frames_axis(axes, "frames of training of the weights")
     axes.set_xlim(0, max(longest, 1) * 1.04)
     axes.grid(visible=False, axis="y")
     axes.yaxis.set_visible(False)
@@ -240,7 +209,7 @@ def _branches(history: History, layout: Layout, norm: Normalize, colours: Scalar
     lines, shades, widths = [], [], []
     for node in lineage.nodes:
         objective = history.objective(node)
-        shade = UNKNOWN if objective is None else to_hex(colours.cmap(norm(objective)))
+        shade = style.UNKNOWN if objective is None else to_hex(colours.cmap(norm(objective)))
         y, begin, end = layout.y[node.key], node.trained, lineage.end_trained(node.key)
         until = ancestor_until.get(node.key, begin)
         parts = [([(begin, y), (until, y)], thick), ([(until, y), (end, y)], 0.55 * thick)]
@@ -254,25 +223,20 @@ def _branches(history: History, layout: Layout, norm: Normalize, colours: Scalar
 
 
 def _label_members(axes: Axes, history: History, layout: Layout) -> None:
+    size = min(8.0, max(4.0, 0.75 * layout.points_per_lane))
     for member, node in history.last.items():
-        best = member == history.best
-        axes.annotate(
-            f"{member}",
-            (history.lineage.end_trained(node.key), layout.y[node.key]),
-            xytext=(3, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=min(8.0, max(4.0, 0.75 * layout.points_per_lane)),
-            fontweight="bold" if best else "normal",
-            color=BEST if best else CONTROL if member in history.controls else INK,
-        )
+        at = history.lineage.end_trained(node.key), layout.y[node.key]
+        colour, weight = style.CONTROL if member in history.controls else style.INK, "normal"
+        if member == history.best:
+            colour, weight = style.BEST, "bold"
+        _write_number(axes, member, at, (3, 0), va="center", fontsize=size, fontweight=weight, color=colour)
 
 
-def phases(history: History) -> Drawn:
+def phases(history: History) -> style.Drawn:
     """Draw the scores at the end of each phase, and the number of members that began it."""
     if not history.is_search:
         return NO_PHASES
-    figure = new_figure(4.6)
+    figure = style.new_figure(4.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1.6, 1])
     numbers = list(range(1 + max(p.number for p in history.phases)))
     _draw_scores(upper, history, numbers)
@@ -284,7 +248,7 @@ def _draw_scores(axes: Axes, history: History, numbers: Sequence[int]) -> None:
     rng = np.random.default_rng(0)
     for outcome, colour, marker, label in (
         ("evicted", "#b91c1c", "x", "evicted"),
-        ("on", TOP, "o", "continued"),
+        ("on", style.TOP, "o", "continued"),
         ("completed", "#15803d", "D", "completed"),
     ):
         scored = [p for p in history.phases if p.outcome == outcome and p.score is not None]
@@ -302,20 +266,22 @@ def _draw_scores(axes: Axes, history: History, numbers: Sequence[int]) -> None:
     for number in numbers:
         scores = [p.score for p in history.phases if p.number == number and p.score is not None]
         if scores:
-            axes.plot([number - 0.3, number + 0.3], [float(np.median(scores))] * 2, color=INK, linewidth=1.4)
-    axes.plot([], [], color=INK, linewidth=1.4, label="median")
+            axes.plot(
+                [number - 0.3, number + 0.3], [float(np.median(scores))] * 2, color=style.INK, linewidth=1.4
+            )
+    axes.plot([], [], color=style.INK, linewidth=1.4, label="median")
     axes.set_ylabel("score at the phase's end")
     axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2)
 
 
 def _draw_counts(axes: Axes, history: History, numbers: Sequence[int]) -> None:
     began = [sum(p.number == n for p in history.phases) for n in numbers]
-    bars = axes.bar(numbers, began, width=0.6, color=FAINT)
+    bars = axes.bar(numbers, began, width=0.6, color=style.FAINT)
     axes.bar_label(bars, fontsize=7.5, label_type="center")
     if history.options.controller in ("hypertrick", "successive-halving"):
         rate = history.options.search.eviction_rate  # Heinrich and Frosio 2019, equation 1
         expected = [len(history.last) * (1 - rate) ** n for n in numbers]
-        axes.plot(numbers, expected, color=TOP, marker=".", linewidth=1, label="expected: W0 (1 - r)^p")
+        axes.plot(numbers, expected, color=style.TOP, marker=".", linewidth=1, label="expected: W0 (1 - r)^p")
         axes.legend(loc="upper right")
     axes.margins(y=0.15)
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))

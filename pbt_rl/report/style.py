@@ -57,11 +57,11 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
     return figure
 
 
-def panels(count: int, height: float = 2.1) -> tuple[Figure, list[Axes]]:
+def panels(count: int) -> tuple[Figure, list[Axes]]:
     """Make a figure with `count` axes, three side by side (two if there are two or four)."""
     columns = count if count < 3 else 2 if count == 4 else 3
     rows = math.ceil(count / columns)
-    figure = new_figure(height * rows + 0.3, WIDTH if columns > 1 else WIDTH * 0.6)
+    figure = new_figure(2.1 * rows + 0.3, WIDTH if columns > 1 else WIDTH * 0.6)
     axes: np.ndarray[Any, Any] = figure.subplots(rows, columns, squeeze=False)
     flat: list[Axes] = list(axes.flat)
     for unused in flat[count:]:
@@ -115,7 +115,7 @@ class ValueAxis:
             return cls(plain(name), one_minus=False, log=False, meanings=tuple(meanings))
         spec = hyper_table(Hypers()).get(name)
         one_minus = spec is not None and spec.scale == "one_minus" and max(values) < 1
-        drawn = [1 - v for v in values] if one_minus else list(values)
+        drawn = [1 - v for v in values] if one_minus else values
         wide = min(drawn) > 0 and max(drawn) > 10 * min(drawn)
         known_log = spec is not None and spec.scale in ("log", "one_minus") and min(drawn) > 0
         shown = plain(name)
@@ -125,22 +125,20 @@ class ValueAxis:
         """Return the position of the value on the axis."""
         return 1 - value if self.one_minus else value
 
-    def dress(self, axes: Axes, which: str) -> None:
-        """Set scale and ticks of the axis `x` or `y`. Call it after drawing."""
-        axis = axes.xaxis if which == "x" else axes.yaxis
+    def dress(self, axes: Axes) -> None:
+        """Set scale and ticks of the y axis. Call it after drawing."""
+        axis = axes.yaxis
         if self.meanings:
             axis.set_major_locator(FixedLocator(range(len(self.meanings))))
             axis.set_major_formatter(FixedFormatter([f"{text:.16}" for text in self.meanings]))
-            (axes.set_xlim if which == "x" else axes.set_ylim)(-0.5, len(self.meanings) - 0.5)
+            axes.set_ylim(-0.5, len(self.meanings) - 0.5)
             return
+        axis.set_major_locator(MaxNLocator(4))
         if self.log:
-            (axes.set_xscale if which == "x" else axes.set_yscale)("log")
-            low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
-            ticks = log_ticks(low, high)
+            axes.set_yscale("log")
+            ticks = log_ticks(*axes.get_ylim())
             axis.set_major_locator(FixedLocator(ticks) if ticks else MaxNLocator(4))
             axis.set_minor_locator(NullLocator())
-        else:
-            axis.set_major_locator(MaxNLocator(4))
         axis.set_major_formatter(FuncFormatter(lambda v, _: f"{float(f'{v:.3g}'):g}"))
 
 

@@ -133,8 +133,14 @@ def notes(history: History) -> list[str]:
     unit = "seconds" if history.options.pbt.ready == "timed" else "frames"
     period = "period=" if in_python else f"--pbt.period-{unit}"
     shorter = period if in_python else f"{period}, --pbt.start-{unit}"
-    luck = [said_of_luck(noise, period, in_python=in_python)] if noise.replacements else []
-    return [*luck, *_periods(noise, period, shorter)]
+    said = [said_of_luck(noise, period, in_python=in_python)] if noise.replacements else []
+    why = ""
+    if noise.comparisons < FEW_COMPARISONS:
+        why = f"few for a schedule to form: shorter periods ({shorter}) make 20 to 50"
+    elif noise.comparisons > MANY_COMPARISONS and 2 * noise.within > noise.replacements > 0:
+        why = f"many, and most replacements were within the noise: longer periods ({period}) judge better"
+    held = counted(noise.comparisons, "comparison was", "comparisons were")
+    return [*said, f"{held} held, {why}."] if why else said
 
 
 def mostly_luck(noise: Noise) -> bool:
@@ -160,14 +166,3 @@ def said_of_luck(noise: Noise, period: str, *, in_python: bool) -> str:
         )
         said += f": luck may have made most of them. {fewer} fewer"
     return said + "."
-
-
-def _periods(noise: Noise, period: str, shorter: str) -> list[str]:
-    """period, shorter: the options for longer and for shorter periods."""
-    if noise.comparisons < FEW_COMPARISONS:
-        why = f"few for a schedule to form: shorter periods ({shorter}) make 20 to 50"
-    elif noise.comparisons > MANY_COMPARISONS and 2 * noise.within > noise.replacements > 0:
-        why = f"many, and most replacements were within the noise: longer periods ({period}) judge better"
-    else:
-        return []
-    return [f"{counted(noise.comparisons, 'comparison was', 'comparisons were')} held, {why}."]

@@ -87,7 +87,7 @@ def test_words_without_an_option_are_without_its_values():
         "b",
         "--seed",
         "-1",
-        "--pbt_tune=c",
+        "--pbt.Tune=c",
         "d",
         "--pbt.factors",
         "-3",

@@ -22,7 +22,7 @@ from pbt_rl.cli.evaluate import EvalCommand, ExportCommand
 from pbt_rl.cli.parse import typed, value_of
 from pbt_rl.cli.prove import read_words
 from pbt_rl.cli.report import AuditCommand, ReportCommand
-from pbt_rl.cli.resume import ResumeCommand
+from pbt_rl.cli.resume import ResumeCommand, may_change
 from pbt_rl.cli.runs import RunsCommand
 from pbt_rl.cli.train import TrainCommand
 from pbt_rl.cli.watch import WatchCommand
@@ -352,3 +352,10 @@ def test_the_tables_name_options_that_exist(page):
     named = {option for cell in cells for option in re.findall(r"--[a-z][a-z0-9.-]*", cell)}
     assert len(named) > 15
     assert named <= known
+
+
+def test_the_page_lists_the_options_that_may_change():
+    text = (ROOT / "docs" / "operate.md").read_text()
+    paragraph = next(p for p in text.split("\n\n") if p.endswith("all of `--pbt.*`."))
+    listed = re.findall(r"`--([a-z.-]+)`", paragraph)
+    assert sorted(listed) == sorted(name for name in may_change() if not name.startswith("pbt."))

@@ -7,12 +7,15 @@ from itertools import groupby
 from pbt_rl.config import Config, Hypers
 from pbt_rl.controllers.decisions import decision_to_dict
 from pbt_rl.controllers.hypers import hyper_table
+from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.record.events import decode_event
 from pbt_rl.record.folder import to_json
 from pbt_rl.record.journal import as_json_types
+from pbt_rl.run.resolved import build_controller, value_table
 
 FRAMES_PER_SECOND = 1000.0
 TABLE = hyper_table(Hypers())
+PBT = PbtConfig(period_frames=10_000, start_frames=10_000, min_episodes=1, mutation_rate=0.5)
 
 
 def score(member, trained, values, rng):
@@ -55,6 +58,16 @@ def simulated(controller, members, slots, config, **options):
         {"time": 1.7e9 + time, "frames": frames, **as_json_types(event)}
         for time, frames, event in sorted(events, key=lambda e: e[0])
     ]
+
+
+def run_of(population, slots=None, seed=0, limit=None, **options):
+    """Events of a run with these options, its controller built as a real run's is. limit: frames of a member."""
+    config = Config(env="toy/simulated", num_policies=population, seed=seed, **options)
+    controller, members = build_controller(config, value_table(config, {}), seed), config.members
+    frames = {"chunk_frames": 10_000, "limit_frames": limit} if limit else {}
+    events = simulated(controller, members, slots or members, {"seed": seed, **options}, **frames)
+    events[0]["config"] |= {"num_policies": population}
+    return [events[0] | {"seed": seed}, *events[1:]]
 
 
 def slot_event(slot, leaves, enters):

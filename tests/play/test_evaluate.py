@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -317,19 +318,10 @@ def test_the_colour_twin_shows_the_game_that_is_played(size, sticky, monkeypatch
 
 
 def test_the_film_ends_with_the_first_episode():
-    from pbt_rl.play.film import Recording
+    from pbt_rl.play.film import Clip
 
-    class Camera:
-        shot = 0
-
-        def shoot(self, step, action):
-            self.shot += 1
-
-    class Film:
-        def add(self, picture):
-            pass
-
-    camera = Camera()
+    pictures = iter([np.zeros((8, 8, 3), np.uint8)] * 2)
+    camera = SimpleNamespace(frames_per_second=8.0, shoot=lambda *_: next(pictures))
     player = player_of(Config(env="a/b", model=MLP))
-    play(UnevenUnit(2), player, [3, 3], Recording(camera, Film()))
-    assert camera.shot == 2, "its reset and its only step"
+    play(UnevenUnit(2), player, [3, 3], Clip(io.BytesIO(), camera))
+    assert next(pictures, None) is None, "its reset and its only step are shown"

@@ -22,6 +22,10 @@ from tests.helpers.saved import saved_run
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
 
 
+def policy_of(tmp_path, env, model=MLP, **how):
+    return load_policy(saved_run(tmp_path / "run", Config(env=env, num_policies=1, model=model)), **how)
+
+
 def episode(text):
     """(objective, steps) of the only episode that was printed."""
     line = next(line for line in text.splitlines() if line.startswith("episode"))
@@ -78,8 +82,7 @@ def test_plays_the_game_of_an_evaluation_on_stacked_frames(tmp_path, capsys):
 def test_rows_are_answered_as_one_by_one_and_may_begin_apart(tmp_path):
     """Greedy, because samples are drawn for all rows together."""
     model = ModelConfig("mlp", 8, 1, core="gru", core_size=8)
-    run = saved_run(tmp_path / "run", Config(env="toy/identity?size=4", num_policies=1, model=model))
-    policy = load_policy(run, 0, greedy=True)
+    policy = policy_of(tmp_path, "toy/identity?size=4", model, greedy=True)
     obs_TRF = np.random.default_rng(0).normal(size=(6, 3, 4)).astype(np.float32)
     first_TR = np.zeros((6, 3), np.bool_)
     first_TR[0] = first_TR[3, 1] = True
@@ -95,9 +98,7 @@ def test_rows_are_answered_as_one_by_one_and_may_begin_apart(tmp_path):
 
 
 def test_without_a_state_all_episodes_begin_whatever_is_said_of_rows(tmp_path):
-    model = ModelConfig(encoder="nature", hidden=16)
-    run = saved_run(tmp_path / "run", Config(env="atari/breakout", num_policies=1, model=model))
-    policy = load_policy(run, greedy=True)
+    policy = policy_of(tmp_path, "atari/breakout", ModelConfig(encoder="nature", hidden=16), greedy=True)
     obs = np.random.default_rng(0).integers(0, 255, (1, *policy.spec.obs["obs"].shape), np.uint8)
     _, begun = policy(obs)
     _, said = policy(obs, None, np.zeros(1, np.bool_))
@@ -106,8 +107,7 @@ def test_without_a_state_all_episodes_begin_whatever_is_said_of_rows(tmp_path):
 
 def test_a_state_is_never_changed(tmp_path):
     model = ModelConfig(encoder="nature", hidden=16, core="gru", core_size=8)
-    run = saved_run(tmp_path / "run", Config(env="atari/pong", num_policies=1, model=model))
-    policy = load_policy(run, greedy=True)
+    policy = policy_of(tmp_path, "atari/pong", model, greedy=True)
     frames = np.random.default_rng(0).integers(256, size=(3, 84, 84), dtype=np.uint8)
     _, first = policy(frames[0])
     kept = first.frames["obs"].clone(), first.recurrent_PRS.clone()
@@ -120,8 +120,7 @@ def test_a_state_is_never_changed(tmp_path):
 
 
 def test_a_dict_is_read_by_its_keys_and_its_mask_is_obeyed(tmp_path):
-    run = saved_run(tmp_path / "run", Config(env="toy/masked", num_policies=1, model=MLP))
-    policy = load_policy(run)
+    policy = policy_of(tmp_path, "toy/masked")
     for allowed in range(4):
         mask = np.zeros(4, np.uint8)
         mask[allowed] = 1
@@ -142,8 +141,7 @@ def test_tuples_and_dicts_are_read_and_answered_in_the_form_of_the_spaces(tmp_pa
 
 
 def test_continuous_actions_come_in_the_shape_of_the_space(tmp_path):
-    run = saved_run(tmp_path / "run", Config(env="gym/Pendulum-v1", num_policies=1, model=MLP))
-    policy = load_policy(run)
+    policy = policy_of(tmp_path, "gym/Pendulum-v1")
     action, _ = policy(np.zeros(3, np.float32))
     actions, _ = policy(np.zeros((5, 3), np.float32))
     assert (action.shape, actions.shape, action.dtype) == ((1,), (5, 1), np.float32)
@@ -158,14 +156,13 @@ def test_continuous_actions_come_in_the_shape_of_the_space(tmp_path):
     ],
 )
 def test_an_observation_that_does_not_fit_is_one_clear_error(tmp_path, obs, message):
-    run = saved_run(tmp_path / "run", Config(env="gym/CartPole-v1", num_policies=1, model=MLP))
+    policy = policy_of(tmp_path, "gym/CartPole-v1")
     with pytest.raises(ConfigError, match=message):
-        load_policy(run)(obs)
+        policy(obs)
 
 
 def test_a_policy_travels_and_an_empty_batch_has_no_actions(tmp_path):
-    run = saved_run(tmp_path / "run", Config(env="gym/CartPole-v1", num_policies=1, model=MLP))
-    policy = load_policy(run, greedy=True)
+    policy = policy_of(tmp_path, "gym/CartPole-v1", greedy=True)
     again = pickle.loads(pickle.dumps(policy))
     obs = np.zeros((3, *policy.spec.obs["obs"].shape), np.float32)
     assert np.array_equal(policy(obs)[0], again(obs)[0])

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from pbt_rl.controllers.objectives import by_score
-from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.display.ranking import best_member
 from pbt_rl.display.view import FinalGames
 from pbt_rl.display.watch.reader import Reader
@@ -14,9 +13,8 @@ from pbt_rl.report.compare import comparison_page, groups
 from pbt_rl.report.listing import list_runs
 from pbt_rl.report.page import page
 from pbt_rl.report.read import read_run
-from tests.helpers.journals import write
+from tests.helpers.journals import PBT, run_of, write
 from tests.helpers.views import member
-from tests.report.test_verdict import _with_controls
 
 NAN = float("nan")
 
@@ -37,8 +35,7 @@ def test_final_games_come_first_and_then_objectives(objectives, finals, order):
 
 @pytest.mark.parametrize("finals", [{}, {0: 8.0, 1: 500.0, 2: 9.0, 3: 7.0, 4: 900.0, 5: 1.0}])
 def test_all_that_show_a_run_agree(tmp_path, finals):
-    pbt = PbtConfig(period_frames=10_000, start_frames=10_000, min_episodes=1, mutation_rate=0.5)
-    events = _with_controls(pbt, 2)
+    events = run_of(4, pbt=PBT, limit=70_000, control=2)
     end = events.pop()
     games = [{"member": m, "mean": mean, "episodes": 20} for m, mean in finals.items()]
     final = [{"event": "final", "time": end["time"], "frames": 0, "members": games}] if games else []

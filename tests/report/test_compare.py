@@ -5,13 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from pbt_rl.config import Config
-from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.report import compare
 from pbt_rl.report.compare import groups, mean_and_deviation, write_comparison
 from pbt_rl.report.read import read_run
-from pbt_rl.run.resolved import build_controller, value_table
-from tests.helpers.journals import simulated, write
+from tests.helpers.journals import PBT, run_of, write
 
 
 @pytest.fixture(scope="module")
@@ -20,13 +17,8 @@ def folders(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs")
     made = []
     for name, seed, rate in (("a", 0, 0.5), ("b", 1, 0.5), ("<c>", 0, 1.0)):
-        pbt = PbtConfig(period_frames=10_000, start_frames=10_000, min_episodes=1, mutation_rate=rate)
-        config = Config(env="toy/simulated", num_policies=4, seed=seed, pbt=pbt)
-        controller = build_controller(config, value_table(config, {}), seed)
-        frames = {"chunk_frames": 10_000, "limit_frames": 30_000}
-        events = simulated(controller, 4, 4, {"pbt": pbt, "seed": seed}, **frames)
-        events[0]["seed"] = seed
-        made.append(write(out / name, events))
+        pbt = replace(PBT, mutation_rate=rate)
+        made.append(write(out / name, run_of(4, seed=seed, pbt=pbt, limit=30_000)))
     return made
 
 

@@ -5,23 +5,16 @@ import tracemalloc
 
 import pytest
 
-from pbt_rl.config import Config
-from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.display.watch.reader import Reader
 from pbt_rl.report.read import history_of, read_run
-from pbt_rl.run.resolved import build_controller, value_table
-from tests.helpers.journals import read_events, simulated, write
+from tests.helpers.journals import PBT, read_events, run_of, write
 
 WINDOW = 100
 
 
 def recorded(members, rounds):
     """Events of a run whose windows are full, as those of a long run are."""
-    options = PbtConfig(period_frames=10_000, start_frames=10_000, min_episodes=1, mutation_rate=0.5)
-    config = Config(env="toy/simulated", num_policies=members, pbt=options)
-    controller = build_controller(config, value_table(config, {}), 0)
-    frames = {"chunk_frames": 10_000, "limit_frames": 10_000 * (rounds + 1)}
-    events = simulated(controller, members, members, {}, **frames)
+    events = run_of(members, pbt=PBT, limit=10_000 * (rounds + 1))
     for event in events:
         for member in event.get("report", {}).get("members", ()):
             own = member["objectives"] or [member["member"] / 3]

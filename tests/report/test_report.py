@@ -9,7 +9,6 @@ from html.parser import HTMLParser
 import pytest
 
 from pbt_rl import cli
-from pbt_rl.config import Config
 from pbt_rl.controllers.options import PbtConfig, SearchConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.report import exports
@@ -19,8 +18,7 @@ from pbt_rl.report.page import page as report_page
 from pbt_rl.report.page import write_report
 from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import history_of
-from pbt_rl.run.resolved import build_controller, value_table
-from tests.helpers.journals import read_events, simulated, slot_event, write
+from tests.helpers.journals import PBT, read_events, run_of, slot_event, write
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -29,28 +27,15 @@ def read_history(name, records):
     return history_of(name, read_events(records))
 
 
-def run_of(members, slots=None, seed=0, limit=None, **options):
-    """Events of a run with these options, its controller built as a real run's is."""
-    config = Config(env="toy/simulated", num_policies=members, seed=seed, **options)
-    controller = build_controller(config, value_table(config, {}), seed)
-    frames = {"chunk_frames": 10_000, "limit_frames": limit} if limit else {}
-    return simulated(controller, members, slots or members, {"seed": seed, **options}, **frames)
-
-
-def pbt(members, rounds=6):
-    options = PbtConfig(period_frames=10_000, start_frames=10_000, min_episodes=1, mutation_rate=0.5)
-    return run_of(members, pbt=options, limit=10_000 * (rounds + 1))
-
-
 @pytest.fixture(scope="module")
 def population():
-    return pbt(6)
+    return run_of(6, pbt=PBT, limit=70_000)
 
 
 @pytest.fixture(scope="module")
 def small():
     """Too few configurations for importances, which take long."""
-    return pbt(4, rounds=1)
+    return run_of(4, pbt=PBT, limit=20_000)
 
 
 @pytest.fixture(scope="module")

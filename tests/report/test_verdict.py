@@ -9,7 +9,6 @@ import pytest
 
 from pbt_rl.config import Config
 from pbt_rl.controllers.lineage import Noise
-from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.report.cost import of_runs, pareto, run_costs
@@ -20,9 +19,7 @@ from pbt_rl.report.read import PbtOptions, RunOptions, read_run
 from pbt_rl.report.verdict import control_box, expected_best, notes, scores
 from pbt_rl.run import resolved
 from pbt_rl.run.plan import Machine
-from pbt_rl.run.resolved import build_controller, value_table
-from tests.helpers.journals import simulated, write
-from tests.report.test_report import run_of
+from tests.helpers.journals import PBT, run_of, write
 
 SCORES = (3.0, -1.0, 7.0, 7.0, 2.5)
 
@@ -34,8 +31,7 @@ def test_the_best_is_the_mean_over_all_subsets_or_draws_with_replacement(k):
 
 
 def controlled(tmp_path, *, controls=4, final=None, busy=None, halves=None):
-    pbt = PbtConfig(period_frames=10_000, start_frames=10_000, min_episodes=1, mutation_rate=0.5)
-    events = run_of(4, pbt=pbt, limit=70_000) if not controls else _with_controls(pbt, controls)
+    events = run_of(4, pbt=PBT, limit=70_000, control=controls)
     end = events.pop()
     if busy:
         last = next(e for e in reversed(events) if e["event"] == "round")
@@ -51,15 +47,6 @@ def controlled(tmp_path, *, controls=4, final=None, busy=None, halves=None):
             one["halves"] = halves[one["member"]]
         events.append({"event": "final", "time": end["time"], "frames": 0, "members": games})
     return read_run(write(tmp_path / "run", [*events, end]))
-
-
-def _with_controls(pbt, controls):
-    config = Config(env="toy/simulated", num_policies=4, control=controls, pbt=pbt)
-    controller = build_controller(config, value_table(config, {}), 0)
-    members = config.members
-    events = simulated(controller, members, members, {"pbt": pbt}, chunk_frames=10_000, limit_frames=70_000)
-    events[0]["config"] |= {"num_policies": 4, "control": controls}
-    return events
 
 
 def test_the_box_compares_equal_numbers_of_starts(tmp_path):

@@ -11,15 +11,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from pbt_rl.config import Config
-from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.display.watch import state as watch_state
 from pbt_rl.display.watch.reader import Reader
 from pbt_rl.display.watch.server import Server
 from pbt_rl.errors import ConfigError
 from pbt_rl.report.read import read_run
-from pbt_rl.run.resolved import build_controller, value_table
-from tests.helpers.journals import simulated, write
+from tests.helpers.journals import PBT, run_of, write
 from tests.helpers.runs import start
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -29,21 +26,9 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 @pytest.fixture(scope="module")
 def events():
     """Four members over six comparisons; then what a run that goes on writes every ten seconds."""
-    pbt = PbtConfig(period_frames=10_000, start_frames=10_000, min_episodes=1, mutation_rate=0.5)
-    config = Config(env="toy/simulated", num_policies=4, pbt=pbt)
-    controller = build_controller(config, value_table(config, {}), 0)
-    found = simulated(controller, 4, 4, {"pbt": pbt}, chunk_frames=10_000, limit_frames=70_000)[:-1]
-    members = [
-        {
-            "member": m["member"],
-            "generation": m["generation"],
-            "frames": m["frames"],
-            "objective": 7.0,
-            "episodes": 9,
-            "complete": m["member"] != 2,
-        }
-        for m in found[-1]["report"]["members"]
-    ]
+    found = run_of(4, pbt=PBT, limit=70_000)[:-1]
+    known = [{n: m[n] for n in ("member", "generation", "frames")} for m in found[-1]["report"]["members"]]
+    members = [m | {"objective": 7.0, "episodes": 9, "complete": m["member"] != 2} for m in known]
     threads = {"learning": 0.6, "inference": 0.2, "waiting": 3.0}
     progress = {"event": "progress", "members": members, "busy_threads": threads}
     return [*found, {"time": found[-1]["time"] + 5.0, "frames": found[-1]["frames"], **progress}]
@@ -273,17 +258,9 @@ def test_a_browser_draws_it_and_texts_stay_texts(tmp_path, events):
         for decision in event.get("decisions", ()):
             decision["reason"] = EVIL
     with served(Reader(write(tmp_path / "run", changed))) as (server, _):
+        options = f"--headless --no-sandbox --disable-gpu --virtual-time-budget=4000 --dump-dom {server.url}"
         drawn = subprocess.run(
-            [
-                CHROMIUM,
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                f"--user-data-dir={tmp_path / 'profile'}",
-                "--virtual-time-budget=4000",
-                "--dump-dom",
-                server.url,
-            ],
+            [CHROMIUM, f"--user-data-dir={tmp_path / 'profile'}", *options.split()],
             capture_output=True,
             text=True,
             timeout=100,
