@@ -30,6 +30,7 @@ from pbt_rl.algos.pack import Pack
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.objectives import mean, spread
+from pbt_rl.display.terminal import counted
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import (
     EnvSpec,
@@ -42,15 +43,7 @@ from pbt_rl.envs.base import (
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe, shown_name
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, environment_code
-from pbt_rl.learner.build import (
-    build_distribution,
-    build_net,
-    build_pack,
-    net_names,
-    network_errors,
-    obs_layouts,
-    one_thread,
-)
+from pbt_rl.learner import build
 from pbt_rl.record.checkpoints import (
     NORMALISERS,
     WEIGHTS,
@@ -90,8 +83,11 @@ def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> 
     values = {
         name: hyper.default for name, hyper in hyper_table(config.with_declared_hypers().hypers).items()
     }
-    pack = build_pack(config, spec, plan, [values], seed)
-    fresh, names = {name: tensor.numpy() for name, tensor in pack.export_member(0).items()}, net_names(pack)
+    pack = build.build_pack(config, spec, plan, [values], seed)
+    fresh, names = (
+        {name: tensor.numpy() for name, tensor in pack.export_member(0).items()},
+        build.net_names(pack),
+    )
     if found := misfits(tensors, to_tensors(fresh, names), (WEIGHTS, NORMALISERS)):
         raise ConfigError(misfit_text(path, found))
     check_finite(path, {n: array for n, array in tensors.items() if n.startswith((WEIGHTS, NORMALISERS))})
@@ -118,7 +114,7 @@ def _check_size(config: Config, spec: EnvSpec, path: Path, tensors: Arrays) -> N
     fits = fits and max(built_in, default=0) <= sum(map(prod, saved.values()))
     if fits and not model.own_parts:
         with torch.device("meta"):  # shapes without memory
-            net = build_net(spec, model, config.algorithm)
+            net = build.build_net(spec, model, config.algorithm)
         fits = {name: tuple(t.shape) for name, t in net.state_dict().items()} == saved
     if not fits:
         raise ConfigError(f"{path} does not fit the network of the run's config.json")
@@ -144,11 +140,11 @@ class Policy:
         assert pack.num_policies == 1
         self.spec = spec
         self._pack, self._greedy = pack, greedy
-        layouts = obs_layouts(spec)
+        layouts = build.obs_layouts(spec)
         self._layouts = {name: layout for name, layout in layouts.items() if name not in spec.critic}
         self._unseen = {name: layouts[name] for name in spec.critic}
         """Observations of the critic alone, which nobody reads here: zeros stand for them."""
-        self._distribution = build_distribution(spec, model)
+        self._distribution = build.build_distribution(spec, model)
         self._generator = torch.Generator(pack.device).manual_seed(seed)
 
     def act(
@@ -172,7 +168,7 @@ class Policy:
             dtype, shape = layout.stored
             seen[name] = layout.as_seen(torch.zeros((1, rows, *shape), dtype=dtype, device=device))
         first_PR = torch.from_numpy(first_R.copy()).to(device).unsqueeze(0)
-        with network_errors():
+        with build.network_errors():
             params_PRD, _, recurrent_PRS = self._pack.act(seen, before.recurrent_PRS, first_PR)
         actions: NDArray[Any]
         if self._greedy:
@@ -314,20 +310,17 @@ def evaluate(
     how = "greedy" if greedy else "sampled"
     each = f" of each of {len(spec.tasks)} tasks" if spec.tasks else ""
     shown = shown_name(config.env, options)
-    print(f"{saved}: {_episodes(episodes)}{each} of {shown}, {how} actions", flush=True)
+    print(f"{saved}: {counted(episodes, 'episode')}{each} of {shown}, {how} actions", flush=True)
     warn_of_mistakes(spec)
     pack = load_pack(config, spec, saved, seed)
     policy = Policy(pack, spec, config.model, seed, greedy=greedy)
-    with one_thread():
+    with build.one_thread():
         # A camera sees one row. Those of many tasks would take too long one after another.
-        alone = filmed is not None and not spec.tasks
+        most = 1 if filmed is not None and not spec.tasks else MAX_ROWS
         begins = registry.backend_of(config.env, options)[0].begins
-        progress = Progress(
-            sys.stderr, begins, alike=not spec.tasks
-        )  # those of some tasks are 50 times as long
-        played = play_episodes(
-            policy, options, episodes, seed, filmed, progress, most=1 if alone else MAX_ROWS
-        )
+        # Episodes of some tasks are 50 times as long.
+        progress = Progress(sys.stderr, begins, alike=not spec.tasks)
+        played = play_episodes(policy, options, episodes, seed, filmed, progress, most=most)
     if spec.tasks:
         _print_tasks(spec, played)
     else:
@@ -376,16 +369,12 @@ def play_episodes(
         return play(unit, Player(policy), share_R, recording, progress)
 
 
-def _episodes(number: int) -> str:
-    return f"{number} episode" if number == 1 else f"{number} episodes"
-
-
 def _print_result(played: list[PlayedEpisode]) -> None:
     for number, episode in enumerate(played, start=1):
         print(f"episode {number:3d}: objective {episode.objective:g}, {episode.steps} steps")
     scores = [episode.objective for episode in played]
     print(
-        f"objective over {_episodes(len(scores))}: mean {mean(scores):.6g}, std {spread(scores):.4g}, "
+        f"objective over {counted(len(scores), 'episode')}: mean {mean(scores):.6g}, std {spread(scores):.4g}, "
         f"min {min(scores):g}, max {max(scores):g}"
     )
 
@@ -455,9 +444,6 @@ def play(
         for row in np.flatnonzero(step.episode_done).tolist():
             if len(played_R[row]) < share_R[row]:
                 task = 0 if step.task is None else int(step.task[row])
-                played_R[row].append(
-                    PlayedEpisode(
-                        float(step.objective[row]), int(step.length[row]), float(step.raw_return[row]), task
-                    )
-                )
+                result = float(step.objective[row]), int(step.length[row]), float(step.raw_return[row])
+                played_R[row].append(PlayedEpisode(*result, task))
     return [episode for played in played_R for episode in played]

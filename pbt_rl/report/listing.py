@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct, ValidationError, convert, json
 
@@ -19,6 +19,7 @@ from pbt_rl.record.claim import is_held
 from pbt_rl.record.events import End, Event, Progress, Start, decode_event
 from pbt_rl.record.folder import RunFolder
 
+T = TypeVar("T")
 PLANNED_ENDS = ("frames", "steps", "seconds", "objective", "all members are done")
 """Ends of a run that has nothing left to do."""
 TUNE_STATE = "state.pickle"
@@ -80,9 +81,6 @@ class _Summary(Struct):
     saved_at_frames: Whole | None = 0
 
 
-_OBJECT = json.Decoder(dict[str, Any])
-
-
 class _Broken(Exception):  # noqa: N818 - reads as what happened
     """A file of a run cannot be read. The message says which one and why."""
 
@@ -113,9 +111,9 @@ def _row(path: Path) -> RunRow:
         end = last.ended if isinstance(last, End) else None
         # A run that was resumed has a summary of an earlier end.
         at_end = end is not None or _changed(folder.summary) >= _changed(folder.journal)
-        summary = (
-            _summary(folder.summary) if at_end and not state and os.path.lexists(folder.summary) else None
-        )
+        summary = None
+        if at_end and not state and os.path.lexists(folder.summary):
+            summary = _json(folder.summary, _Summary, "is not the summary of a run")
         frames = progress.frames if progress else None
         told = summary or progress
         if told is not None and told.members:
@@ -133,10 +131,7 @@ def _row(path: Path) -> RunRow:
 
 def _config(folder: RunFolder) -> tuple[str, int, int]:
     """Return the environment, the number of members, and of those that are no controls. Raises _Broken."""
-    try:
-        config = convert(_json(folder.config), _Config)
-    except ValidationError:
-        raise _Broken(f"{folder.config.name} names no environment or no members") from None
+    config = _json(folder.config, _Config, "names no environment or no members")
     population = config.num_policies
     return config.env, population + number_of_controls(config.control, population), population
 
@@ -190,20 +185,15 @@ def _events_backwards(data: bytes) -> Iterator[Event]:
             yield decode_event(line, 0)
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _json(path: Path, kind: type[T], lack: str) -> T:
+    """Return what is read of a JSON object. lack: what is wrong with one that has not that. Raises _Broken."""
     data, whole = _read(path, _MAX_JSON_BYTES)
     try:
-        content: dict[str, Any] = _OBJECT.decode(data if whole else b"")
+        return json.decode(data if whole else b"", type=kind)
+    except ValidationError:
+        raise _Broken(f"{path.name} {lack}") from None
     except (*NOT_JSON, RecursionError):
         raise _Broken(f"{path.name} is not a JSON object") from None
-    return content
-
-
-def _summary(path: Path) -> _Summary:
-    try:
-        return convert(_json(path), _Summary)
-    except ValidationError:
-        raise _Broken(f"{path.name} is not the summary of a run") from None
 
 
 def _read(path: Path, limit: int, *, from_start: bool = False) -> tuple[bytes, bool]:

@@ -24,18 +24,8 @@ from pbt_rl.envs.base import EnvSpec, Unit, default_shaping_source, private_step
 from pbt_rl.envs.family import OUTSIDE
 from pbt_rl.envs.registry import make_unit
 from pbt_rl.envs.time_limits import closing
+from pbt_rl.play import member as play
 from pbt_rl.play.film import first_clip
-from pbt_rl.play.member import (
-    MAX_ROWS,
-    Acts,
-    Player,
-    Policy,
-    RandomPlayer,
-    counted_objectives,
-    evaluation_spec,
-    load_pack,
-    play_episodes,
-)
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.record.saved import SavedPolicy
 
@@ -62,10 +52,10 @@ class FinalRound:
 
 def rows_of(episodes: int) -> int:
     """Return how many rows play, so that every round is whole: the largest divisor that is not above MAX_ROWS."""
-    return max(rows for rows in range(1, MAX_ROWS + 1) if episodes % rows == 0)
+    return max(rows for rows in range(1, play.MAX_ROWS + 1) if episodes % rows == 0)
 
 
-def rounds(unit: Unit, player: Acts) -> Iterator[FinalRound]:
+def rounds(unit: Unit, player: play.Acts) -> Iterator[FinalRound]:
     """Play without end; yield round after round."""
     step = private_step_arrays(unit.spec, unit.rows)
     waiting: list[list[float]] = [[] for _ in range(unit.rows)]
@@ -81,13 +71,13 @@ def rounds(unit: Unit, player: Acts) -> Iterator[FinalRound]:
 def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
     """Play the episodes of the setup; yield an empty round first, then every round as it is finished."""
     config, seed = setup.config, setup.config.seed
-    spec, options = evaluation_spec(config)
+    spec, options = play.evaluation_spec(config)
     number = config.members
-    player: Acts = RandomPlayer(spec, seed)
+    player: play.Acts = play.RandomPlayer(spec, seed)
     if setup.member is not None:
         number = setup.member
-        pack = load_pack(config, spec, SavedPolicy(Path(), setup.checkpoint, number), seed)
-        player = Player(Policy(pack, spec, config.model, seed, greedy=False))
+        pack = play.load_pack(config, spec, SavedPolicy(Path(), setup.checkpoint, number), seed)
+        player = play.Player(play.Policy(pack, spec, config.model, seed, greedy=False))
     rows = setup.episodes if spec.resident else rows_of(setup.episodes)  # a row of tensors costs little
     options = replace(options, first_row=OUTSIDE * (1 + number))
     unit = make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))
@@ -139,16 +129,16 @@ def evaluated(setup: EvaluationSetup) -> Evaluated:
     os.nice(setup.priority)
     began = time.monotonic()
     config, seed = setup.config, evaluation_seed(setup.config)
-    spec, options = evaluation_spec(config)
+    spec, options = play.evaluation_spec(config)
     options = replace(options, first_row=OUTSIDE * (1 + setup.member))
-    pack = load_pack(config, spec, SavedPolicy(Path(), setup.checkpoint, setup.member), seed)
-    policy = Policy(pack, spec, config.model, seed, greedy=False)
+    pack = play.load_pack(config, spec, SavedPolicy(Path(), setup.checkpoint, setup.member), seed)
+    policy = play.Policy(pack, spec, config.model, seed, greedy=False)
     episodes = evaluation_episodes(config, spec)
     if setup.descriptor < 0:
-        played = play_episodes(policy, options, episodes, seed)
+        played = play.play_episodes(policy, options, episodes, seed)
     else:
         with os.fdopen(setup.descriptor, "wb") as file:
             clip = first_clip(file)
-            played = play_episodes(policy, options, episodes, seed, clip)
-    counted = counted_objectives(spec, played)
+            played = play.play_episodes(policy, options, episodes, seed, clip)
+    counted = play.counted_objectives(spec, played)
     return Evaluated(mean(counted), spread(counted), len(played), time.monotonic() - began)
