@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -47,16 +48,8 @@ def train(*arguments):
 def test_values_in_every_spelling():
     config = train(
         *("--train_for_frames", "1M", "--slot-frames=2e5", "--save_every_frames", "10_000"),
-        *(
-            "--hypers.clip_value",
-            "off",
-            "--pbt.factors",
-            "2",
-            "0.5",
-            "--pbt.enabled=False",
-            "--figures",
-            "no",
-        ),
+        *("--hypers.clip_value", "off", "--pbt.factors", "2", "0.5"),
+        *("--pbt.enabled=False", "--figures", "no"),
         *("--pbt.explore-probability", "none", "--name=None"),
     )
     assert (config.train_for_frames, config.slot_frames, config.save_every_frames) == (10**6, 200_000, 10_000)
@@ -80,19 +73,7 @@ def test_a_list_is_given_once(words):
 
 
 def test_words_without_an_option_are_without_its_values():
-    words = [
-        "x",
-        "--pbt.tune",
-        "a",
-        "b",
-        "--seed",
-        "-1",
-        "--pbt.Tune=c",
-        "d",
-        "--pbt.factors",
-        "-3",
-        "--show",
-    ]
+    words = shlex.split("x --pbt.tune a b --seed -1 --pbt.Tune=c d --pbt.factors -3 --show")
     assert without(words, {"pbt.tune", "pbt.factors"}) == ["x", "--seed", "-1", "--show"]
 
 
@@ -129,11 +110,8 @@ class Outer:
 def test_every_type_is_read():
     words = "--kind b --many 1k -2 --repeated x --repeated=y --path none --no-switch --inner.limit OFF"
     assert parse(Outer, "p", words.split()) == Outer("b", (1000, -2), ("x", "y"), inner=Inner(1e9))
-    assert typed(table(Outer), ["--switch=off", "--many", "--path=a"], "p") == {
-        "switch": False,
-        "many": (),
-        "path": Path("a"),
-    }
+    found = typed(table(Outer), ["--switch=off", "--many", "--path=a"], "p")
+    assert found == {"switch": False, "many": (), "path": Path("a")}
 
 
 def test_a_run_in_a_folder_whose_name_no_run_may_have_is_renamed_first(tmp_path):

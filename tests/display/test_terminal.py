@@ -10,16 +10,7 @@ import pytest
 from rich.console import Console
 
 from pbt_rl.controllers.changes import Change
-from pbt_rl.display.ranking import (
-    clock,
-    count,
-    footer_lines,
-    number,
-    progress,
-    table_lines,
-    title_lines,
-    value,
-)
+from pbt_rl.display import ranking
 from pbt_rl.display.terminal import Leaderboard, Terminal, decision_line, is_live_terminal, print_leaderboard
 from tests.helpers.views import INITIAL, member, view
 
@@ -35,7 +26,9 @@ def terminal(width=80, height=24):
 
 
 def test_the_table_ranks_members_and_shows_changed_values():
-    lines = table_lines(view(member(0, 1.0), member(1, 4.0, learning_rate=3.1e-4), member(2, None)), 80)
+    lines = ranking.table_lines(
+        view(member(0, 1.0), member(1, 4.0, learning_rate=3.1e-4), member(2, None)), 80
+    )
     assert [line.split()[:2] for line in lines] == [
         ["member", "objective"],
         ["1", "4.00"],
@@ -55,59 +48,59 @@ def young(number, early, ended=28, **changes):
 
 def test_scores_are_shown_from_the_first_episode_and_marked():
     early = view(young(0, 0.18), young(1, None, ended=0), seconds_left=None)
-    lines = table_lines(early, 80)
+    lines = ranking.table_lines(early, 80)
     assert [line.split()[:3] for line in lines[1:]] == [["0", "~0.18", "28/32"], ["1", "-", "0/32"]]
-    assert title_lines(early)[0] == "best ~0.18 (member 0, 28 of 32 environments)"
-    assert title_lines(view(young(1, None, ended=0), seconds_left=None))[0] == "no episode has ended"
-    assert "ended" not in table_lines(view(member(0)), 80)[0]
+    assert ranking.title_lines(early)[0] == "best ~0.18 (member 0, 28 of 32 environments)"
+    assert ranking.title_lines(view(young(1, None, ended=0), seconds_left=None))[0] == "no episode has ended"
+    assert "ended" not in ranking.table_lines(view(member(0)), 80)[0]
 
 
 def test_the_first_line_says_how_it_goes_and_what_comes_next():
     shown = view(member(0, 2.0), member(3, 392.0), seconds_left=64.0, comparison_in_seconds=11.0)
-    assert title_lines(shown, "+12.00 in 60 s")[0] == (
+    assert ranking.title_lines(shown, "+12.00 in 60 s")[0] == (
         "best 392.0 (member 3) | +12.00 in 60 s | 1:04 left | comparison in 0:11"
     )
     late = replace(shown, comparison_in_seconds=65.0)
-    assert title_lines(late)[0].endswith("1:04 left | no comparison before the end")
+    assert ranking.title_lines(late)[0].endswith("1:04 left | no comparison before the end")
 
 
 def test_frames_are_those_of_each_member_and_a_standstill_is_said():
     shown = view(member(0, frames=36_700), member(1, frames=36_900), training_seconds=70.0)
-    assert progress(shown) == ["1:10", "36.7k frames each", "800 frames/s in all"]
-    assert progress(replace(shown, stalled_seconds=8.2))[2] == "no frames for 8 s"
+    assert ranking.progress(shown) == ["1:10", "36.7k frames each", "800 frames/s in all"]
+    assert ranking.progress(replace(shown, stalled_seconds=8.2))[2] == "no frames for 8 s"
     turns = view(member(0, frames=1000), member(1, frames=5000), member(2, frames=1, stopped=True))
-    assert progress(turns)[1] == "1.00k to 5.00k frames each"
+    assert ranking.progress(turns)[1] == "1.00k to 5.00k frames each"
 
 
 @pytest.mark.parametrize("width", [20, 60, 80, 140])
 @pytest.mark.parametrize("size", [1, 4, 20])
 def test_no_line_is_wider_than_the_terminal(width, size):
-    assert max(map(len, table_lines(view(*population(size)), width))) <= width
+    assert max(map(len, ranking.table_lines(view(*population(size)), width))) <= width
 
 
 def test_the_footer_says_what_went_wrong():
-    assert footer_lines(view()) == ["actors restarted: 1 | learners replaced: 1"]
-    assert footer_lines(view(actors_restarted=0, learners_replaced=0, discarded_share=0.06)) == [
+    assert ranking.footer_lines(view()) == ["actors restarted: 1 | learners replaced: 1"]
+    assert ranking.footer_lines(view(actors_restarted=0, learners_replaced=0, discarded_share=0.06)) == [
         "rollouts discarded (6% of all): 4"
     ]
-    assert footer_lines(view(actors_restarted=0, learners_replaced=0)) == []
+    assert ranking.footer_lines(view(actors_restarted=0, learners_replaced=0)) == []
 
 
 @pytest.mark.parametrize(
     ("written", "text"),
     [
-        (value(2.5e-4), "2.5e-4"),
-        (value(0.9999999), "0.9999999"),
-        (value(-0.01), "-0.01"),
-        (value(1024.0), "1024"),
-        (number(float("nan")), "-"),
-        (number(-20.7), "-20.70"),
-        (number(12345.6), "12,346"),
-        (count(1000), "1.00k"),
-        (count(999_999), "1.00M"),
-        (count(10**9), "1.00G"),
-        (clock(3661.4), "1:01:01"),
-        (clock(-1), "0:00"),
+        (ranking.value(2.5e-4), "2.5e-4"),
+        (ranking.value(0.9999999), "0.9999999"),
+        (ranking.value(-0.01), "-0.01"),
+        (ranking.value(1024.0), "1024"),
+        (ranking.number(float("nan")), "-"),
+        (ranking.number(-20.7), "-20.70"),
+        (ranking.number(12345.6), "12,346"),
+        (ranking.count(1000), "1.00k"),
+        (ranking.count(999_999), "1.00M"),
+        (ranking.count(10**9), "1.00G"),
+        (ranking.clock(3661.4), "1:01:01"),
+        (ranking.clock(-1), "0:00"),
     ],
 )
 def test_numbers_are_short(written, text):
@@ -184,7 +177,7 @@ def test_the_final_leaderboard_shows_every_member(capsys):
     console = terminal(80, 10)
     console.print(Leaderboard(view(*population(30))))
     for text in (plain, console.file.getvalue()):
-        assert all(f"learning_rate 2.5e-4→{value(1e-4 * (i + 1))}" in text for i in range(30))
+        assert all(f"learning_rate 2.5e-4→{ranking.value(1e-4 * (i + 1))}" in text for i in range(30))
         assert "more" not in text
 
 

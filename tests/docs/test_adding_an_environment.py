@@ -30,16 +30,11 @@ def test_the_page_leads_from_nothing_to_a_population_that_tunes_its_reward(tmp_p
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     commands = [shlex.split(block.replace("\\\n", " ")) for block in blocks("bash")]
-    assert [command[:2] for command in commands] == [
-        ["pbt-rl", "envs"],
-        ["pbt-rl", "train"],
-        ["pbt-rl", "eval"],
-        ["pbt-rl", "envs"],
-        ["pbt-rl", "envs"],
-        ["pbt-rl", "envs"],
-        ["pbt-rl", "envs"],
-        ["pbt-rl", "train"],
-        ["pbt-rl", "eval"],
+    assert [command[1] for command in commands] == [
+        *("envs", "train", "eval"),
+        *["envs"] * 4,
+        "train",
+        "eval",
     ]
     smaller = {"--train-for-frames": FRAMES, "--pbt.start-frames": 500, "--pbt.period-frames": 500}
     for command in commands:

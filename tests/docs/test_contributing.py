@@ -121,10 +121,7 @@ def test_what_becomes_part_of_the_project_passes_its_checks(tmp_path):
             name, code = re.match(r"# (\S+\.py)\n(.*)", text, re.DOTALL).groups()
             (tree / name).write_text(code)
             changed.append(name)
-    for section in (
-        "An exploit rule",
-        "An explore rule",
-    ):  # as the page says: moved into the project, with a docstring
+    for section in ("An exploit rule", "An explore rule"):  # moved into the project, with a docstring
         (text,) = blocks(section, "python")
         name, code = re.match(r"# (\S+\.py)\n(.*)", text, re.DOTALL).groups()
         (tree / "pbt_rl" / "controllers" / name).write_text(f'"""{section}, of a paper."""\n\n{code}')

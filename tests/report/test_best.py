@@ -31,6 +31,9 @@ NAN = float("nan")
 )
 def test_final_games_come_first_and_then_objectives(objectives, finals, order):
     assert by_score(objectives, finals) == order
+    games = {m: FinalGames(mean, 0.0, 20) for m, mean in finals.items()}
+    views = [replace(member(m, objective), final=games.get(m)) for m, objective in objectives.items()]
+    assert best_member(views) == next(iter(order), None)
 
 
 @pytest.mark.parametrize("finals", [{}, {0: 8.0, 1: 500.0, 2: 9.0, 3: 7.0, 4: 900.0, 5: 1.0}])

@@ -142,12 +142,9 @@ def test_the_tables_hold_a_row_per_member_and_view(tmp_path):
     tracker.show(view(member(0, 2.5), member(1, 7.0), seconds=4.0, frames=6))
     tracker.close("frames")
     members = rows(tmp_path / "tracking" / "members.csv")
-    assert [(r["seconds"], r["member"], r["status"], r["episodes/objective"]) for r in members] == [
-        ("3.0", "0", "", "1.5"),
-        ("3.0", "1", "stopped", ""),
-        ("4.0", "0", "", "2.5"),
-        ("4.0", "1", "", "7.0"),
-    ]
+    told = [[r[name] for name in ("seconds", "member", "status", "episodes/objective")] for r in members]
+    assert told[:2] == [["3.0", "0", "", "1.5"], ["3.0", "1", "stopped", ""]]
+    assert told[2:] == [["4.0", "0", "", "2.5"], ["4.0", "1", "", "7.0"]]
     assert members[0]["learning/entropy"] == "1.7"
     population = rows(tmp_path / "tracking" / "population.csv")
     assert [r["episodes/objective_best"] for r in population] == ["1.5", "7.0"]
