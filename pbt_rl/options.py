@@ -229,12 +229,8 @@ def with_fields(*kinds: type) -> Callable[[type[T]], type[T]]:
         for other in kinds:
             hints = get_type_hints(other, include_extras=True)
             for f in fields(other):
-                _add(
-                    kind,
-                    f.name,
-                    hints[f.name],
-                    field(default=f.default, metadata={**f.metadata, "owner": other}),
-                )
+                declared = field(default=f.default, metadata={**f.metadata, "owner": other})
+                _add(kind, f.name, hints[f.name], declared)
         return kind
 
     return add

@@ -20,18 +20,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.envs import registry
-from pbt_rl.envs.base import (
-    ACTION_MASK,
-    EnvSetupError,
-    EnvSpec,
-    ShapingSource,
-    StepArrays,
-    Unit,
-    private_step_arrays,
-    random_actions,
-    untrained_within,
-)
+from pbt_rl.envs import base, registry
 from pbt_rl.envs.conventions import boxes
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.gym import GymUnit
@@ -173,13 +162,13 @@ class _Source:
 class DryRun:
     """Makes units of the environment and plays them with random actions."""
 
-    def __init__(self, env_id: str, options: registry.EnvOptions, spec: EnvSpec, timeout: float) -> None:
+    def __init__(self, env_id: str, options: registry.EnvOptions, spec: base.EnvSpec, timeout: float) -> None:
         self.env_id, self.options, self.spec, self.timeout = env_id, options, spec, timeout
         self.rows = ENVIRONMENTS * spec.seats
         self.engine = False
         """Whether it is an engine of many, whose code is not the user's."""
 
-    def unit(self, seed: int, shaping: ShapingSource, ledger: Ledger) -> tuple[Unit, Ledger | None]:
+    def unit(self, seed: int, shaping: base.ShapingSource, ledger: Ledger) -> tuple[base.Unit, Ledger | None]:
         """Make a unit, with witnesses if that is possible."""
         made = (registry.make_raw(self.env_id, replace(self.options, first_row=row)) for row in count())
         raw = next(made)
@@ -202,14 +191,14 @@ class DryRun:
         with ExitStack() as end, limit:
             unit, _ = self.unit(seed, _Source(self.spec.shaping), Ledger())
             end.callback(close_in_time, unit)  # after the limit has ended
-            unit.reset(private_step_arrays(self.spec, self.rows))
+            unit.reset(base.private_step_arrays(self.spec, self.rows))
 
     def play(self, steps: int, seed: int, shaping: Mapping[str, float] | None = None) -> Played:
         """Play this many steps of each row, always with the same actions."""
         values = self.spec.shaping if shaping is None else shaping
         source = _Source(values)
         unit, ledger = self.unit(seed, source, Ledger())
-        played, out = Played(ledger, remarks=source.remarks), private_step_arrays(self.spec, self.rows)
+        played, out = Played(ledger, remarks=source.remarks), base.private_step_arrays(self.spec, self.rows)
         rng = np.random.default_rng(0)
         with ExitStack() as end:
             end.callback(lambda: source.remarks.extend(filter(None, [close_in_time(unit)])))
@@ -218,13 +207,13 @@ class DryRun:
                     unit.reset(out)
                 ends: dict[int, bytes] = {}
                 for _ in range(steps):
-                    action = random_actions(self.spec, out, rng, untrained_within)
+                    action = base.random_actions(self.spec, out, rng, base.untrained_within)
                     with self._step_limit():
                         before = time.perf_counter()
                         unit.step(action, out)
                         played.seconds += time.perf_counter() - before
                     _note(played, out, ends)
-            except EnvSetupError as error:
+            except base.EnvSetupError as error:
                 played.broke = str(error).removeprefix(f"{self.env_id}: ")
             except Exception as error:  # noqa: BLE001 - whatever it raises is what we report
                 played.broke = f"it raised {type(error).__name__}\n{environment_traceback(error)}"
@@ -236,7 +225,7 @@ class DryRun:
         )
 
 
-def _note(played: Played, out: StepArrays, ends: dict[int, bytes]) -> None:
+def _note(played: Played, out: base.StepArrays, ends: dict[int, bytes]) -> None:
     """Record one step. ends: row -> final observation, if its episode was cut in the last step."""
     of_rows = [b"".join(array[row].tobytes() for array in out.obs.values()) for row in range(len(out.first))]
     flags = b"".join(a.tobytes() for a in (out.reward, out.terminated, out.truncated, out.first))
@@ -249,8 +238,8 @@ def _note(played: Played, out: StepArrays, ends: dict[int, bytes]) -> None:
         if is_image(array[0]) and not is_grid(array[0]):
             darkest, brightest = played.shades.get(name, (255, 0))
             played.shades[name] = min(darkest, int(array.min())), max(brightest, int(array.max()))
-    if ACTION_MASK in out.obs:
-        mask_RD = out.obs[ACTION_MASK]
+    if base.ACTION_MASK in out.obs:
+        mask_RD = out.obs[base.ACTION_MASK]
         played.masked_share.append(1 - float(mask_RD.mean()))
         played.idle_rows += int((~mask_RD.any(1)).sum())
     for row in range(len(out.first)):
@@ -269,5 +258,5 @@ def _note(played: Played, out: StepArrays, ends: dict[int, bytes]) -> None:
             played.objectives.append(float(out.objective[row]))
 
 
-def _blank(out: StepArrays, row: int) -> bool:
+def _blank(out: base.StepArrays, row: int) -> bool:
     return not any(array[row].any() for array in out.obs.values())

@@ -57,28 +57,16 @@ class EvalCommand(Played):
 def run(arguments: list[str]) -> int:
     """Play whole episodes, or games against others."""
     command = parse(EvalCommand, "pbt-rl eval", arguments)
+    source, episodes, seed = command.source, command.episodes, command.seed
+    how = {"greedy": command.greedy, "trust": command.trust}
     if command.against:
         from pbt_rl.population.matchups.against import evaluate_against
 
-        evaluate_against(
-            command.source,
-            command.against,
-            command.episodes,
-            command.seed,
-            greedy=command.greedy,
-            trust=command.trust,
-        )
-        return 0
-    from pbt_rl.play.member import evaluate
+        evaluate_against(source, command.against, episodes, seed, **how)
+    else:
+        from pbt_rl.play.member import evaluate
 
-    evaluate(
-        command.source,
-        command.episodes,
-        command.video,
-        command.seed,
-        greedy=command.greedy,
-        trust=command.trust,
-    )
+        evaluate(source, episodes, command.video, seed, **how)
     return 0
 
 

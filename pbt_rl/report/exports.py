@@ -21,6 +21,8 @@ COLUMNS = frozenset(
     }
 )  # fmt: skip
 """Of the tables of members and nodes, beside the values."""
+OF_GAMES = ("member", "mean", "spread", "episodes")
+OF_DECISIONS = ("donor", "donor_generation", "copy", "until_frames")
 COUNTS = COLUMNS | {"until_frames"}
 
 
@@ -31,13 +33,7 @@ def files(history: History) -> dict[str, str]:
         "nodes.csv": nodes(history),
         "objective.csv": [vars(point) for moment in history.moments for point in moment.points],
         "evaluations.csv": [
-            {
-                "frames": e.at_frames,
-                "member": e.member,
-                "mean": e.mean,
-                "spread": e.spread,
-                "episodes": e.episodes,
-            }
+            {"frames": e.at_frames} | {name: getattr(e, name) for name in OF_GAMES}
             for e in history.evaluations
         ],
         "decisions.csv": decisions(history),
@@ -132,10 +128,7 @@ def decisions(history: History) -> list[dict[str, Any]]:
             "frames": taken.frames,
             "member": taken.decision.member,
             "decision": taken.change.decision,
-            "donor": getattr(taken.decision, "donor", ""),
-            "donor_generation": getattr(taken.decision, "donor_generation", ""),
-            "copy": getattr(taken.decision, "copy", ""),
-            "until_frames": getattr(taken.decision, "until_frames", ""),
+            **{name: getattr(taken.decision, name, "") for name in OF_DECISIONS},
             "objective": taken.objective,
             "reason": taken.decision.reason,
         }

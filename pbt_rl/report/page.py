@@ -237,29 +237,10 @@ def _members(history: History) -> str:
     for taken in history.decisions:
         if taken.change.stopped:
             states[taken.decision.member]["stopped"] = in_words(taken.decision.reason, taken.change)
-    shown = {
-        "group": bool(history.controls),
-        "final": bool(history.finals),
-        "environments": any(state["environments"] for state in states.values()),
-        "stopped": any(state["stopped"] for state in states.values()),
-        **{
-            name: any(s.get(name) is not None for s in states.values())
-            for name in ("return", "length", "episodes")
-        },
-    }
-    columns = [
-        "member",
-        "group",
-        "final",
-        "objective",
-        "environments",
-        "return",
-        "length",
-        "episodes",
-        "generation",
-    ]
-    columns += ["frames", "stopped", "founder", *map(value_column, history.varied)]
-    names = [name for name in columns if shown.get(name, True)]
+    columns = ["member", "group", "final", "objective", "environments", "return", "length", "episodes"]
+    columns += ["generation", "frames", "stopped", "founder", *map(value_column, history.varied)]
+    known = {name for state in states.values() for name, cell in state.items() if cell not in (None, "")}
+    names = [name for name in columns if name in known or name == "objective"]
     heads = {"frames": history.options.unit, "episodes": "evaluations" if history.options.api else "episodes"}
     head = "".join(
         f"<th{' class=left' * (name in ('group', 'stopped'))}>{escape(heads.get(name, name))}</th>"
@@ -311,18 +292,13 @@ def _decisions(history: History) -> str:
         kind = taken.change.decision + (f" by {donor}" if donor is not None else "")
         objective = "-" if taken.objective is None else f"{taken.objective:.4g}"
         cells = (duration(taken.seconds), short(taken.frames), f"{decision.member}", kind, objective)
-        shown, reason = (
-            "".join(f"<td>{escape(c)}</td>" for c in cells),
-            escape(in_words(decision.reason, taken.change)),
-        )
+        shown = "".join(f"<td>{escape(c)}</td>" for c in cells)
+        reason = escape(in_words(decision.reason, taken.change))
         lines.append(f"<tr>{shown}<td class=text>{reason}</td></tr>")
     counts = Counter("stopped" if t.change.stopped else "changed" for t in changes)
     title = " and ".join(f"{counted(n, 'time')} a member was {kind}" for kind, n in sorted(counts.items()))
-    more = (
-        f"; the last {LAST_DECISIONS} are shown, all are in decisions.csv"
-        if len(changes) > LAST_DECISIONS
-        else ""
-    )
+    left_out = len(changes) > LAST_DECISIONS
+    more = f"; the last {LAST_DECISIONS} are shown, all are in decisions.csv" if left_out else ""
     head = f"<tr><th>time</th><th>{history.options.unit}</th>"
     head += "<th>member</th><th>decision</th><th>objective</th><th>reason</th></tr>"
     return (

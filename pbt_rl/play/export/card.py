@@ -90,23 +90,13 @@ class Card:
         return f"{mean(self.scores):.2f} +/- {spread(self.scores):.2f}"
 
     def _metadata(self) -> dict[str, object]:
-        env = self.config.env
-        tags = [
-            env,
-            "reinforcement-learning",
-            "deep-reinforcement-learning",
-            "population-based-training",
-            *self.formats,
-        ]
+        env, kind = self.config.env, "reinforcement-learning"
+        tags = [env, kind, f"deep-{kind}", "population-based-training", *self.formats]
         content: dict[str, object] = {"library_name": "pbt_rl", "tags": tags}
         if self.scores:
-            result = {
-                "task": {"type": "reinforcement-learning", "name": "reinforcement-learning"},
-                "dataset": {"name": env, "type": env},
-                "metrics": [
-                    {"type": "mean_reward", "value": self._score(), "name": "mean_reward", "verified": False}
-                ],
-            }
+            metric = {"type": "mean_reward", "value": self._score(), "name": "mean_reward", "verified": False}
+            dataset = {"name": env, "type": env}
+            result = {"task": {"type": kind, "name": kind}, "dataset": dataset, "metrics": [metric]}
             content["model-index"] = [{"name": self._name, "results": [result]}]
         return content
 
@@ -139,11 +129,8 @@ class Card:
         pieces += ["means", "log deviations"] * bool(action.low)
         wide = ", then ".join(pieces)
         centre, half = action.units
-        if (
-            action.low
-            and self.config.model.action_bounds == "clip"
-            and (any(centre) or any(x != 1 for x in half))
-        ):
+        moved = any(centre) or any(x != 1 for x in half)
+        if action.low and self.config.model.action_bounds == "clip" and moved:
             wide += f" (of numbers u; an action is {list(centre)} + {list(half)} * u, cut off at its bounds)"
         value = "" if self.policy.acts_only else "\n- `value` float32 [N]: expected return"
         state = (

@@ -163,15 +163,12 @@ def _bounds(given: tuple[float, ...]) -> list[float | None]:
 
 def interface(policy: ExportedPolicy) -> dict[str, Any]:
     """Return inputs and outputs as JSON types, for metadata."""
+    action = policy.action
     return {
         "inputs": [
             {"name": p.name, "shape": ["N", *p.shape], "dtype": p.dtype, "frames": p.frames}
             for p in policy.inputs
         ],
         "outputs": list(policy.outputs),
-        "action": {
-            "nvec": list(policy.action.nvec),
-            "low": _bounds(policy.action.low),
-            "high": _bounds(policy.action.high),
-        },
+        "action": {"nvec": list(action.nvec), "low": _bounds(action.low), "high": _bounds(action.high)},
     }

@@ -182,11 +182,8 @@ class Evaluations:
             why = playing.child.ending().text.strip().partition("\n")[0]
         self._release()
         if results:
-            self._said, one = "", results[-1]
-            made = replace(
-                playing.what, mean=one.mean, spread=one.spread, episodes=one.episodes, seconds=one.seconds
-            )
-            self._record(made, clip)
+            self._said = ""
+            self._record(replace(playing.what, **vars(results[-1])), clip)
             return
         self._failed(why)
         if self._films and playing.child.failure is not None:
