@@ -230,10 +230,11 @@ def number_of_controls(control: float, population: int) -> int:
 
 def _groups() -> dict[str, type]:
     """Return the groups of options that families and algorithms own, by name."""
+    owned = [family.options for family in environments.FAMILIES.values()]
+    owned += [entry.options for entry in algorithms.ALGORITHMS.values()]
     groups: dict[str, type] = {}
-    for owner in (*environments.FAMILIES.values(), *algorithms.ALGORITHMS.values()):
-        for name, kind in owner.options.items():
-            assert groups.setdefault(name, kind) is kind, f"two owners declare the group {name}"
+    for name, kind in (item for options in owned for item in options.items()):
+        assert groups.setdefault(name, kind) is kind, f"two owners declare the group {name}"
     return groups
 
 

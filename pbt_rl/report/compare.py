@@ -99,17 +99,11 @@ def _named(names: Sequence[str]) -> str:
 
 def _keys(options: Sequence[Mapping[str, Any]], left_out: AbstractSet[str]) -> list[str]:
     """Return for each run a text that is the same for runs of one group."""
-    return [
-        json.dumps(
-            {k: v for k, v in one.items() if k not in left_out | (NOT_TIMED if _timed(one) else set())},
-            sort_keys=True,
-        )
-        for one in options
-    ]
-
-
-def _timed(one: Mapping[str, Any]) -> bool:
-    return one.get("pbt.ready") == "timed"
+    keys = []
+    for one in options:
+        absent = left_out | NOT_TIMED if one.get("pbt.ready") == "timed" else left_out
+        keys.append(json.dumps({k: v for k, v in one.items() if k not in absent}, sort_keys=True))
+    return keys
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

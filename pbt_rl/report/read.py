@@ -350,10 +350,14 @@ def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -
         founders = sum(member not in controls for member, _ in lineage.surviving_roots())
         moments.append(Moment(seconds, event.frames, points, present, founders))
         if isinstance(event, Round):
-            decisions += _taken(event, seconds, generations, {p.member: p.objective for p in points})
+            known = {p.member: p.objective for p in points}
+            made = zip(event.decisions, changes(event.decisions, generations), strict=True)
+            decisions += [
+                TakenDecision(seconds, event.frames, d, change, known.get(d.member)) for d, change in made
+            ]
     total = _since(began, events[-1])
-    changed = [e for e in events if isinstance(e, SlotChange) and _is_there(e, lineage)]
-    turns = _turns(changed, began, total)
+    changed = (e for e in events if isinstance(e, SlotChange))
+    turns = _turns((e for e in changed if e.enters is None or (e.enters, 0) in lineage), began, total)
     return History(
         name=name,
         config=start.config,
@@ -403,34 +407,20 @@ def _spent(events: Sequence[Event], began: float, counts: Callable[[str], bool])
     return total
 
 
-def _taken(
-    event: Round, seconds: float, generations: Mapping[int, int], known: Mapping[int, float | None]
-) -> list[TakenDecision]:
-    made = zip(event.decisions, changes(event.decisions, generations), strict=True)
-    return [TakenDecision(seconds, event.frames, d, change, known.get(d.member)) for d, change in made]
-
-
 def _since(began: float, event: Event) -> float:
     return max(0.0, event.time - began)  # a clock may be set back
 
 
-def _is_there(event: SlotChange, lineage: Lineage) -> bool:
-    return event.enters is None or (event.enters, 0) in lineage
-
-
 def _points(event: Round | Progress, seconds: float) -> list[Point]:
+    told: list[tuple[MemberProgress | MemberReport, float | None, bool]]
     if isinstance(event, Progress):
-        return [_point(m, m.objective, seconds, complete=m.complete) for m in event.members]
+        told = [(m, m.objective, m.complete) for m in event.members]
+    else:
+        told = [(m, mean(m.objectives), m.member not in event.incomplete) for m in event.report.members]
     return [
-        _point(m, mean(m.objectives), seconds, complete=m.member not in event.incomplete)
-        for m in event.report.members
+        Point(seconds, m.member, m.generation, m.frames, finite(objective), m.episodes, complete)
+        for m, objective, complete in told
     ]
-
-
-def _point(
-    m: MemberProgress | MemberReport, objective: float | None, seconds: float, *, complete: bool
-) -> Point:
-    return Point(seconds, m.member, m.generation, m.frames, finite(objective), m.episodes, complete)
 
 
 def _turns(changes: Iterable[SlotChange], began: float, total: float) -> list[Turn]:
@@ -477,13 +467,9 @@ def light(event: Event) -> Event:
     """Return the event; of a round, keep of each window the mean alone: a tenth of a journal of many members."""
     if not isinstance(event, Round):
         return event
-    members = tuple(map(_light_member, event.report.members))
+    means = [(m, mean(m.objectives)) for m in event.report.members]
+    members = tuple(replace(m, objectives=() if x is None else (x,), values={}) for m, x in means)
     return structs.replace(event, report=replace(event.report, members=members))
-
-
-def _light_member(report: MemberReport) -> MemberReport:
-    objective = mean(report.objectives)
-    return replace(report, objectives=() if objective is None else (objective,), values={})
 
 
 def uninterrupted(events: Iterable[Event]) -> Sequence[Event]:

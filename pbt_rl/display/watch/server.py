@@ -69,17 +69,13 @@ class Handler(BaseHTTPRequestHandler):
             name, kind = PAGES[path]
             self._answer(200, files("pbt_rl.display.watch").joinpath(name).read_text(encoding="utf-8"), kind)
         elif path == "/state.json":
-            self._answer_state()
+            try:
+                code, text = 200, json.dumps(finite_only(self.server.state()), allow_nan=False)
+            except ConfigError as error:
+                code, text = 503, json.dumps({"error": str(error)})
+            self._answer(code, text, "application/json")
         else:
             self._answer(404, "there is nothing here", "text/plain")
-
-    def _answer_state(self) -> None:
-        try:
-            text = json.dumps(finite_only(self.server.state()), allow_nan=False)
-        except ConfigError as error:
-            self._answer(503, json.dumps({"error": str(error)}), "application/json")
-        else:
-            self._answer(200, text, "application/json")
 
     def _answer(self, code: int, text: str, kind: str) -> None:
         content = text.encode()

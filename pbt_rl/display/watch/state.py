@@ -12,7 +12,7 @@ from pbt_rl.display.ranking import clock
 from pbt_rl.display.terminal import counted, in_words
 from pbt_rl.record.events import Event, Progress
 from pbt_rl.report.lanes import Layout, ancestors
-from pbt_rl.report.read import History, Point
+from pbt_rl.report.read import History
 
 State = dict[str, Any]
 T = TypeVar("T")
@@ -62,7 +62,9 @@ def state(history: History, events: Sequence[Event]) -> State:
         "score": history.score(history.best),
         "population": history.population,
         "best": history.best,
-        "curves": {str(m): _curve(points) for m, points in history.curves.items()},
+        "curves": {
+            str(m): [[p.frames, p.drawn] for p in _thinned(points)] for m, points in history.curves.items()
+        },
         "evaluations": [
             [e.at_frames, e.mean, history.standard_error(e), e.episodes, e.member]
             for e in history.evaluations
@@ -122,11 +124,6 @@ def _members(history: History) -> list[State]:
             }
         )
     return rows
-
-
-def _curve(points: Sequence[Point]) -> list[list[float | None]]:
-    """Return [frames, objective or None for a gap], thinned."""
-    return [[p.frames, p.drawn] for p in _thinned(points)]
 
 
 def _thinned(points: Sequence[T]) -> list[T]:

@@ -6,7 +6,6 @@ import contextlib
 from pathlib import Path
 
 from pbt_rl.controllers.lineage import Lineage
-from pbt_rl.envs.registry import EnvOptions
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.export.card import Card, played
 from pbt_rl.play.export.formats import FORMATS, SUFFIXES
@@ -55,7 +54,10 @@ def export_member(
             paths = write_rsl_rl(policy, path, config, header, line)
         else:
             FORMATS[form](policy, path)
-        scores = _scores(Policy(pack, spec, config.model, seed, greedy=False), options, episodes, seed)
+        player, scores = Policy(pack, spec, config.model, seed, greedy=False), []
+        if episodes:
+            with contextlib.chdir("."):  # an environment may change it
+                scores = [one.objective for one in play_episodes(player, options, episodes, seed)]
         there = [name for name, suffix in SUFFIXES.items() if (folder / f"policy{suffix}").exists()]
         text = played(config.env, options)
         card = Card(config, saved, header, policy, there, scores, text, lineage)
@@ -63,11 +65,6 @@ def export_member(
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
     return [*paths, folder / CARD]
-
-
-def _scores(policy: Policy, options: EnvOptions, episodes: int, seed: int) -> list[float]:
-    with contextlib.chdir("."):  # an environment may change it
-        return [one.objective for one in play_episodes(policy, options, episodes, seed)] if episodes else []
 
 
 def _lineage(saved: SavedPolicy) -> Lineage | None:

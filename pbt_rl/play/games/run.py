@@ -333,7 +333,8 @@ def play_final_games(
                     began, ready = (began, True) if ready else (time.monotonic(), True)
                     scores[member] += message.objectives
                 if ended:
-                    _note_ending(child, note)
+                    if child.exit_code():
+                        note(child.how_it_ended())
                     children.pop(member).end(0.0)
     finally:
         for child in children.values():
@@ -359,8 +360,3 @@ def _final_child(name: str, setup: FinalSetup, logs: Path | None) -> FinalChild:
 
 def _halves(scores: Sequence[float]) -> tuple[float, float] | None:
     return (mean(scores[::2]), mean(scores[1::2])) if len(scores) > 1 else None
-
-
-def _note_ending(child: FinalChild, note: Callable[[str], None]) -> None:
-    if child.exit_code():
-        note(child.how_it_ended())
