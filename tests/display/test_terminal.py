@@ -72,12 +72,6 @@ def test_frames_are_those_of_each_member_and_a_standstill_is_said():
     assert ranking.progress(turns)[1] == "1.00k to 5.00k frames each"
 
 
-@pytest.mark.parametrize("width", [20, 60, 80, 140])
-@pytest.mark.parametrize("size", [1, 4, 20])
-def test_no_line_is_wider_than_the_terminal(width, size):
-    assert max(map(len, ranking.table_lines(view(*population(size)), width))) <= width
-
-
 def test_the_footer_says_what_went_wrong():
     assert ranking.footer_lines(view()) == ["actors restarted: 1 | learners replaced: 1"]
     assert ranking.footer_lines(view(actors_restarted=0, learners_replaced=0, discarded_share=0.06)) == [
@@ -200,9 +194,11 @@ def test_a_decision_is_one_line():
     assert decision_line(anew, INITIAL, {1: None}) == "1 restarted   -"
 
 
-@pytest.mark.parametrize("width", [60, 80, 100])
-def test_the_live_picture_fits_its_width_and_height(width):
-    shown = view(*population(40), seconds_left=1e6, comparison_in_seconds=3e5, env_id="x" * 90)
+@pytest.mark.parametrize("width", [20, 60, 80, 140])
+@pytest.mark.parametrize("size", [1, 4, 40])
+def test_the_live_picture_fits_its_width_and_height(width, size):
+    shown = view(*population(size), seconds_left=1e6, comparison_in_seconds=3e5, env_id="x" * 90)
+    assert max(map(len, ranking.table_lines(shown, width))) <= width
     lines = Leaderboard(shown, 24 - 6).lines(width)
     assert max(line.cell_len for line in lines) <= width
     assert len(lines) <= 23

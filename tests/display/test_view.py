@@ -15,12 +15,9 @@ class WithOneMore(RunView):
     stale_edits: int = shown(tag="throughput/stale_edits", key="edits.stale")
 
 
-def with_one_more(shown, number):
-    return WithOneMore(**{f.name: getattr(shown, f.name) for f in fields(shown)}, stale_edits=number)
-
-
 def test_a_statistic_of_a_run_is_one_line(tmp_path):
-    shown = with_one_more(view(member(0)), 9)
+    plain = view(member(0))
+    shown = WithOneMore(**{f.name: getattr(plain, f.name) for f in fields(plain)}, stale_edits=9)
     content = summary(shown, frames_per_second_steady=1.0, replacement_milliseconds=[], ended="frames")
     assert content["edits"] == {"stale": 9}
     write(tmp_path, shown)

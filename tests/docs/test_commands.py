@@ -344,16 +344,6 @@ def test_a_command_about_a_run_is_carried_out(line, recorded, monkeypatch):
     assert function(name)(arguments) in (0, None)
 
 
-@pytest.mark.parametrize("page", ["from-sample-factory.md", "from-ray-tune.md"])
-def test_the_tables_name_options_that_exist(page):
-    known = {f"--{name}" for name in table(TrainCommand)}
-    text = (ROOT / "docs" / "reference" / page).read_text(encoding="utf-8")
-    cells = [line.split("|")[2] for line in text.splitlines() if line.startswith("| ")]
-    named = {option for cell in cells for option in re.findall(r"--[a-z][a-z0-9.-]*", cell)}
-    assert len(named) > 15
-    assert named <= known
-
-
 def test_the_page_lists_the_options_that_may_change():
     text = (ROOT / "docs" / "operate.md").read_text()
     paragraph = next(p for p in text.split("\n\n") if p.endswith("all of `--pbt.*`."))
