@@ -221,7 +221,9 @@ def typed(options: Mapping[str, Option], arguments: Sequence[str], prog: str) ->
         given = [text] if equals else _taken(option, rest)
         if key != written:
             given = [f"{key}={_number(written, given)}"]
-        value = _read(option, written, given, negated=negated)
+        value = _read(option, written, given)
+        if negated:
+            value = not value
         wrong = f"{written} {{word}} cannot be used: give true or false" * (option.bare is bool and not given)
         if is_repeated(option):
             value = values.get(option.field, ()) + value
@@ -253,12 +255,12 @@ def _placed(
     """Return the values of positional options. behind: index of a word -> what is wrong if it is none of them."""
     if any(is_list(option) for option in positional):
         (option,) = positional
-        return {option.field: _read(option, option.name.upper(), list(free), negated=False)} if free else {}
+        return {option.field: _read(option, option.name.upper(), free)} if free else {}
     if len(free) > len(positional):
         first = len(positional)
         raise ConfigError(behind.get(first, f"{free[first]!r} belongs to no option; {prog} --help"))
     return {
-        option.field: _read(option, option.name.upper(), [word], negated=False)
+        option.field: _read(option, option.name.upper(), [word])
         for option, word in zip(positional, free, strict=False)
     }
 
@@ -315,13 +317,13 @@ def _taken(option: Option, rest: list[str]) -> list[str]:
     return taken
 
 
-def _read(option: Option, written: str, given: Sequence[str], *, negated: bool) -> Any:
+def _read(option: Option, written: str, given: Sequence[str]) -> Any:
     """Return the value of an option in its type. Raises ConfigError."""
     if option.bare is bool:
         text = given[0].lower() if given else YES[0]
         if text not in YES + NO:
             raise ConfigError(f"{written} {given[0]} cannot be used: give true or false")
-        return (text in YES) != negated
+        return text in YES
     if not given and not is_list(option):
         raise ConfigError(f"{written} needs a value")
     values = []
@@ -343,38 +345,27 @@ def _value(option: Option, text: str) -> Any:
     if get_origin(hint) is tuple:
         hint = get_args(hint)[0]
     if get_origin(hint) is Literal:
-        return _choice(option.name, text, get_args(hint))
+        names = get_args(hint)
+        if text in names:
+            return text
+        guess = meant(option.name, text, names).strip("; ")
+        raise ValueError(allowed({"choices": lambda: names}) + (f" ({guess})" if guess else ""))
     if text.lower() == option.metadata.get("off"):
         return option.metadata["at_most"]
     return reader(option.name, hint)(text)
 
 
-def _choice(option: str, text: str, names: tuple[str, ...]) -> str:
-    if text in names:
-        return text
-    hint = meant(option, text, names)
-    raise ValueError(
-        " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-        + (f" ({hint.strip('; ')})" if hint else "")
-    )
-
-
 def value_of(arguments: Sequence[str], name: str) -> str | None:
     """Return the last value of an option, before anything is parsed."""
-    return next(reversed(values_of(arguments, name)), None)
-
-
-def values_of(arguments: Sequence[str], name: str) -> list[str]:
-    """Return all values of an option that may be repeated, before anything is parsed."""
-    found = []
+    found = None
     for i, argument in enumerate(arguments):
         written, equals, value = argument.partition("=")
         if not written.startswith("--") or spelt(written) != spelt(name):
             continue
         if equals:
-            found.append(value)
+            found = value
         elif i + 1 < len(arguments):
-            found.append(arguments[i + 1])
+            found = arguments[i + 1]
     return found
 
 

@@ -138,13 +138,14 @@ class Card:
             * self.policy.recurrent
         )
         normalised = "Observations are normalised inside. " if self.policy.normalises else ""
+        size = self.policy.distribution.param_size
         uses = "\n\n".join(f"```python\n{USES[name]}\n```" for name in self.formats)
         return (
             "## Use\n\n"
             + uses
             + "\n\n| input | dtype | shape | |\n| --- | --- | --- | --- |\n"
             + "\n".join(rows)
-            + f"\n\nOutputs:\n\n- `action` {kind}\n- `params` float32 [N, {self.policy.params_size}]: {wide}; "
+            + f"\n\nOutputs:\n\n- `action` {kind}\n- `params` float32 [N, {size}]: {wide}; "
             f"draw from them to act as in training{value}{state}\n\n"
             f"{normalised}Everything is computed in float32; where training computed in bfloat16, "
             "two almost equally probable actions may change places."
@@ -175,20 +176,16 @@ def _shape(port: Port) -> str:
 
 def _meaning(port: Port) -> str:
     of = f"observation `{port.obs}`: " if port.obs not in ("", port.name) else ""
-    return of + _content(port)
-
-
-def _content(port: Port) -> str:
     if port.name == STATE_IN:
         return "recurrent state; zeros when an episode begins, then `state_out`"
     if port.frames > 1:
-        return f"the last {port.frames} frames, oldest first; an episode begins with copies of its first"
+        return f"{of}the last {port.frames} frames, oldest first; an episode begins with copies of its first"
     if port.dtype == "uint8" and len(port.shape) == 3:
         shown = f" (it gives {port.given})" if port.given else ""
-        return f"pixels, channels first, whatever the environment has{shown}"
+        return f"{of}pixels, channels first, whatever the environment has{shown}"
     if port.dtype == "int32":
-        return "the words of a text, hashed as training does, the last ones at the end, 0 before them"
-    return "numbers as the environment gives them; of a `Discrete` space one-hot, 1 at value - `start`"
+        return f"{of}the words of a text, hashed as training does, the last ones at the end, 0 before them"
+    return f"{of}numbers as the environment gives them; of a `Discrete` space one-hot, 1 at value - `start`"
 
 
 def _step(before: Node | None, node: Node) -> str:

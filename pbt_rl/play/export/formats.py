@@ -28,16 +28,11 @@ KEY = "pbt_rl.policy"
 Run = Callable[[Sequence[Tensor]], Sequence[np.ndarray[Any, Any]]]
 
 
-def require_packages(extra: str, modules: Mapping[str, str]) -> None:
-    """Raise ConfigError if modules (name -> package) are missing, with the extra that brings them."""
-    missing = [package for module, package in modules.items() if find_spec(module) is None]
-    if missing:
-        raise ConfigError(f'this format needs {" and ".join(missing)}: pip install "pbt-rl[{extra}]"')
-
-
 def write_onnx(policy: ExportedPolicy, path: Path) -> None:
     """Write ONNX. Raises ConfigError if packages are missing or the network cannot be written so."""
-    require_packages("export", {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"})
+    missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(f'this format needs {" and ".join(missing)}: pip install "pbt-rl[export]"')
     import onnx  # noqa: PLC0415 - an extra
     import onnxruntime  # noqa: PLC0415
 

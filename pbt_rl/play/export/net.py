@@ -85,11 +85,6 @@ class ExportedPolicy(nn.Module):
             self.register_buffer(f"statistic_{number}", statistics[name].unsqueeze(0))
 
     @property
-    def params_size(self) -> int:
-        """D"""
-        return self.distribution.param_size
-
-    @property
     def normalises(self) -> bool:
         """Whether observations are normalised inside."""
         return bool(self._normalizers.obs_sizes)

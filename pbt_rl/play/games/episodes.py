@@ -20,7 +20,7 @@ import numpy as np
 
 from pbt_rl.config import Config
 from pbt_rl.controllers.objectives import mean, spread
-from pbt_rl.envs.base import EnvSpec, Unit, default_shaping_source, private_step_arrays
+from pbt_rl.envs.base import Unit, default_shaping_source, private_step_arrays
 from pbt_rl.envs.family import OUTSIDE
 from pbt_rl.envs.registry import make_unit
 from pbt_rl.envs.time_limits import closing
@@ -114,11 +114,6 @@ class Evaluated:
     seconds: float
 
 
-def evaluation_episodes(config: Config, spec: EnvSpec) -> int:
-    """Return how many episodes are played; with tasks, of each."""
-    return config.final_episodes or (1 if spec.tasks else EPISODES)
-
-
 def evaluation_seed(config: Config) -> int:
     """Return the seed of the games, which is none of those that members train with."""
     return int(np.random.SeedSequence(config.seed, spawn_key=(SEEDS,)).generate_state(1)[0])
@@ -133,7 +128,7 @@ def evaluated(setup: EvaluationSetup) -> Evaluated:
     options = replace(options, first_row=OUTSIDE * (1 + setup.member))
     pack = play.load_pack(config, spec, SavedPolicy(Path(), setup.checkpoint, setup.member), seed)
     policy = play.Policy(pack, spec, config.model, seed, greedy=False)
-    episodes = evaluation_episodes(config, spec)
+    episodes = config.final_episodes or (1 if spec.tasks else EPISODES)
     if setup.descriptor < 0:
         played = play.play_episodes(policy, options, episodes, seed)
     else:
