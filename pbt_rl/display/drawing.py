@@ -21,8 +21,6 @@ MAX_GAP_SECONDS = 3600.0
 LIMIT_SECONDS = 300.0
 PATIENCE_SECONDS = 20.0
 """The end of a run waits at most this long for the last drawing."""
-HURRY_SECONDS = 5.0
-"""And this long for one of the lowest priority, which may get no core where others work; then it begins anew."""
 LOWEST = 19
 """Priority of a drawing beside training (`nice`)."""
 INSTALL = 'pip install "pbt-rl[report]"'
@@ -65,20 +63,20 @@ class Drawing:
         return ready
 
     def finish(self, patient: Callable[[], bool] = lambda: True) -> dict[str, bytes]:
-        """Wait for the last drawing while `patient`, end its process, and return the images."""
-        began, slow = time.monotonic(), self.child
-        ready: dict[str, bytes] = {}
-        while (self.child is not None or self._requested) and patient():
-            waited = time.monotonic() - began
-            if waited > PATIENCE_SECONDS:
-                break
-            ready = self._collect() or ready
-            if slow is not None and self.child is slow and waited > HURRY_SECONDS:
-                slow.end(0.0)
-                self._release()
-                self._requested = True
-            if self._requested and self.child is None:
-                self._start_process(priority=0)  # nothing trains any more
+        """Wait for the last drawing while `patient`, end its process, and return the images.
+
+        One that was begun beside training, at the lowest priority, may get no core where others work: it begins anew.
+        """
+        ready = self._collect()
+        if self.child is not None:
+            self.child.end(0.0)
+            self._release()
+            self._requested = True
+        if self._requested and patient():
+            self._start_process(priority=0)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self.child is not None and patient() and time.monotonic() < deadline:
+            ready |= self._collect()
             time.sleep(0.02)
         if self.child is not None:
             self.child.end(0.0)

@@ -151,7 +151,6 @@ def test_the_last_drawing_begins_anew_if_it_had_no_core(tmp_path, monkeypatch):
             return None if self._priority else super().exit_code()
 
     monkeypatch.setattr("pbt_rl.display.drawing.Child", Starved)
-    monkeypatch.setattr("pbt_rl.display.drawing.HURRY_SECONDS", 0.1)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     FakeChild.broken, warnings = False, []
     drawing = Drawing(tmp_path, warnings.append)
