@@ -188,8 +188,9 @@ def _events_backwards(data: bytes) -> Iterator[Event]:
 def _json(path: Path, kind: type[T], lack: str) -> T:
     """Return what is read of a JSON object. lack: what is wrong with one that has not that. Raises _Broken."""
     data, whole = _read(path, _MAX_JSON_BYTES)
+    is_object = whole and data.lstrip().startswith(b"{")
     try:
-        return json.decode(data if whole else b"", type=kind)
+        return json.decode(data if is_object else b"", type=kind)
     except ValidationError:
         raise _Broken(f"{path.name} {lack}") from None
     except (*NOT_JSON, RecursionError):
