@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pbt_rl.tune.api import audit, run
     from pbt_rl.tune.result import Evaluation, Outcome, Progress, Result
-    from pbt_rl.tune.simulation import Simulation, Stay, simulate
     from pbt_rl.tune.space import loguniform
     from pbt_rl.tune.workers import Member
 
@@ -22,19 +21,15 @@ __all__ = [
     "Outcome",
     "Progress",
     "Result",
-    "Simulation",
-    "Stay",
     "audit",
     "loguniform",
     "run",
-    "simulate",
 ]
 
 _MODULES = {
     "api": ("audit", "run"),
     "result": ("Evaluation", "Outcome", "Progress", "Result"),
     "space": ("loguniform",),
-    "simulation": ("Simulation", "Stay", "simulate"),
     "workers": ("Member",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -18,9 +18,9 @@ from pbt_rl.controllers.schedule import recorded_steps
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.journal import Journal, read_journal
 from pbt_rl.run.resolved import build_controller
-from pbt_rl.tune.simulation import simulate
 from tests.helpers.journals import read_events
 from tests.helpers.populations import member, report
+from tests.helpers.simulation import simulate
 
 TABLE = {
     "rate": HyperSpec("rate", 1e-3, 1e-5, 1.0, "log", tuned=True),

@@ -12,6 +12,7 @@ from pbt_rl.record.events import decode_event
 from pbt_rl.record.folder import to_json
 from pbt_rl.record.journal import as_json_types
 from pbt_rl.run.resolved import build_controller, value_table
+from tests.helpers.simulation import simulate
 
 FRAMES_PER_SECOND = 1000.0
 TABLE = hyper_table(Hypers())
@@ -31,8 +32,6 @@ def speed(member, trained, values, rng):
 
 def simulated(controller, members, slots, config, **options):
     """Events of a run of this controller. config: options of the `Config` that is written down."""
-    from pbt_rl.tune.simulation import simulate
-
     first = []
     draw = controller.initial
     controller.initial = lambda number: first.extend(draw(number)) or first

@@ -7,9 +7,9 @@ from pbt_rl.controllers.decisions import Continue, Stop
 from pbt_rl.controllers.options import SearchConfig
 from pbt_rl.controllers.search.asha import Asha
 from pbt_rl.controllers.search.entries import ASHA
-from pbt_rl.tune.simulation import simulate
 from tests.helpers.populations import member, report
 from tests.helpers.searches import TABLE, any_speed, begun, going_on
+from tests.helpers.simulation import simulate
 
 
 def search(slots, *, eta=3, resource=9, seed=0):

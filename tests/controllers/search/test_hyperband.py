@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from pbt_rl.controllers.decisions import Restart, Stop
 from pbt_rl.controllers.search.brackets import Hyperband, hyperband_table
-from pbt_rl.tune.simulation import simulate
 from tests.helpers.populations import member, report
 from tests.helpers.searches import TABLE, any_score
+from tests.helpers.simulation import simulate
 
 
 def test_the_brackets_of_table_2():

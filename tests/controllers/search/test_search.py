@@ -24,7 +24,6 @@ from pbt_rl.controllers.search.hypertrick import (
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError
 from pbt_rl.run.resolved import build_controller
-from pbt_rl.tune.simulation import simulate
 from tests.helpers.populations import member, report
 from tests.helpers.searches import (
     NAMES,
@@ -37,6 +36,7 @@ from tests.helpers.searches import (
     going_on,
     stopped,
 )
+from tests.helpers.simulation import simulate
 
 # -- equations ------------------------------------------------------------------------------------------------
 
