@@ -14,11 +14,12 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-import rooms
 import storm_checks
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_SECONDS = 600.0
+MAX_LINES, MAX_TOP_MODULES = 600, 6
+"""Of a file of the product; of modules directly in `pbt_rl`."""
 LOAD_AN_ACTOR = """
 import sys
 import pbt_rl.actors.actor
@@ -40,7 +41,7 @@ def main() -> int:
         "mypy --strict pbt_rl": lambda: tool("mypy", "-p", "pbt_rl"),
         "mypy --strict scripts": lambda: tool("mypy", *scripts),
         "layers (import-linter)": layers,
-        "pure rooms, sizes": lambda: rooms.complaints(ROOT),
+        "sizes": lambda: sizes(ROOT),
         "actors import no torch": actor_imports,
         "a run leaves nothing behind": leftovers,
     }
@@ -83,16 +84,21 @@ def layers() -> list[str]:
     return result.stdout.splitlines() if result.returncode else []
 
 
-# -- imports ------------------------------------------------------------------------------------------------
+def sizes(root: Path) -> list[str]:
+    """Complain of files that one sitting does not read, and of too many modules directly in the package."""
+    files = [path for folder in ("algos", "envs", "pbt_rl") for path in (root / folder).rglob("*.py")]
+    lines = {path.relative_to(root): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+    reasons = [f"{path} has {n} lines: split it by idea" for path, n in lines.items() if n > MAX_LINES]
+    top = [path for path in lines if path.parent == Path("pbt_rl")]
+    return reasons + [f"pbt_rl/ holds {len(top)} modules: give each idea a room"] * (
+        len(top) > MAX_TOP_MODULES
+    )
 
 
 def actor_imports() -> list[str]:
     """Load an actor and every family of environments in a fresh interpreter; return which heavy packages came along."""
     result = run([sys.executable, "-c", LOAD_AN_ACTOR])
     return result.stdout.splitlines() or ["it ended without any output"] if result.returncode else []
-
-
-# -- a run --------------------------------------------------------------------------------------------------
 
 
 def leftovers() -> list[str]:

@@ -1,6 +1,6 @@
 """The meaning of decisions: what each one does to its member, and what a search says by it of the member's way.
 
-No other module asks which kind a decision is: it asks for its change (`scripts/rooms.py` sees to that).
+No other module asks which kind a decision is: it asks for its change.
 
 All decisions of a comparison hold at once: a donor gives the state that it had before any of them, even if the same
 comparison changes or stops it.

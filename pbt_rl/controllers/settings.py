@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, fields, is_dataclass, replace
-from pathlib import PurePath
+from posixpath import basename
 from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
 from pbt_rl.errors import ConfigError, require
@@ -138,7 +138,7 @@ def named(who: str, method: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{PurePath(last.filename).name}, line {last.lineno}"
+        place = f"{basename(last.filename)}, line {last.lineno}"
         where = f" in {method}" if method else ""
         text = (str(error).splitlines() or ["nothing said"])[0]
         raise ConfigError(f"{who} raised {type(error).__name__} ({place}){where}: {text}") from error

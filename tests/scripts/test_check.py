@@ -1,0 +1,48 @@
+"""`scripts/check.py` and the contracts of import-linter: every rule complains about a tree that breaks it."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import check  # noqa: E402
+
+
+def test_long_files_and_a_crowded_top_are_told(tmp_path):
+    for folder in ("algos", "envs", "pbt_rl"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "pbt_rl" / "envs").symlink_to("../envs")
+    (tmp_path / "envs" / "a.py").write_text("x = 1\n" * 600)
+    assert check.sizes(tmp_path) == []
+    (tmp_path / "envs" / "a.py").write_text("x = 1\n" * 601)
+    for number in range(check.MAX_TOP_MODULES + 1):
+        (tmp_path / "pbt_rl" / f"module_{number}.py").touch()
+    found = check.sizes(tmp_path)
+    assert len(found) == 2
+    assert found[0].startswith("envs/a.py has 601 lines")
+
+
+PLANTED = {
+    "envs/planted.py": "import pbt_rl.run.train",
+    "algos/planted.py": "def late():\n    from pbt_rl.envs import base",
+    "actors/planted.py": "import torch",
+    "controllers/planted.py": "from pathlib import Path",
+    "record/planted.py": "def late():\n    from pbt_rl.report import page",
+    "run/planted.py": "from pbt_rl.run.nodes import fleet",
+}
+
+
+def test_an_import_against_the_layers_breaks_its_contract(tmp_path):
+    lint = Path(sys.executable).with_name("lint-imports")
+    shutil.copytree(
+        ROOT / "pbt_rl", tmp_path / "pbt_rl", ignore=shutil.ignore_patterns("__pycache__", "*.html", "*.js")
+    )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for path, text in PLANTED.items():
+        (tmp_path / "pbt_rl" / path).write_text(text)
+    found = subprocess.run([lint, "--no-cache"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert f"0 kept, {len(PLANTED)} broken" in found.stdout
