@@ -24,15 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import (
-    LARGEST_REWARD,
-    EnvSetupError,
-    EnvSpec,
-    MatchupSource,
-    ShapingSource,
-    StepArrays,
-    seeds_of,
-)
+from ..base import LARGEST_REWARD, EnvSetupError, EnvSpec, MatchupSource, ShapingSource, StepArrays, seeds_of
 from ..conventions import Remarks
 from ..episodes import ROW, EpisodeBook, beating, pulse_of
 from ..shaping import unflatten

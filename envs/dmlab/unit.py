@@ -160,11 +160,7 @@ BOTS = ("lasertag_", "lt_")
 """How the names of levels begin in which bots of the engine play."""
 ANY_LEVEL = "lt_chasm"
 """A level of every engine, whose map comes with it."""
-FIXED_LENGTH = (
-    "rooms_collect_good_objects",
-    "rooms_exploit_deferred_effects",
-    "rooms_keys_doors_puzzle",
-)
+FIXED_LENGTH = ("rooms_collect_good_objects", "rooms_exploit_deferred_effects", "rooms_keys_doors_puzzle")
 """Levels that ignore the setting `episodeLengthSeconds`."""
 
 

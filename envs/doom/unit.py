@@ -222,8 +222,5 @@ BACKEND = Backend(
     probe=lambda name, _options: probe(name),
     make_unit=lambda name, rows, seed, _options, shaping: make_unit(name, rows, seed, shaping),
     recipe=lambda name, _options: recipe(name),
-    film=lambda name, rows, seed, _options, shaping: (
-        make_unit(name, rows, seed, shaping),
-        TICS_PER_SECOND,
-    ),
+    film=lambda name, rows, seed, _options, shaping: (make_unit(name, rows, seed, shaping), TICS_PER_SECOND),
 )

@@ -15,16 +15,7 @@ if TYPE_CHECKING:
     from pbt_rl.tune.space import loguniform
     from pbt_rl.tune.workers import Member
 
-__all__ = [
-    "Evaluation",
-    "Member",
-    "Outcome",
-    "Progress",
-    "Result",
-    "audit",
-    "loguniform",
-    "run",
-]
+__all__ = ["Evaluation", "Member", "Outcome", "Progress", "Result", "audit", "loguniform", "run"]
 
 _MODULES = {
     "api": ("audit", "run"),

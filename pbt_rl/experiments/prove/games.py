@@ -16,13 +16,7 @@ from msgspec import convert
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import one_thread
-from pbt_rl.play.member import (
-    Policy,
-    counted_objectives,
-    evaluation_spec,
-    load_pack,
-    play_episodes,
-)
+from pbt_rl.play.member import Policy, counted_objectives, evaluation_spec, load_pack, play_episodes
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import read_object
 from pbt_rl.record.saved import Source, find_saved, read_config

@@ -55,12 +55,7 @@ def prove_members(
             members: list[Member] = [make(seed, index) for index in range(num_members)]
             rows = _drawn(table, seed, num_members)
             result = run(
-                members,
-                Started(build(seed), rows),
-                steps=steps,
-                window=window,
-                table=table,
-                progress=False,
+                members, Started(build(seed), rows), steps=steps, window=window, table=table, progress=False
             )
             validation = tuple(map(_evaluated, members, result.members))
             require(
