@@ -16,15 +16,13 @@ from pathlib import Path
 from msgspec import Struct, convert, to_builtins
 
 from pbt_rl.cli.parse import HELP, whole
-from pbt_rl.cli.sweep import parted, shares_of
+from pbt_rl.cli.sweep import folder_of, parted, shares_of
 from pbt_rl.cli.train import parse_train
-from pbt_rl.config import NAME, OF_NAMES
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, last_line
 from pbt_rl.experiments.prove.arms import BASELINE, Arm, Task, check_words, lucky, read_arms, too_short
 from pbt_rl.experiments.prove.games import judge, read_judged
 from pbt_rl.experiments.prove.outcome import Outcome, Scores, outcome
-from pbt_rl.options import path_given
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import read_config
 from pbt_rl.report.listing import list_runs
@@ -117,11 +115,8 @@ def read_words(arguments: Sequence[str]) -> Words:
     show = "--show" in common
     common = [word for word in common if word != "--show"]
     check_words(common, f"with {PROG}")
-    name = own["--name"][-1] if own["--name"] else ""
-    if not NAME.fullmatch(name):
-        raise ConfigError(f"--name {name}".rstrip() + f" cannot be used: name the experiment by {OF_NAMES}")
     return Words(
-        path_given("--out", own["--out"][-1] if own["--out"] else "runs") / name,
+        folder_of(own, "experiment"),
         _number("--seeds", own["--seeds"], 5, 2, 1000, "one seed has no spread: "),
         _number("--games", own["--games"], 20, 1, 100_000),
         own["--jobs"],
@@ -139,9 +134,8 @@ def _number(name: str, given: Sequence[str], default: int, least: int, most: int
     except ValueError:
         raise ConfigError(f"{name} {given[-1]} cannot be used: give a number, such as {default}") from None
     if not least <= number <= most:
-        raise ConfigError(
-            f"{name} {number} cannot be used: {why if number == 1 else ''}give {least} to {most:,}"
-        )
+        range_ = f"{why if number == 1 else ''}give {least} to {most:,}"
+        raise ConfigError(f"{name} {number} cannot be used: {range_}")
     return number
 
 
@@ -181,9 +175,8 @@ def write_protocol(words: Words) -> None:
                 )
         now.arms = before.arms | now.arms
     elif folder.is_dir() and any(folder.iterdir()):
-        raise ConfigError(
-            f"--name {folder.name} cannot be used: {folder} holds something else; use another name"
-        )
+        why = f"{folder} holds something else; use another name"
+        raise ConfigError(f"--name {folder.name} cannot be used: {why}")
     draft = folder / f"{PROTOCOL}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -229,14 +222,14 @@ def _train_and_judge(
             told.add(arm)
             print(f"note: {arm}: {line}", flush=True)
 
-    code = _jobs(folder, train, dealt, untrained, note) or 0
+    code = _jobs(folder, train, dealt, untrained, note)
     if code > 128:
         return code
     trained = [p for p in points if not code or _ended(folder / p.name)]
     unplayed = [p for p in trained if read_judged(folder / p.name, words.games) is None]
     if unplayed:
         print(f"fresh games of {len(unplayed)} runs", flush=True)
-    return max(code, _jobs(folder, games, dealt, unplayed) or 0)
+    return max(code, _jobs(folder, games, dealt, unplayed))
 
 
 def _ended(run: Path) -> bool:
@@ -249,10 +242,10 @@ def _jobs(
     dealt: Sequence[Share],
     waiting: Sequence[Point],
     after: Callable[[Point], None] = lambda _: None,
-) -> int | None:
-    """Run jobs; return an exit code if they are not all done."""
+) -> int:
+    """Run jobs; return an exit code, 0 if all are done."""
     if not waiting:
-        return None
+        return 0
     sweep = Sweep(folder, command, dealt, lambda line: print(line, flush=True), after)
     ended: list[Ended] = sweep.run(waiting)
     if sweep.signal is not None:
@@ -261,7 +254,7 @@ def _jobs(
     failed = [one for one in ended if one.code]
     for one in failed:
         print(f"FAILED {one.point.name} (exit code {one.code}): {last_line(folder, one.point)}")
-    return 1 if failed else None
+    return 1 if failed else 0
 
 
 def read_scores(words: Words, points: Sequence[Point]) -> Scores:
@@ -280,10 +273,9 @@ def _print_outcome(words: Words, scores: Scores) -> None:
 
     found: Outcome = outcome(scores, BASELINE)
     protocol = read_protocol(words.folder)
-    others = [] if protocol is None else [name for name in protocol.arms if name not in scores]
-    notes = [
-        f"the folder holds runs of {', '.join(others)}, too: name the arms again, and they take part"
-    ] * bool(others)
+    others = ", ".join(name for name in protocol.arms if name not in scores) if protocol else ""
+    too = f"the folder holds runs of {others}, too: name the arms again, and they take part"
+    notes = [too] if others else []
     for arm, seeds in scores.items():
         runs = [words.folder / f"{arm}.seed{seed}" for seed in sorted(seeds)]
         lines = [*map(too_short, runs[:1]), lucky(runs)]

@@ -15,7 +15,7 @@ from pbt_rl.cli.runs import table
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import NAME, OF_NAMES, Config
 from pbt_rl.display.terminal import counted
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, require
 from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, last_line, points, shares
 from pbt_rl.options import path_given
 from pbt_rl.record.folder import RunFolder
@@ -40,7 +40,6 @@ fails does not end the rest. Ctrl-C saves the runs that train, and starts no oth
 """
 OWN = ("--name", "--seeds", "--grid", "--jobs", "--out")
 GIVEN_BY_THE_SWEEP = ("name", "seed", "out", "overwrite", "resume")
-EXIT_FAILED = 1
 BUDGETS = {"hours", "train-for-frames", "train-for-seconds", "stop-at-objective"}
 MOST_SEEDS = 10_000
 
@@ -51,24 +50,19 @@ def run(arguments: list[str]) -> int:
         print(USAGE, end="")
         return 0
     own, common = _parted(arguments)
-    folder = _folder(own)
+    folder = folder_of(own, "sweep")
     found = points(_grid(own["--grid"]), _seeds(own["--seeds"]))
     commands = {point.name: _command(point, folder, common) for point in found}
     configs = {name: parse_train(words[1:])[0] for name, words in commands.items()}
     dealt = shares_of(own["--jobs"], {config.devices for config in configs.values()}, len(found))
     if "--show" in common:
         print(f"{len(found)} runs in {folder}, {len(dealt)} at a time; nothing is started:")
-        print(
-            "\n".join(
-                shlex.join(word for word in ["pbt-rl", *words] if word != "--show")
-                for words in commands.values()
-            )
-        )
+        for words in commands.values():
+            print(shlex.join(word for word in ["pbt-rl", *words] if word != "--show"))
         return 0
     waiting = [point for point in found if not _is_done(folder / point.name, configs[point.name])]
-    print(
-        f"{len(found)} runs in {folder}, {len(found) - len(waiting)} have ended already; {len(dealt)} at a time"
-    )
+    done = len(found) - len(waiting)
+    print(f"{len(found)} runs in {folder}, {done} have ended already; {len(dealt)} at a time")
 
     def command(point: Point, chosen: str) -> list[str]:
         return [*commands[point.name], *(["--devices", chosen] if chosen else [])]
@@ -80,10 +74,10 @@ def run(arguments: list[str]) -> int:
         raise ConfigError(f"{folder} cannot be used: {error.strerror or error}") from error
     number = sweep.signal
     failed = _print_results(folder, found, ended, () if number is None else (128 + number, -number))
-    if sweep.signal is not None:
+    if number is not None:
         print("interrupted; the same command goes on")
-        return 128 + sweep.signal
-    return EXIT_FAILED if failed else 0
+        return 128 + number
+    return 1 if failed else 0
 
 
 def parted(
@@ -129,11 +123,12 @@ def in_files_of_options(words: Sequence[str]) -> list[str]:
     return [name.replace("_", "-") for name, value in given.items() if value is not None]
 
 
-def _folder(own: Mapping[str, Sequence[str]]) -> Path:
-    if not own["--name"] or not NAME.fullmatch(own["--name"][-1]):
-        given = f" {own['--name'][-1]}" if own["--name"] else ""
-        raise ConfigError(f"--name{given} cannot be used: name the sweep by {OF_NAMES}")
-    return path_given("--out", own["--out"][-1] if own["--out"] else "runs") / own["--name"][-1]
+def folder_of(own: Mapping[str, Sequence[str]], what: str) -> Path:
+    """Return the folder of a sweep or an experiment, by --name and --out. Raises ConfigError."""
+    name = own["--name"][-1] if own["--name"] else ""
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"--name {name}".rstrip() + f" cannot be used: name the {what} by {OF_NAMES}")
+    return path_given("--out", own["--out"][-1] if own["--out"] else "runs") / name
 
 
 def _grid(entries: Sequence[str]) -> dict[str, list[str]]:
@@ -143,20 +138,18 @@ def _grid(entries: Sequence[str]) -> dict[str, list[str]]:
         name, equals, text = entry.lstrip("-").partition("=")
         values = text.split(",")
         if not name or not equals or not all(values):
-            raise ConfigError(
-                f"--grid {entry} cannot be used: write OPTION=A,B,C, such as hypers.gamma=0.9,0.99"
-            )
-        if name in grid or spelt(name) in GIVEN_BY_THE_SWEEP:
-            why = (
-                "give all its values at once"
-                if name in grid
-                else "that belongs to the sweep (--seeds for seeds)"
-            )
-            raise ConfigError(f"--grid {entry} cannot be used: {why}")
+            why = "write OPTION=A,B,C, such as hypers.gamma=0.9,0.99"
+        elif name in grid:
+            why = "give all its values at once"
+        elif spelt(name) in GIVEN_BY_THE_SWEEP:
+            why = "that belongs to the sweep (--seeds for seeds)"
+        else:
+            why = ""
         try:
             list(map(shlex.split, values))
         except ValueError as error:
-            raise ConfigError(f"--grid {entry} cannot be used: {error}") from None
+            why = why or str(error)
+        require(not why, "grid", entry, why)
         grid[name] = values
     return grid
 
@@ -169,9 +162,8 @@ def _seeds(texts: Sequence[str]) -> list[int]:
             raise ConfigError(f"--seeds {text} cannot be used: give whole numbers, such as 0 1 2, or 0-4")
         low, high = int(first), int(last or first)
         if high < low or len(seeds) + high - low >= MOST_SEEDS:
-            raise ConfigError(
-                f"--seeds {text} cannot be used: give a range such as 0-4, of at most {MOST_SEEDS:,} seeds"
-            )
+            remedy = f"give a range such as 0-4, of at most {MOST_SEEDS:,} seeds"
+            raise ConfigError(f"--seeds {text} cannot be used: {remedy}")
         seeds += range(low, high + 1)
     return seeds
 
@@ -202,8 +194,7 @@ def shares_of(jobs: Sequence[str], devices: Collection[str], runs: int) -> list[
         number = whole(jobs[-1]) if jobs else max(1, len(named) if chosen == "auto" else 1)
     except ValueError as remedy:
         raise ConfigError(f"--jobs {jobs[-1]} cannot be used: give {remedy}") from None
-    if not 1 <= number <= 1000:
-        raise ConfigError(f"--jobs {number} cannot be used: give 1 to 1000")
+    require(1 <= number <= 1000, "jobs", number, "give 1 to 1000")
     number = min(number, runs)
     return shares(number, named if number > 1 else [], cpus, available_cpus())
 
@@ -240,10 +231,8 @@ def _print_results(
     for point in failed:
         print(f"FAILED {point.name} (exit code {codes[point.name]}): {last_line(folder, point)}")
     begun = [point for point in found if point.name in rows]
-    if len(begun) > 1:
-        print("pbt-rl report " + " ".join(shlex.quote(str(folder / point.name)) for point in begun))
-    elif begun:
-        print(f"pbt-rl report {shlex.quote(str(folder / begun[0].name))}")
+    if begun:
+        print(shlex.join(["pbt-rl", "report", *(str(folder / point.name) for point in begun)]))
     return len(failed)
 
 

@@ -76,9 +76,8 @@ def points(grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Poin
             chosen = dict(zip(grid, values, strict=True))
             point = Point(_name(chosen, seed), chosen, seed)
             if point.name in found:
-                raise ConfigError(
-                    f"two runs of the sweep would have the name {point.name}: give each seed and value once"
-                )
+                twice = f"two runs of the sweep would have the name {point.name}"
+                raise ConfigError(f"{twice}: give each seed and value once")
             found[point.name] = point
     return list(found.values())
 
@@ -88,9 +87,8 @@ def _name(values: Mapping[str, str], seed: int) -> str:
     parts = [f"{option.rpartition('.')[2]}_{text}" for option, text in values.items()]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", ".".join([*parts, f"seed{seed}"]))
     if len(name) > _MOST_NAME or not name[0].isalnum():
-        raise ConfigError(
-            f"the values of {', '.join(values)} are too long for the name of a folder: {name:.60}..."
-        )
+        too_long = f"the values of {', '.join(values)} are too long for the name of a folder"
+        raise ConfigError(f"{too_long}: {name:.60}...")
     return name
 
 
@@ -99,14 +97,12 @@ def shares(jobs: int, devices: Sequence[str], cpus: Sequence[int], cores: int) -
 
     devices: empty if every run chooses. cores: for whose time there is a quota, at most as many as `cpus`.
     """
-    return [
-        Share(
-            ",".join(_part(devices, i, jobs)),
-            frozenset(_part(cpus, i, jobs)),
-            len(_part(range(cores), i, jobs)),
-        )
-        for i in range(jobs)
-    ]
+
+    def share(i: int) -> Share:
+        mine = frozenset(_part(cpus, i, jobs))
+        return Share(",".join(_part(devices, i, jobs)), mine, len(_part(range(cores), i, jobs)))
+
+    return [share(i) for i in range(jobs)]
 
 
 def _part(items: Sequence[Item], number: int, parts: int) -> Sequence[Item]:
@@ -215,9 +211,8 @@ class Sweep:
                 how = "was ended before it began to train"
             elif code:
                 how = f"FAILED with exit code {code}: {last_line(self._folder, job.point)}"
-            self._say(
-                f"{job.point.name} {how} ({ended[-1].seconds:.0f} s); {left + len(self._running)} to go"
-            )
+            to_go = left + len(self._running)
+            self._say(f"{job.point.name} {how} ({ended[-1].seconds:.0f} s); {to_go} to go")
             if not code:
                 self._after(job.point)
         return ended
@@ -226,9 +221,7 @@ class Sweep:
 def last_line(folder: Path, point: Point) -> str:
     """Return the last line that a run has printed, where an error stands."""
     try:
-        lines = (
-            (folder / LOGS / f"{point.name}.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-        )
+        text = (folder / LOGS / f"{point.name}.txt").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+    return (text.strip().splitlines() or [""])[-1].strip()[:300]

@@ -14,8 +14,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never, TypeGuard
+from typing import Any, Never, TypeGuard
 
 from pbt_rl.controllers.controllers import PbtController
 from pbt_rl.controllers.decide import Mismatch, audit_decisions
@@ -29,15 +30,13 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.options import path_given
 from pbt_rl.population.turns import SlotAssigner
 from pbt_rl.record.events import Event, Start
+from pbt_rl.record.journal import Journal, cut_journal, journal_events
 from pbt_rl.run.callbacks import Stop
 from pbt_rl.tune.result import Progress, Result, Screen
 from pbt_rl.tune.saving import JOURNAL, RunState, alone
 from pbt_rl.tune.space import FRACTION, Rules, Space, choices_of, needs, space_controller, table_of, whole
 from pbt_rl.tune.training import Training
 from pbt_rl.tune.workers import LocalPool, Member, ProcessPool
-
-if TYPE_CHECKING:
-    from pbt_rl.record.journal import Journal
 
 API = "pbt_rl.tune.run"
 """Stands in the journal's first event."""
@@ -119,12 +118,8 @@ def run(
     needs(isinstance(factors, Sequence), "factors", factors, "give positive numbers, such as (1.2, 0.8)")
     rules = Rules(period, quantile, tuple(factors), explore)
     is_space = isinstance(controller, Mapping)
-    needs(
-        is_space or rules == Rules(),
-        "controller",
-        controller,
-        "period, quantile, factors, explore are of a space",
-    )
+    remedy = "period, quantile, factors, explore are of a space"
+    needs(is_space or rules == Rules(), "controller", controller, remedy)
     make, count = _factory(members, num_members, workers)
     needs(0 <= slots <= count, "slots", slots, f"give 0 (all) to {count}")
     options: dict[str, Any] = {
@@ -154,9 +149,11 @@ def run(
         before = controller.evaluation if isinstance(controller, PbtController) else None
         evaluated: int = getattr(before, "episodes", 0)
         needs(window >= evaluated, "window", window, f"give {evaluated} or more, as its evaluation has")
-        if state is not None:
-            _check_saved(controller)
-            assert folder is not None
+        if folder is not None:
+            try:  # not in a minute: a controller of the user's own may be none that can be saved
+                save_state(controller)
+            except TypeError as error:
+                raise ConfigError(f"folder cannot be used with this controller: {error}") from error
             path = folder / JOURNAL
             if saved is None:
                 _clear(path)
@@ -164,18 +161,18 @@ def run(
         record = None
         try:
             if saved is not None and path is not None:
-                from pbt_rl.record.journal import cut_journal  # noqa: PLC0415
-
                 cut_journal(path, saved.position)
             recorded = {"api": API, **options, "choices": choices_of(table)}
-            record = _open_journal(path, recorded, seed, table, begins=saved is None)
-            initial = (
-                controller.initial(count) if saved is None else [m.values for m in saved.parts["members"]]
-            )
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                record = Journal(path)
+                if saved is None:
+                    record.start(recorded, seed, {"table": dict(table or {})})
+            first = controller.initial(count) if saved is None else [m.values for m in saved.parts["members"]]
             training = Training(
                 pool,
                 controller,
-                [MemberRecord(i, v, ObjectiveWindow(tasks=1, window=window)) for i, v in enumerate(initial)],
+                [MemberRecord(i, v, ObjectiveWindow(tasks=1, window=window)) for i, v in enumerate(first)],
                 SlotAssigner(range(slots or count), slot_steps),
                 record,
                 table,
@@ -224,8 +221,6 @@ RAY_ANSWERS = {
 
 def _unknown(name: str) -> str:
     """Return the message about an argument of `run` that it does not have."""
-    from inspect import signature  # noqa: PLC0415
-
     if answer := RAY_ANSWERS.get(name):
         return f"{name} is no option of tune.run: {answer}"
     known = [one for one in signature(run).parameters if one != "others"]
@@ -245,8 +240,6 @@ def audit(
     folder: of `run(folder=...)`. controller: the space of the run, or its controller, made anew. explore: as in the
     run. Raises ConfigError.
     """
-    from pbt_rl.record.journal import journal_events  # noqa: PLC0415
-
     events = list(journal_events(path_given("folder", folder)))
     start = events[0] if events else None
     if not _is_tuned(start):
@@ -297,28 +290,15 @@ def _clear(journal: Path) -> None:
 
     Raises ConfigError for the record of anything else.
     """
-    from pbt_rl.record.journal import cut_journal, journal_events  # noqa: PLC0415
-
     if not journal.exists():
         return
     first = next(journal_events(journal.parent), None)
     if first is not None and not _is_tuned(first):
         raise ConfigError(f"{journal.parent} cannot be used: it holds another run; give another folder")
     if first is not None:
-        print(
-            f"tune.run: {journal.parent}: the run before was never saved: it begins anew",
-            file=sys.stderr,
-            flush=True,
-        )
+        text = f"tune.run: {journal.parent}: the run before was never saved: it begins anew"
+        print(text, file=sys.stderr, flush=True)
     cut_journal(journal, 0)
-
-
-def _check_saved(controller: Controller) -> None:
-    """Find now, and not in a minute, that a controller of the user's own cannot be saved."""
-    try:
-        save_state(controller)
-    except TypeError as error:
-        raise ConfigError(f"folder cannot be used with this controller: {error}") from error
 
 
 def _watcher(
@@ -335,22 +315,3 @@ def _watcher(
         return None
 
     return watch
-
-
-def _open_journal(
-    path: Path | None,
-    options: dict[str, Any],
-    seed: int,
-    table: Mapping[str, HyperSpec] | None,
-    *,
-    begins: bool,
-) -> Journal | None:
-    if path is None:
-        return None
-    from pbt_rl.record.journal import Journal  # noqa: PLC0415 - only a run that is recorded needs it
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    journal = Journal(path)
-    if begins:
-        journal.start(options, seed, {"table": dict(table or {})})
-    return journal

@@ -7,13 +7,13 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 from pbt_rl.controllers.hypers import HyperSpec, Values
 from pbt_rl.controllers.lineage import Lineage
-from pbt_rl.tune.space import decode
+from pbt_rl.tune.space import COLUMNS, decode
 
 LINE_SECONDS = 5.0
 
@@ -143,15 +143,7 @@ class Result:
         for one in self.history:
             values = self.lineage[one.member, one.generation].values
             hypers = dict(values) if self.table is None else decode(self.table, values)
-            rows.append(
-                {
-                    "member": one.member,
-                    "generation": one.generation,
-                    "step": one.steps,
-                    "objective": one.objective,
-                }
-                | hypers
-            )
+            rows.append(dict(zip(COLUMNS, astuple(one), strict=True)) | hypers)
         return rows
 
     def to_csv(self, path: Path | str) -> None:
@@ -164,12 +156,8 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the states and the lineage: best, ended, members, rows."""
-        return {
-            "best": self.best,
-            "ended": self.ended,
-            "members": [asdict(member) for member in self.members],
-            "rows": self.rows(),
-        }
+        members = [asdict(member) for member in self.members]
+        return {"best": self.best, "ended": self.ended, "members": members, "rows": self.rows()}
 
     @property
     def objectives(self) -> list[float | None]:

@@ -91,9 +91,8 @@ class RunState:
         except FileNotFoundError:
             return None
         except Exception as error:  # a pickle may be broken in any way, and the user's classes may be gone
-            raise ConfigError(
-                f"{self._path} cannot be read: {error!r:.200}; remove the folder to begin anew"
-            ) from error
+            remedy = "remove the folder to begin anew"
+            raise ConfigError(f"{self._path} cannot be read: {error!r:.200}; {remedy}") from error
         changed = [
             f"{name} is {value!r} and was {saved.options.get(name)!r}"
             for name, value in self._options.items()
@@ -102,9 +101,6 @@ class RunState:
         if changed:
             raise ConfigError(f"{self._path.parent} cannot go on: {'; '.join(changed)}; give another folder")
         assert isinstance(saved, SavedRun)
-        self._options = {
-            **self._options,
-            "steps": saved.options["steps"],
-        }  # as it was begun, however often it goes on
+        self._options["steps"] = saved.options["steps"]  # as it was begun, however often it goes on
         self.saved_at = min((m.frames for m in saved.parts["members"] if not m.stopped), default=0)
         return saved

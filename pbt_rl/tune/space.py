@@ -41,21 +41,16 @@ def table_of(space: Space) -> dict[str, HyperSpec]:
     Raises ConfigError.
     """
     needs(bool(space), "space", {}, "name at least one value")
+    taken = "name it otherwise: rows of a result have a column of this name"
     for name in space:
-        needs(
-            name not in COLUMNS,
-            f"space[{name!r}]",
-            space[name],
-            "name it otherwise: rows of a result have a column of this name",
-        )
+        needs(name not in COLUMNS, f"space[{name!r}]", space[name], taken)
     return {name: _spec(name, value) for name, value in space.items()}
 
 
 def loguniform(low: float, high: float) -> HyperSpec:
     """Return a range that is tuned on a logarithmic scale, however near its ends are. Raises ConfigError."""
-    needs(
-        0 < low < high < math.inf, "loguniform", (low, high), "give two positive numbers, the lower one first"
-    )
+    remedy = "give two positive numbers, the lower one first"
+    needs(0 < low < high < math.inf, "loguniform", (low, high), remedy)
     return HyperSpec("", math.sqrt(low * high), low, high, "log", tuned=True)
 
 
@@ -133,11 +128,9 @@ def _of_meanings(
         known = decode(table, values)
         with named(who):
             answer = function(dict(known), rng) if takes_rng else function(dict(known))
-        same = isinstance(answer, Mapping) and answer.keys() == known.keys()
-        if not same:
-            raise ConfigError(
-                f"{who} returned {answer!r:.200}: it must return a value for each of {list(known)}"
-            )
+        if not isinstance(answer, Mapping) or answer.keys() != known.keys():
+            what = f"it must return a value for each of {list(known)}"
+            raise ConfigError(f"{who} returned {answer!r:.200}: {what}")
         return {name: _number(who, table[name], answer[name]) for name in known}
 
     return moved
@@ -146,14 +139,11 @@ def _of_meanings(
 def _number(who: str, spec: HyperSpec, value: Any) -> float:
     if not spec.choices:
         return value  # type: ignore[no-any-return]  # CustomExplore checks numbers
-    found = [
-        i for i, one in enumerate(spec.choices) if one is value or (type(one), one) == (type(value), value)
-    ]
-    if not found:
-        raise ConfigError(
-            f"{who} returned {spec.name}={value!r:.80}: it is none of {list(spec.choices)!r:.200}"
-        )
-    return float(found[0])
+    for i, one in enumerate(spec.choices):
+        if one is value or (type(one), one) == (type(value), value):
+            return float(i)
+    choices = f"{list(spec.choices)!r:.200}"
+    raise ConfigError(f"{who} returned {spec.name}={value!r:.80}: it is none of {choices}")
 
 
 def _spec(name: str, value: Any) -> HyperSpec:

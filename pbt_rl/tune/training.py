@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pbt_rl.controllers.changes import Change, changes
 from pbt_rl.controllers.decisions import Controller, PopulationReport, StateKey, values_of
@@ -18,13 +18,11 @@ from pbt_rl.controllers.member import MemberRecord
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.population.turns import Candidate, SlotAssigner
+from pbt_rl.record.journal import Journal
 from pbt_rl.tune.result import Evaluation, MemberProgress, Outcome, Progress, Result
 from pbt_rl.tune.saving import RunState
 from pbt_rl.tune.space import decode
 from pbt_rl.tune.workers import Failure, Hypers, Load, Make, Pool, Save, Task, Train
-
-if TYPE_CHECKING:
-    from pbt_rl.record.journal import Journal
 
 SAVED = (
     "members",
@@ -95,9 +93,8 @@ class Training:
         restore_state(self._controller, parts["controller"])
         for name in SAVED:
             setattr(self, f"_{name}", parts[name])
-        self._carry_out(
-            [Make(m.id, m.id) for m in self._members]
-        )  # broken ones too: a copy is loaded into them
+        # Broken ones too: a copy is loaded into them.
+        self._carry_out([Make(m.id, m.id) for m in self._members])
         self._carry_out([Load(member, state) for member, state in parts["states"].items()])
         return self._go_on()
 
@@ -156,20 +153,18 @@ class Training:
 
         A member that is evaluated before a comparison (`Evaluate`) takes no steps and needs no slot.
         """
-        limits = {
-            m.id: self._steps if m.until_frames is None else min(m.until_frames, self._steps)
-            for m in self._live
-        }
+        steps = self._steps
+        limits = {m.id: steps if m.until_frames is None else min(m.until_frames, steps) for m in self._live}
         candidates = [Candidate(m.id, m.frames, limits[m.id]) for m in self._live]
         for handover in self._slots.assign(candidates):
             self._write("slot", pack=0, slot=handover.slot, leaves=handover.leaves, enters=handover.enters)
-        due = {m: 0 for m in self._live if m.evaluates and not m.broken and _lacks_evaluations(m)}
+        lacking = [m for m in self._live if m.outdated or m.objectives.rounds < m.evaluates]
+        due = {m: 0 for m in lacking if m.evaluates and not m.broken}
         for i in sorted(holder for holder in self._slots.holders if holder is not None):
             member = self._members[i]
-            if member.evaluates:
-                continue
-            to_evaluation = self._evaluate_every - member.frames % self._evaluate_every
-            due[member] = min(to_evaluation, limits[i] - member.frames)
+            if not member.evaluates:
+                to_evaluation = self._evaluate_every - member.frames % self._evaluate_every
+                due[member] = min(to_evaluation, limits[i] - member.frames)
         return due
 
     def _train(self, due: Mapping[MemberRecord, int]) -> None:
@@ -319,27 +314,17 @@ class Training:
         waiting = any(m.frames < self._steps for m in self._live)
         ended = ended or ("waiting for a decision" if waiting else "steps")
         self._write("end", ended=ended)
-        outcomes = tuple(_outcome(m, self._hypers(m)) for m in self._members)
-        finite = [
-            (-o.objective, o.member)
-            for o in outcomes
-            if o.objective is not None and math.isfinite(o.objective)
-        ]
-        best = min(finite)[1] if finite else None
+        best, state = self._progress().best, None
+        outcomes = tuple(map(self._outcome, self._members))
         if best is None and self._history:
             text = "no member has a finite objective, so none is the best: see what `evaluate` returns"
             print(f"tune.run: {text}", file=sys.stderr, flush=True)
-        state = None
         if best is not None:
-            saved = self._carry_out([Save(best)])[0]
+            saved = self._carry_out([Save(best.member)])[0]
             state = None if isinstance(saved, Failure) else pickle.loads(saved)
-        return Result(outcomes, best, state, self._lineage, tuple(self._history), ended, self._table)
+        best_id, history = None if best is None else best.member, tuple(self._history)
+        return Result(outcomes, best_id, state, self._lineage, history, ended, self._table)
 
-
-def _lacks_evaluations(m: MemberRecord) -> bool:
-    return m.outdated or m.objectives.rounds < m.evaluates
-
-
-def _outcome(m: MemberRecord, hypers: Mapping[str, Any]) -> Outcome:
-    objective = None if m.broken else m.objective
-    return Outcome(m.id, dict(m.values), objective, m.frames, m.generation, m.stopped, m.broken, hypers)
+    def _outcome(self, m: MemberRecord) -> Outcome:
+        values, objective, hypers = dict(m.values), None if m.broken else m.objective, self._hypers(m)
+        return Outcome(m.id, values, objective, m.frames, m.generation, m.stopped, m.broken, hypers)

@@ -21,12 +21,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection, spawn
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
+from pbt_rl.actors.child import Child
 from pbt_rl.envs.values import number_of
-
-if TYPE_CHECKING:
-    from pbt_rl.actors.child import Child
+from pbt_rl.errors import ConfigError, RunFailed
 
 WORKER = "pbt_rl.tune.worker"
 END_SECONDS = 5.0
@@ -86,6 +85,9 @@ class End:
 
 
 Task = Make | Train | Save | Load
+TaskChild = Child[Task | End, Any]
+Queue = deque[tuple[int, Task]]
+"""Numbers of tasks, with the tasks."""
 
 
 @dataclass(frozen=True)
@@ -199,31 +201,25 @@ class ProcessPool:
     """
 
     def __init__(self, make: Callable[[int], Member], workers: int) -> None:
-        from pbt_rl.actors.child import Child  # noqa: PLC0415 - only this pool needs processes
-        from pbt_rl.errors import ConfigError  # noqa: PLC0415
-
-        cell = getattr(make, "__module__", "") == "__main__" and not hasattr(
-            sys.modules["__main__"], "__file__"
-        )
-        if cell:
-            remedy = (
+        cannot = f"workers={workers} cannot be used:"
+        of_main = getattr(make, "__module__", "") == "__main__"
+        if of_main and not hasattr(sys.modules["__main__"], "__file__"):
+            why = (
                 "the factory is of a notebook's cell, which other processes cannot import: put it into a file"
             )
-            raise ConfigError(f"workers={workers} cannot be used: {remedy}")
+            raise ConfigError(f"{cannot} {why}")
         try:
             factory = pickle.dumps(make)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            remedy = f"the factory cannot go to other processes, give a function of a module ({error})"
-            raise ConfigError(f"workers={workers} cannot be used: {remedy}") from None
+            why = f"the factory cannot go to other processes, give a function of a module ({error})"
+            raise ConfigError(f"{cannot} {why}") from None
         # As in multiprocessing's spawn: the child imports the user's script, and finds its factory there.
         try:
             main = {k: v for k, v in spawn.get_preparation_data("member").items() if k != "authkey"}
         except RuntimeError:
-            remedy = (
-                'each of them imports your script: call tune.run below `if __name__ == "__main__":` there'
-            )
-            raise ConfigError(f"workers={workers} cannot be used: {remedy}") from None
-        self._children: list[Child[Task | End, Any]] = []
+            why = 'each of them imports your script: call tune.run below `if __name__ == "__main__":` there'
+            raise ConfigError(f"{cannot} {why}") from None
+        self._children: list[TaskChild] = []
         try:
             for number in range(workers):
                 self._children.append(Child(WORKER, f"worker {number}", WorkerSetup(main, factory), ()))
@@ -235,13 +231,12 @@ class ProcessPool:
 
     def carry_out(self, tasks: Sequence[Task]) -> list[Any]:
         """Return one result per task, in their order. A worker has one task at a time, so that no pipe fills up."""
-        queues: list[deque[tuple[int, Task]]] = [deque() for _ in self._children]
+        queues: list[Queue] = [deque() for _ in self._children]
         for number, task in enumerate(tasks):
             queues[task.member % len(queues)].append((number, task))
         results: list[Any] = [None] * len(tasks)
-        busy: dict[object, tuple[Child[Task | End, Any], deque[tuple[int, Task]]]] = {
-            c.connection: (c, q) for c, q in zip(self._children, queues, strict=True) if q
-        }
+        pairs = zip(self._children, queues, strict=True)
+        busy: dict[object, tuple[TaskChild, Queue]] = {c.connection: (c, q) for c, q in pairs if q}
         for child, queue in busy.values():
             self._send(child, queue[0][1])
         while busy:
@@ -252,25 +247,20 @@ class ProcessPool:
                 if queue:
                     self._send(child, queue[0][1])
                 else:
-                    del busy[child.connection]
+                    del busy[ready]
         return results
 
-    def _send(self, child: Child[Task | End, Any], task: Task) -> None:
+    def _send(self, child: TaskChild, task: Task) -> None:
         try:
             child.connection.send(task)
         except OSError:
-            self._died(child)
+            raise RunFailed(child.how_it_ended()) from None
 
-    def _receive(self, child: Child[Task | End, Any]) -> Any:
+    def _receive(self, child: TaskChild) -> Any:
         try:
             return child.connection.recv()
         except (EOFError, OSError):
-            self._died(child)
-
-    def _died(self, child: Child[Task | End, Any]) -> NoReturn:
-        from pbt_rl.errors import RunFailed  # noqa: PLC0415
-
-        raise RunFailed(child.how_it_ended())
+            raise RunFailed(child.how_it_ended()) from None
 
     def close(self) -> None:
         """End the workers. Safe to call twice."""

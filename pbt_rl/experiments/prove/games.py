@@ -55,8 +55,8 @@ def judge(run: Path, games: int) -> Judged:
     validation = fresh_games(run, games, VALIDATION + 1000 * seed)
     test = fresh_games(run, games, TEST + 1000 * seed)
     members = sorted(test)
-    scores = [tuple(one[member] for member in members) for one in (validation, test)]
-    judged = Judged(games, frames, tuple(members), scores[0], scores[1])
+    scores = (tuple(one[member] for member in members) for one in (validation, test))
+    judged = Judged(games, frames, tuple(members), *scores)
     partial = run / f"{FILE}.partial"
     partial.write_text(json.dumps(judged.__dict__) + "\n")
     partial.replace(run / FILE)

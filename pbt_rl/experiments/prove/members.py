@@ -58,28 +58,14 @@ def prove_members(
                 members, Started(build(seed), rows), steps=steps, window=window, table=table, progress=False
             )
             validation = tuple(map(_evaluated, members, result.members))
-            require(
-                any(map(math.isfinite, validation)),
-                "arms",
-                arm,
-                f"no member of seed {seed} has a finite evaluation at its end, so none can be picked",
-            )
-            judged = Judged(
-                games=1,
-                frames=sum(member.steps for member in result.members),
-                members=tuple(range(num_members)),
-                validation=validation,
-                test=tuple(
-                    score(member) if math.isfinite(value) else value
-                    for member, value in zip(members, validation, strict=True)
-                ),
-            )
-            require(
-                math.isfinite(judged.score),
-                "score",
-                judged.score,
-                f"arm {arm}, seed {seed}: return a finite number",
-            )
+            why = f"no member of seed {seed} has a finite evaluation at its end, so none can be picked"
+            require(any(map(math.isfinite, validation)), "arms", arm, why)
+            pairs = zip(members, validation, strict=True)
+            test = tuple(score(member) if math.isfinite(value) else value for member, value in pairs)
+            frames = sum(member.steps for member in result.members)
+            judged = Judged(1, frames, tuple(range(num_members)), validation, test)
+            wrong = f"arm {arm}, seed {seed}: return a finite number"
+            require(math.isfinite(judged.score), "score", judged.score, wrong)
             scores[arm][seed] = judged
     return outcome(scores, ALONE)
 

@@ -55,10 +55,8 @@ class Outcome:
     def lines(self) -> list[str]:
         """Return a verdict line per arm."""
         width = max(map(len, self.scores))
-        base = self.baseline
-        head = (
-            f"{base:<{width}}  {self.mean(base):.4g} in fresh games, mean of {len(self.scores[base])} seeds"
-        )
+        base, seeds = self.baseline, len(self.scores[self.baseline])
+        head = f"{base:<{width}}  {self.mean(base):.4g} in fresh games, mean of {seeds} seeds"
         return [head, *(self._line(arm, one, width) for arm, one in self.comparisons.items())]
 
     def _line(self, arm: str, one: Comparison, width: int) -> str:
@@ -161,15 +159,9 @@ def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
     needed = seeds_needed(mean, spread)
     if needed is not None and spread <= DUST * abs(mean):
         needed = max(needed, LEAST_WITHOUT_SPREAD)
-    return Comparison(
-        len(gains),
-        mean,
-        interval_by_t(gains),
-        interval_by_bootstrap(gains),
-        sum(gain > 0 for gain in gains),
-        sum(gain < 0 for gain in gains),
-        needed,
-    )
+    wins, losses = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+    by_t, by_bootstrap = interval_by_t(gains), interval_by_bootstrap(gains)
+    return Comparison(len(gains), mean, by_t, by_bootstrap, wins, losses, needed)
 
 
 def interval_by_t(gains: Sequence[float], level: float = LEVEL) -> Interval:
