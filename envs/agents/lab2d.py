@@ -60,14 +60,14 @@ class Lab2dTable:
             self._rewards = [f"{n}.REWARD" for n in range(1, players + 1)]
             self._engine = dmlab2d.Environment(self._world, [*seen, *self._rewards])
         except (ValueError, RuntimeError, KeyError) as error:
-            raise EnvSetupError(
-                f"{self._id} cannot be made with {_listed(settings)}: {_first_line(error)}"
-            ) from error
+            given = ", ".join(f"{name}={value}" for name, value in settings.items())
+            raise EnvSetupError(f"{self._id} cannot be made with {given}: {_first_line(error)}") from error
         self._seen, self._seats = seen, len(seen)
         self._steps = 0
         bounds = self._engine.action_spec()
         first = [name for name in bounds if not players or name.startswith("1.")]
-        self._parts = [name.partition(".")[2] if players else name for name in first]
+        parts = [name.partition(".")[2] for name in first]
+        self._acts = [f"{player}.{part}" for player in range(1, players + 1) for part in parts] or first
         self._low_A = np.array([int(bounds[name].minimum) for name in first], np.int32)
         self._nvec = tuple(int(bounds[name].maximum) - int(bounds[name].minimum) + 1 for name in first)
         self._nobody = np.zeros(self._seats, np.bool_)
@@ -89,21 +89,9 @@ class Lab2dTable:
         return self._scene(shown.observation, np.zeros(self._seats), self._nobody, self._nobody)
 
     def advance(self, action: NDArray[Any]) -> Scene:
-        shifted = action + self._low_A
-        if self._rewards:
-            acts = {
-                f"{seat + 1}.{part}": shifted[seat, i]
-                for seat in range(self._seats)
-                for i, part in enumerate(self._parts)
-            }
-        else:
-            acts = {part: shifted[0, i] for i, part in enumerate(self._parts)}
-        shown = self._engine.step(acts)
+        shown = self._engine.step(dict(zip(self._acts, (action + self._low_A).flat, strict=True)))
         self._steps += 1
-        if self._rewards:
-            reward = np.array([float(shown.observation[name]) for name in self._rewards])
-        else:
-            reward = np.array([float(shown.reward)])
+        reward = np.array([float(shown.observation[name]) for name in self._rewards] or [float(shown.reward)])
         over = np.full(self._seats, shown.last())
         cut = over & (self._steps >= self._limit)
         return self._scene(shown.observation, reward, over & ~cut, cut)
@@ -177,17 +165,15 @@ def _settings(level: str, keywords: Mapping[str, Any]) -> dict[str, Any]:
     settings = LEVELS[level] | dict(keywords)
     players = settings.get("numPlayers", 1)
     if _whole(f"dmlab2d/{level}", "numPlayers", players) > MOST_PLAYERS:
-        raise EnvSetupError(
-            f"dmlab2d/{level}: --env-option numPlayers={players} cannot be used: give at most {MOST_PLAYERS}"
-        )
+        given = f"--env-option numPlayers={players}"
+        raise EnvSetupError(f"dmlab2d/{level}: {given} cannot be used: give at most {MOST_PLAYERS}")
     return settings
 
 
 def _whole(env_id: str, name: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise EnvSetupError(
-            f"{env_id}: --env-option {name}={value} cannot be used: give a whole number of 1 or more"
-        )
+        given = f"--env-option {name}={value}"
+        raise EnvSetupError(f"{env_id}: {given} cannot be used: give a whole number of 1 or more")
     return value
 
 
@@ -195,10 +181,6 @@ def _first_line(error: Exception) -> str:
     """Return the engine's message, without colours and the script's stack."""
     text = re.sub(r"\x1b\[[0-9;]*m|^ERROR: *", "", str(error).strip().removeprefix("\x1b[0;31m"))
     return text.partition("\n")[0].partition(" (default:")[0].rstrip(".")
-
-
-def _listed(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in settings.items())
 
 
 BACKEND = keywords_backend("dmlab2d", names, probe, make_unit, recipe)

@@ -28,7 +28,6 @@ from ..base import LARGEST_REWARD, EnvSetupError, EnvSpec, MatchupSource, Shapin
 from ..conventions import Remarks
 from ..episodes import ROW, EpisodeBook, beating, pulse_of
 from ..shaping import unflatten
-from ..values import briefly, number_of
 
 
 @dataclass(frozen=True)
@@ -76,11 +75,6 @@ MakeTable = Callable[[], Table]
 """Makes one environment."""
 
 
-def plain_matchup(rows: int, seats: int) -> NDArray[np.int64]:
-    """Return the matchup [E, S] of neighbouring rows, in force until `MultiAgentUnit.follow` is called."""
-    return np.arange(rows, dtype=np.int64).reshape(-1, seats)
-
-
 def probe_with(make: MakeTable) -> EnvSpec:
     """Make one environment, describe it and close it."""
     table = make()
@@ -103,7 +97,7 @@ class MultiAgentUnit:
             raise
         self.rows = rows
         self._book = EpisodeBook(rows, shaping)
-        plain = plain_matchup(rows, self.spec.seats)
+        plain = np.arange(rows, dtype=np.int64).reshape(-1, self.spec.seats)  # neighbours, until `follow`
         self._matchups: MatchupSource = lambda: (0, plain)
         shape = plain.shape
         self._row_ES, self._version = plain, 0
@@ -221,19 +215,8 @@ class MultiAgentUnit:
         if self._over_E[e]:
             for row in rows.tolist():
                 self._remark.of_stats(out, row, self._stats_R.pop(row, None))
-                given = not np.isnan(self._objective_R[row])
-                self._remark.of_objective(given=bool(given))
+                self._remark.of_objective(given=not np.isnan(self._objective_R[row]))
 
     def _write_episodes(self, out: StepArrays) -> None:
         given_R = self._objective_R
         self._book.write(out, np.where(np.isnan(given_R), self._book.raw_R, given_R))
-
-
-def number(env_id: str, what: str, value: Any) -> float:
-    """Convert a number that an environment gave. Raises EnvSetupError for anything else."""
-    try:
-        return number_of(value)
-    except (TypeError, ValueError):
-        raise EnvSetupError(
-            f"{env_id} breaks its contract: the {what} must be a number, got {briefly(value)}. Correct the environment"
-        ) from None

@@ -86,18 +86,14 @@ def _find(name: str) -> str:
         raise EnvSetupError(f"pettingzoo/{name} is not there.{hint} `pbt-rl envs` lists what is installed")
     missing = _missing(full)
     if missing:
-        raise EnvSetupError(
-            f"pettingzoo/{full} needs the package {', '.join(missing)}: "
-            f"pip install 'pettingzoo[{full.partition('/')[0]}]'"
-        )
+        remedy = f"pip install 'pettingzoo[{full.partition('/')[0]}]'"
+        raise EnvSetupError(f"pettingzoo/{full} needs the package {', '.join(missing)}: {remedy}")
     return full
 
 
-def _missing(name: str) -> tuple[str, ...]:
-    needed = dict.fromkeys(
-        package for part, packages in NEEDS.items() if part in name for package in packages
-    )
-    return tuple(package for package in needed if find_spec(package) is None)
+def _missing(name: str) -> list[str]:
+    needed = dict.fromkeys(one for part, packages in NEEDS.items() if part in name for one in packages)
+    return [package for package in needed if find_spec(package) is None]
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:

@@ -5,7 +5,7 @@ Axes: S seats (the agents, in the order of `possible_agents`), A action componen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,7 @@ from ..conventions import mistakes_of, notes_of
 from ..episodes import true_objective
 from ..shaping import default_shaping, find_interface, frames_per_step
 from ..spaces import Leaf, obs_leaves, read_leaf
-from ..values import array_of, attribute, briefly, metadata_of
-from .multi_agent import number
+from ..values import array_of, attribute, briefly, metadata_of, number_of
 
 TURN = "turn"
 """Observation [1] of turn-based games: 1 for the agent to move. Networks do not see the mask, and a position has
@@ -120,28 +119,24 @@ class Agents:
             )
         return mask
 
-    def objective(self, info: Any) -> float | None:
-        """Return `true_objective` of an agent's info, if it is there."""
-        if isinstance(info, Mapping) and "true_objective" in info:
-            return true_objective(self.env_id, info["true_objective"])
-        return None
+    def rewards(self, given: Mapping[Any, Any]) -> NDArray[np.float64]:
+        """Return the rewards [S], 0 for agents that have none. Raises EnvSetupError for what is no number."""
+        try:
+            return np.array([number_of(given.get(name, 0.0)) for name in self.names])
+        except (TypeError, ValueError):
+            raise self.breach("the reward must be a number", given) from None
 
-    def reward(self, value: Any) -> float:
-        """Convert a reward to a number."""
-        return number(self.env_id, "reward", value)
-
-    def objectives(self, infos: Any, seats: Iterable[int]) -> dict[int, float]:
-        """Return seat -> objective for seats that have one."""
+    def reported(self, infos: Any, was: NDArray[np.bool_]) -> tuple[dict[int, float], dict[int, Any]]:
+        """Return (seat -> `true_objective`, seat -> `episode_extra_stats`) of the agents that acted and have them."""
         if not isinstance(infos, Mapping):
             raise self.breach("infos must be a dict of dicts by agent", infos)
-        found = {seat: self.objective(infos.get(self.names[seat])) for seat in seats}
-        return {seat: value for seat, value in found.items() if value is not None}
-
-    def stats(self, infos: Any, seats: Iterable[int]) -> dict[int, Any]:
-        """Return seat -> `episode_extra_stats` for seats that have some."""
-        found = {seat: infos.get(self.names[seat]) for seat in seats}
-        key = "episode_extra_stats"
-        return {seat: info[key] for seat, info in found.items() if isinstance(info, Mapping) and key in info}
+        of_seat = {seat: infos.get(self.names[seat]) for seat in np.flatnonzero(was).tolist()}
+        given = {seat: info for seat, info in of_seat.items() if isinstance(info, Mapping)}
+        objectives, stats = (
+            {seat: info[key] for seat, info in given.items() if key in info}
+            for key in ("true_objective", "episode_extra_stats")
+        )
+        return {seat: true_objective(self.env_id, value) for seat, value in objectives.items()}, stats
 
     def breach(self, rule: str, got: object) -> EnvSetupError:
         """Return the error of an environment that breaks the API."""

@@ -12,7 +12,7 @@ Axes: S seats (the agents, in the order of `possible_agents`), A action componen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,32 +32,46 @@ def table_of(env_id: str, env: Any) -> ParallelTable | TurnTable:
     return ParallelTable(env_id, env)
 
 
-class ParallelTable:
-    """An environment of the parallel API: all agents act in every step."""
+class _AgentTable:
+    """An environment of either API, with its agents."""
 
-    def __init__(self, env_id: str, env: Any) -> None:
+    def __init__(self, env_id: str, env: Any, *, turns: bool) -> None:
         self._env = env
-        self._agents = Agents(env_id, env, turns=False)
+        self._agents = Agents(env_id, env, turns=turns)
+        self._nobody = np.zeros(len(self._agents.names), np.bool_)
+        self._active = self._nobody
 
     def describe(self) -> EnvSpec:
         return self._agents.spec(self._env)
+
+    def shape(self, seat: int, values: Mapping[str, Any]) -> None:
+        if self._agents.shaper is not None:
+            self._agents.shaper.set_reward_shaping(dict(values), seat)
+
+    def close(self) -> None:
+        if callable(closing := attribute(self._env, "close")):
+            closing()
+
+
+class ParallelTable(_AgentTable):
+    """An environment of the parallel API: all agents act in every step."""
+
+    def __init__(self, env_id: str, env: Any) -> None:
+        super().__init__(env_id, env, turns=False)
 
     def reset(self, seed: int | None) -> Scene:
         answer = self._env.reset(seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[0], Mapping):
             raise self._agents.breach("reset() must return (observations, infos), dicts by agent", answer)
-        return self._scene(answer[0], {}, {}, {}, answer[1], np.zeros(len(self._agents.names), np.bool_))
+        return self._scene(answer[0], {}, {}, {}, answer[1], self._nobody)
 
     def advance(self, action: NDArray[Any]) -> Scene:
-        agents = self._agents
-        was = self._active
+        agents, was = self._agents, self._active
         acts = {agents.names[seat]: agents.decode(action[seat]) for seat in np.flatnonzero(was).tolist()}
         answer = self._env.step(acts)
         if not isinstance(answer, tuple) or len(answer) != 5 or not isinstance(answer[0], Mapping):
-            raise agents.breach(
-                "step() must return (observations, rewards, terminations, truncations, infos), dicts by agent",
-                answer,
-            )
+            parts = "(observations, rewards, terminations, truncations, infos), dicts by agent"
+            raise agents.breach(f"step() must return {parts}", answer)
         return self._scene(*answer, was)
 
     def _scene(
@@ -79,59 +93,36 @@ class ParallelTable:
                     raise agents.breach(f"an observation of {name} is missing", sorted(map(str, obs)))
                 continue  # its last observation stays: no value is needed after a termination
             seen[seat] = agents.read(obs[name], infos.get(name), moves=True)
-        reward = np.array([agents.reward(rewards.get(n, 0.0)) for n in agents.names])
         terminated = np.array([flag_of(terminations.get(n)) for n in agents.names]) & was
         # An agent that left without a flag was cut off: its value is still needed.
         truncated = was & ~active & ~terminated
         self._active = active
-        return Scene(
-            seen,
-            active,
-            reward * was,
-            terminated,
-            truncated,
-            agents.objectives(infos, np.flatnonzero(was).tolist()),
-            agents.stats(infos, np.flatnonzero(was).tolist()),
-            one_of(infos),
-        )
-
-    def shape(self, seat: int, values: Mapping[str, Any]) -> None:
-        if self._agents.shaper is not None:
-            self._agents.shaper.set_reward_shaping(dict(values), seat)
-
-    def close(self) -> None:
-        if callable(closing := attribute(self._env, "close")):
-            closing()
+        objectives, stats = agents.reported(infos, was)
+        reward = agents.rewards(rewards) * was
+        return Scene(seen, active, reward, terminated, truncated, objectives, stats, one_of(infos))
 
 
-class TurnTable:
+class TurnTable(_AgentTable):
     """An environment of the turn-based API (AEC): in every step the agent whose turn it is makes its move."""
 
     def __init__(self, env_id: str, env: Any) -> None:
-        self._env = env
-        self._agents = Agents(env_id, env, turns=True)
-        self._active = np.zeros(len(self._agents.names), np.bool_)
-
-    def describe(self) -> EnvSpec:
-        return self._agents.spec(self._env)
+        super().__init__(env_id, env, turns=True)
 
     def reset(self, seed: int | None) -> Scene:
         self._env.reset(seed=seed)
-        nobody = np.zeros(len(self._agents.names), np.bool_)
+        nobody = self._nobody
         self._active = self._alive()
         return self._scene(self._active, nobody, np.zeros(len(nobody)), nobody, nobody, ({}, {}))
 
     def advance(self, action: NDArray[Any]) -> Scene:
-        env, agents = self._env, self._agents
-        was = self._active
-        mover = env.agent_selection
-        env.step(agents.decode(action[agents.names.index(mover)]))
-        rewards, ended, infos = env.rewards, env.terminations, env.infos
-        reward = np.array([agents.reward(rewards.get(name, 0.0)) for name in agents.names]) * was
+        env, agents, was = self._env, self._agents, self._active
+        env.step(agents.decode(action[agents.names.index(env.agent_selection)]))
+        ended, infos = env.terminations, env.infos
+        reward = agents.rewards(env.rewards) * was
         terminated = np.array([bool(ended.get(name, False)) for name in agents.names]) & was
         alive = self._alive()
         truncated = was & ~alive & ~terminated
-        reported = [of(infos, np.flatnonzero(was).tolist()) for of in (agents.objectives, agents.stats)]
+        reported = agents.reported(infos, was)
         left = was & ~alive
         last = {seat: self._see(seat, infos, moves=False) for seat in np.flatnonzero(left).tolist()}
         while alive.any() and not alive[agents.names.index(env.agent_selection)]:
@@ -147,7 +138,7 @@ class TurnTable:
         reward: NDArray[np.float64],
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
-        reported: Sequence[Mapping[int, Any]],
+        reported: tuple[Mapping[int, float], Mapping[int, Any]],
         last: Mapping[int, Mapping[str, NDArray[Any]]] | None = None,
     ) -> Scene:
         """reported: objectives and extra statistics. last: final observations of agents that have just left."""
@@ -156,8 +147,7 @@ class TurnTable:
         infos = self._env.infos
         for seat in np.flatnonzero(active | was).tolist():
             obs[seat] = self._see(seat, infos, moves=seat == moves)
-        objective, stats = reported
-        return Scene(obs, active, reward, terminated, truncated, objective, stats, one_of(infos))
+        return Scene(obs, active, reward, terminated, truncated, *reported, one_of(infos))
 
     def _see(self, seat: int, infos: Mapping[Any, Any], *, moves: bool) -> dict[str, NDArray[Any]]:
         name = self._agents.names[seat]
@@ -165,22 +155,12 @@ class TurnTable:
 
     def _alive(self) -> NDArray[np.bool_]:
         env, here = self._env, set(self._env.agents)
-        return np.array(
-            [
-                name in here
-                and not env.terminations.get(name, False)
-                and not env.truncations.get(name, False)
-                for name in self._agents.names
-            ]
-        )
 
-    def shape(self, seat: int, values: Mapping[str, Any]) -> None:
-        if self._agents.shaper is not None:
-            self._agents.shaper.set_reward_shaping(dict(values), seat)
+        def alive(name: Any) -> bool:
+            gone = env.terminations.get(name, False) or env.truncations.get(name, False)
+            return name in here and not gone
 
-    def close(self) -> None:
-        if callable(closing := attribute(self._env, "close")):
-            closing()
+        return np.array([alive(name) for name in self._agents.names])
 
 
 def _fits(env: object) -> bool:

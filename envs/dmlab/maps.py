@@ -7,7 +7,6 @@ waits for   the engine that answers first
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections import deque
@@ -44,9 +43,8 @@ def build_maps(levels: Sequence[str], options: DmlabOptions, steps: int, jobs: i
     scripts = dict.fromkeys(script for level in levels for script in level_scripts(level, options))
     work = deque((script, pool_seed(script, i)) for script in scripts for i in range(options.level_seeds))
     jobs = min(jobs, len(work))
-    print(
-        f"{len(scripts)} levels x {options.level_seeds} seeds on {jobs} engines, into {options.cache_folder}"
-    )
+    per_level, folder = options.level_seeds, options.cache_folder
+    print(f"{len(scripts)} levels x {per_level} seeds on {jobs} engines, into {folder}")
     with closing(Labs([row_setup(options, {}, row) for row in range(jobs)])) as labs:
         return _Build(labs, work, steps).run()
 
@@ -116,14 +114,9 @@ def _require(condition: bool, option: str, value: object, remedy: str) -> None:
 
 
 def _check_folder(folder: str) -> None:
-    if not folder:
-        raise EnvSetupError(
-            "--level-cache none cannot be used: there would be nothing to fill; give a folder"
-        )
+    _require(bool(folder), "level-cache", "none", "there would be nothing to fill; give a folder")
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        fd, path = tempfile.mkstemp(dir=folder)
-        os.close(fd)
-        Path(path).unlink()
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise EnvSetupError(f"--level-cache {folder} cannot be written: {error.strerror or error}") from error

@@ -33,7 +33,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -189,10 +189,9 @@ def receive(line: socket.socket) -> Any:
 
 def row_arrays(memory: mmap.mmap, row: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     """Return picture [3, 72, 96] and words [16] of a row in the unit's memory."""
-    picture: NDArray[np.uint8] = np.ndarray(PICTURE, np.uint8, buffer=memory, offset=row * ROW_BYTES)
-    words: NDArray[np.int32] = np.ndarray(
-        (WORDS,), np.int32, buffer=memory, offset=row * ROW_BYTES + picture.nbytes
-    )
+    begin = row * ROW_BYTES
+    picture: NDArray[np.uint8] = np.ndarray(PICTURE, np.uint8, buffer=memory, offset=begin)
+    words: NDArray[np.int32] = np.ndarray((WORDS,), np.int32, buffer=memory, offset=begin + picture.nbytes)
     return picture, words
 
 
@@ -337,26 +336,19 @@ def serve(line: socket.socket, setup: RowSetup, request: tuple[Any, ...] | None)
                 _begin_anew(line, setup, (kind, *content))
             try:
                 game = game or Game(setup)
-                answer: tuple[str, Any] = ("done", _do(game, kind, content))
+                methods: dict[str, Callable[..., Any]] = {
+                    "try": game.try_levels,
+                    "begin": game.begin_episode,
+                    "step": game.step,
+                    "fill": game.fill,
+                }
+                answer: tuple[str, Any] = ("done", methods[kind](*content))
             except Exception as error:  # noqa: BLE001 - the parent reports whatever the module raises
                 answer = ("failed", f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARACTERS])
             send(line, answer)
     finally:
         if game is not None:
             game.close()
-
-
-def _do(game: Game, kind: str, content: list[Any]) -> tuple[Any, ...] | None:
-    if kind == "step":
-        return game.step(*content)
-    if kind == "fill":
-        return game.fill(*content)
-    if kind == "begin":
-        game.begin_episode(*content)
-    else:
-        assert kind == "try", kind
-        game.try_levels(*content)
-    return None
 
 
 def _begin_anew(line: socket.socket, setup: RowSetup, request: tuple[Any, ...]) -> NoReturn:

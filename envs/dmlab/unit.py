@@ -81,7 +81,7 @@ def describe(name: str, options: DmlabOptions) -> EnvSpec:
 
 def level_scripts(name: str, options: DmlabOptions) -> list[str]:
     """Return the engine's level arguments for NAME in `dmlab/NAME`."""
-    return [_script(level, options) for level in _levels(name)]
+    return [level if isinstance(level, str) else level.script(test=options.test) for level in _levels(name)]
 
 
 def played(name: str, options: DmlabOptions) -> str:
@@ -117,10 +117,6 @@ def _levels(name: str) -> tuple[Level | str, ...]:
     return (name,)
 
 
-def _script(level: Level | str, options: DmlabOptions) -> str:
-    return level if isinstance(level, str) else level.script(test=options.test)
-
-
 def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> RowSetup:
     """Return the setup of a row's process; `Labs` fills in the rest. Raises EnvSetupError for fixed settings.
 
@@ -135,14 +131,11 @@ def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> R
             f"--env-option {taken[0]}=... cannot be used: pbt_rl gives the engine this setting itself (see --dmlab.*)"
         )
     test = {"allowHoldOutLevels": "true", "mixerSeed": str(TEST_MIXER_SEED)} if options.test else {}
+    shown = {"datasetPath": options.dataset_path}
     return RowSetup(
-        config={**fixed, **dict(level_settings(settings))},
+        config=fixed | dict(level_settings(settings)),
         of_level={
-            _script(level, options): {
-                **test,
-                **({"datasetPath": options.dataset_path} if level.dataset else {}),
-            }
-            for level in LEVELS
+            level.script(test=options.test): test | (shown if level.dataset else {}) for level in LEVELS
         },
         renderer=options.renderer,
         actions=ACTIONS[options.actions],
@@ -363,7 +356,11 @@ class LabUnit:
         self._book.add(reward_R, out.reward, played_R)
         for row in np.flatnonzero(self._over_R).tolist():
             self._begin_episode(row)
-        self._write_episode(out)
+        self._book.write(out)
+        if out.task is not None:
+            out.task[:] = self._level_R
+            for row, level in enumerate(self._level_R.tolist()):
+                out.objective[row] = LEVELS[level].percent(float(self._book.raw_R[row]))
         self._take_begun()
         # Ends are noted last: an episode that is over begins anew with the next step, not with this one.
         terminated_R, truncated_R = ends_2R
@@ -415,13 +412,6 @@ class LabUnit:
     def _where(self, row: int) -> str:
         return f"DeepMind Lab, level {self._scripts[self._level_R[row]]}"
 
-    def _write_episode(self, out: StepArrays) -> None:
-        self._book.write(out)
-        if out.task is not None:
-            out.task[:] = self._level_R
-            for row, level in enumerate(self._level_R.tolist()):
-                out.objective[row] = LEVELS[level].percent(float(self._book.raw_R[row]))
-
 
 def _cannot(name: str, error: LabError) -> EnvSetupError:
     hint = (
@@ -453,8 +443,5 @@ BACKEND = Backend(
     unreproducible=unreproducible,
     step_seconds=STEP_SECONDS,
     begins="environments are made; maps compile, which takes a minute and more the first time",
-    film=lambda name, rows, seed, options, shaping: (
-        _make_unit(name, rows, seed, options, shaping),
-        FRAMES_PER_SECOND,
-    ),
+    film=lambda *of: (_make_unit(*of), FRAMES_PER_SECOND),
 )

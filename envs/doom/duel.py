@@ -149,7 +149,8 @@ class Pair:
         self.found()
         for _ in range(_MOST_BEGINNINGS):
             deaths = self._deaths()
-            self._ask(_new_episode)
+            for engine in self._engines:
+                engine.ask(_new_episode)
             self._answers()
             self._settle()
             if self._deaths() == deaths:
@@ -208,10 +209,6 @@ class Pair:
     def _idle_tic(self, game: Any) -> None:
         game.set_action(self._idle)
         game.advance_action(1, True)
-
-    def _ask(self, do: Do) -> None:
-        for engine in self._engines:
-            engine.ask(do)
 
     def _answers(self) -> None:
         errors = [engine.answer() for engine in self._engines]
@@ -291,7 +288,7 @@ class DuelTable:
         return np.array([self._senses.read(game) for game in self.pair.games])
 
     def _scene(self, reward: NDArray[np.float64], *, over: bool) -> Scene:
-        seats, all_of_them = range(self._spec.seats), np.ones(self._spec.seats, np.bool_)
+        seats, every_S = range(self._spec.seats), np.ones(self._spec.seats, np.bool_)
         measured = self._senses.measurements(self._values_SV).astype(np.float32)
         obs = {}
         for seat, game in enumerate(self.pair.games):
@@ -303,10 +300,10 @@ class DuelTable:
         counted = {name: self._senses.of(variable, gained_SV) for name, variable in COUNTED.items()}
         return Scene(
             obs,
-            active=all_of_them & (not over),
+            active=every_S & (not over),
             reward=reward,
-            terminated=~all_of_them,
-            truncated=all_of_them & over,
+            terminated=~every_S,
+            truncated=every_S & over,
             objective={seat: float(frags_S[seat]) for seat in seats},
             stats={seat: {name: float(of_S[seat]) for name, of_S in counted.items()} for seat in seats},
         )

@@ -202,12 +202,9 @@ class Senses:
         self._variables = [getattr(vizdoom.GameVariable, n) for n in self.names]
         self._measured = [self.names.index(n) for n in scale]
         self._owned_V = np.array([n.startswith(POSSESSIONS) for n in self.names])
-        self._change_VE = np.array(
-            [
-                [(-1.0 if EVENTS[e].down else 1.0) * (v in EVENTS[e].variables) for e in self.events]
-                for v in self.names
-            ]
-        ).reshape(len(self.names), len(self.events))
+        sign = {e: -1.0 if EVENTS[e].down else 1.0 for e in self.events}
+        change = [[sign[e] * (v in EVENTS[e].variables) for e in self.events] for v in self.names]
+        self._change_VE = np.array(change)
 
     def read(self, game: Any) -> list[float]:
         """Return the present values [V] of a game's player."""

@@ -1,20 +1,6 @@
 """The scenarios of `vizdoom/NAME`: what is pressed, what is rewarded, what members are ranked by, when it ends.
 
-    name                      to do                                    objective             cut after (tics)
-    basic, simpler_basic      shoot the monster on the other wall      the scenario's reward 300
-    rocket_basic              the same with a rocket                   the scenario's reward 300
-    predict_position          hit a walking monster with one rocket    the scenario's reward 300
-    deadly_corridor           reach the armour behind six shooters     the scenario's reward 2100
-    my_way_home               find the armour in a maze of rooms       the scenario's reward 2100
-    defend_the_center         stand in a circle of monsters            kills                 2100
-    defend_the_line           stand before a line of monsters          kills                 4200
-    health_gathering          live on medkits on an acid floor         tics survived         2100
-    health_gathering_supreme  the same in a maze, with poison          tics survived         2100
-    take_cover                dodge fireballs                          tics survived         4200
-    deathmatch                an arena of weapons and monsters         kills                 4200
-    deathmatch_bots           rocket launchers against seven bots      frags                 4200
-    duel                      two players, rockets in a narrow hall    frags                 2100
-    duel_arena                two players, rockets, a large arena      frags                 2100
+docs/reference/vizdoom.md says in a table what is to do in each.
 
 The scenario's reward is what its author scripted: 106 for the kill less 1 per tic and 5 per shot in basic; the way
 gained, less 100 for a death, in deadly_corridor; 1 for the goal less 0.0001 per tic in my_way_home; 1 for the hit

@@ -44,12 +44,10 @@ def names() -> tuple[str, ...]:
 def probe(name: str) -> EnvSpec:
     """Describe a scenario; no game is started. Raises EnvSetupError for an unknown one."""
     scenario = find(name)
+    measured = ArraySpec((measurements(scenario),), "float32")
     return EnvSpec(
         env_id=f"vizdoom/{name}",
-        obs={
-            "obs": ArraySpec(PICTURE, "uint8"),
-            "measurements": ArraySpec((measurements(scenario),), "float32"),
-        },
+        obs={"obs": ArraySpec(PICTURE, "uint8"), "measurements": measured},
         action=ActionSpec(nvec=tuple(len(choices) for choices in scenario.actions)),
         frame_skip=FRAME_SKIP,
         shaping=scenario.shaping,
@@ -60,10 +58,7 @@ def probe(name: str) -> EnvSpec:
 def recipe(name: str) -> dict[str, object]:
     """Defaults of a run."""
     scenario = find(name)
-    duel = {
-        "envs_per_unit": 4,
-        "actor_timeout_seconds": 300.0,
-    }  # two engines per game, which take a second to start
+    duel = {"envs_per_unit": 4, "actor_timeout_seconds": 300.0}  # two engines take a second to start
     return {
         **(duel if scenario.seats > 1 else {}),
         "model.encoder": "nature",
@@ -119,8 +114,7 @@ class DoomUnit:
             self._begin_episode(row, out)
         self._over_R[:] = False
         write_reset(out)
-        self._write_measurements(out)
-        self._write_episode(out)
+        self._write(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
         """action: [R, A] int32."""
@@ -148,8 +142,7 @@ class DoomUnit:
         out.first[:] = starts_R
         out.episode_done[:] = self._over_R = ended_R | cut_R
         self._book.add(scripted_R, out.reward, played_R)
-        self._write_measurements(out)
-        self._write_episode(out)
+        self._write(out)
 
     def close(self) -> None:
         """End the games. Safe to call twice."""
@@ -186,10 +179,8 @@ class DoomUnit:
     def _read(self, row: int) -> None:
         self._values_RV[row] = self._senses.read(self._games.running[row])
 
-    def _write_measurements(self, out: StepArrays) -> None:
+    def _write(self, out: StepArrays) -> None:
         out.obs["measurements"][:] = self._senses.measurements(self._values_RV)
-
-    def _write_episode(self, out: StepArrays) -> None:
         self._book.write(out, self._objectives())
 
     def _objectives(self) -> NDArray[np.float64]:
