@@ -15,8 +15,6 @@ the cores' time went (scripts/bench_account.py).
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import json
 import shutil
 import statistics
@@ -24,8 +22,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from multiprocessing.connection import Pipe
 from pathlib import Path
@@ -56,10 +56,8 @@ def bench_config(env: str, num_policies: int) -> Config:
     The peers' jobs do not normalise images either.
     """
     config: Config = changed(Config(env=env, num_policies=num_policies), recipe(env))
-    learner: LearnerConfig = dataclasses.replace(
-        config.learner, epochs=1, minibatches=1, normalize_images=False
-    )
-    return dataclasses.replace(config, learner=learner)
+    learner: LearnerConfig = replace(config.learner, epochs=1, minibatches=1, normalize_images=False)
+    return replace(config, learner=learner)
 
 
 def measure_stage(
@@ -128,9 +126,7 @@ def inference_turn(sampler: Any, shared: Any, units_per_actor: int) -> Callable[
 
     def step() -> int:
         for unit in turn:
-            unit.taken = (
-                int(unit.box.header[OBSERVATIONS]) - 1
-            )  # the step in the mailbox counts as new once more
+            unit.taken = int(unit.box.header[OBSERVATIONS]) - 1  # the step in the mailbox is new once more
         return serve()
 
     for _ in range(2):  # the first step of all is another one, without an action that it follows
@@ -152,12 +148,10 @@ def _idle_learner(resolved: Any) -> Any:
 
     values = resolved.controller().initial(resolved.config.num_policies)
     memory = Memory(resolved, Start.fresh(resolved.plan, values))
-    for record in memory.actors:
-        for box in record.boxes:
-            arrays = [*box.step.obs.values(), *vars(box.step).values()]
-            for array in arrays:
-                if isinstance(array, np.ndarray):  # some exist for some environments only
-                    array.fill(0)
+    for box in [box for record in memory.actors for box in record.boxes]:
+        for array in [*box.step.obs.values(), *vars(box.step).values()]:
+            if isinstance(array, np.ndarray):  # some exist for some environments only
+                array.fill(0)
     ours, theirs = Pipe()
     LINES.append(ours)
     return Learner(memory.learners[0], theirs)
@@ -259,37 +253,30 @@ def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[st
         found.append(
             {f"{stage}_microseconds": cost for stage, cost in alone.items()}
             | {f"{stage}_microseconds_beside": cost for stage, cost in beside.items()}
-            | {"limit_frames_per_second": limit, "allowed_frames_per_second": allowed}
-            | {"frames_per_second": rate, "achieved_over_limit": rate / limit}
-            | {"achieved_over_allowed": rate / allowed}
+            | {"limit_frames_per_second": limit, "achieved_over_limit": rate / limit}
+            | {"allowed_frames_per_second": allowed, "achieved_over_allowed": rate / allowed}
+            | {"frames_per_second": rate}
             | summary["start"]
             | figures
             | lost(figures, alone, cores)
         )
         print("\n".join(table(figures, alone, beside, cores)), flush=True)
-    return {
-        "cores": cores,
-        **{name: statistics.median(one[name] for one in found) for name in found[0]},
-        "replacements": summary["replacements"],
-        "replacement_milliseconds": summary["replacement_milliseconds"],
-        "decision_to_weights_milliseconds": summary["decision_to_weights_milliseconds"],
-        "policy_lag": summary["policy_lag"],
-    }
+    medians = {name: statistics.median(one[name] for one in found) for name in found[0]}
+    of_the_last = (
+        "replacements",
+        "replacement_milliseconds",
+        "decision_to_weights_milliseconds",
+        "policy_lag",
+    )
+    return {"cores": cores} | medians | {name: summary[name] for name in of_the_last}
 
 
 def compare_with_peers(seconds: float, rounds: int) -> dict[str, Any]:
     """Run the peers on the same job, `rounds` times. Return the frames/s of every round, which are printed as well."""
-    when = {"date": str(datetime.now(UTC).date()), "commit": _commit()}
-    of = {
-        str(num_policies): [_beside_peers(num_policies, seconds) for _ in range(rounds)]
-        for num_policies in (1, 4)
-    }
-    return when | {"peers": of}
-
-
-def _commit() -> str:
     asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    peers = {str(n): [_beside_peers(n, seconds) for _ in range(rounds)] for n in (1, 4)}
+    return {"date": str(datetime.now(UTC).date()), "commit": commit, "peers": peers}
 
 
 def _beside_peers(num_policies: int, seconds: float) -> dict[str, float]:
@@ -315,9 +302,7 @@ def _beside_peers(num_policies: int, seconds: float) -> dict[str, float]:
 
 def main() -> None:
     """Print the figures; with --json also write them."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--env", default=None, help="default: atari/pong")
     add("--replacements", action="store_true", help="how long replacements take (default: of atari/breakout)")
@@ -326,7 +311,7 @@ def main() -> None:
     add("--seconds", type=float, default=60.0, help="length of a measurement, once the run is steady")
     add("--rounds", type=int, default=3, help="number of measurements, of which medians are printed")
     add("--num-policies", type=int, default=0, help="only this population (default: one and four)")
-    add("--stage", choices=STAGES, help=argparse.SUPPRESS)
+    add("--stage", choices=STAGES, help=SUPPRESS)
     arguments = parser.parse_args()
     sys.path.append(str(Path(__file__).with_name("lab")))  # of the two benches below
     if arguments.stage:
@@ -341,7 +326,7 @@ def main() -> None:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def _measured(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> dict[str, Any]:
+def _measured(parser: ArgumentParser, arguments: Namespace) -> dict[str, Any]:
     """Measure and print what is asked for; return all figures."""
     if arguments.replacements:
         from replacement_bench import replacements  # noqa: PLC0415 - needed with --replacements only

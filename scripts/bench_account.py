@@ -100,7 +100,8 @@ class Watch:
 
     def _all_played(self) -> bool:
         if len(self._boxes) < self.units:
-            learners = [process.pid for process, role in self._processes() if role == "learner"]
+            processes = _tree(psutil.Process(self.pid))
+            learners = [process.pid for process, role in processes if role == "learner"]
             self._boxes = [box for pid in learners for box in _mailboxes(pid, self.spec, self.rows)]
         for box in self._boxes:
             if box.header[STEPS]:  # a row that is not there delivers `first` in every step
@@ -118,7 +119,7 @@ class Watch:
         ran, waited, alive = {}, {}, set()
         at = time.monotonic()
         steps = sum(int(box.header[STEPS]) for box in self._boxes)
-        for process, role in self._processes():
+        for process, role in _tree(psutil.Process(self.pid)):
             if role != "other":
                 alive.add(process.pid)
             for thread, on_cpu, in_queue in _threads(process.pid):
@@ -130,12 +131,9 @@ class Watch:
         machine = user + nice + system + irq + soft
         return Reading(at, steps, ran, waited, machine, idle + io, stolen, frozenset(alive))
 
-    def _processes(self) -> Iterator[tuple[psutil.Process, str]]:
-        """Yield the processes of the run as ("actor" | "learner" | "other")."""
-        yield from _tree(psutil.Process(self.pid), "other")
 
-
-def _tree(process: psutil.Process, role: str) -> Iterator[tuple[psutil.Process, str]]:
+def _tree(process: psutil.Process, role: str = "other") -> Iterator[tuple[psutil.Process, str]]:
+    """Yield a process and all below it as ("actor" | "learner" | "other")."""
     yield process, role
     try:
         for child in process.children():  # what an actor or a learner starts belongs to it
@@ -205,9 +203,8 @@ def account(before: Reading, after: Reading, cores: int) -> dict[str, float]:
     if negative:
         raise RuntimeError(f"the account is wrong, a share is negative: {', '.join(negative)}")
     if abs(sum(total.values()) / cores - 1) > MOST_OFF:
-        raise RuntimeError(
-            f"the account has {sum(total.values()):.2f} cores and the machine {cores}: {total}"
-        )
+        used = sum(total.values())
+        raise RuntimeError(f"the account has {used:.2f} cores and the machine {cores}: {total}")
     waiting = {f"{part} waiting for a core": waited[part] / seconds for part in PARTS}
     costs = {f"{part} microseconds": ran[part] / steps * 1e6 for part in STAGES}
     return {"seconds": seconds, "steps": float(steps)} | total | waiting | costs
@@ -231,11 +228,10 @@ def lost(figures: Mapping[str, float], alone: Mapping[str, float], cores: int) -
     """
     in_stages = sum(figures[f"{part} cores"] for part in STAGES) / cores
     dearer = sum(figures[f"{part} microseconds"] for part in STAGES) / sum(alone.values()) - 1
+    elsewhere = sum(figures[f"{part} cores"] for part in ("supervisor", "others", "stolen"))
     return {
         "idle": figures["idle cores"] / cores,
-        "supervisor, others, stolen": sum(
-            figures[f"{part} cores"] / cores for part in ("supervisor", "others", "stolen")
-        ),
+        "supervisor, others, stolen": elsewhere / cores,
         "dearer than alone": dearer,
         "achieved by the account": in_stages / (1 + dearer),
     }

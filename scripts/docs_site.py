@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,8 @@ def main() -> None:
     OUT.mkdir(parents=True)
     pages = {ROOT / name: OUT / new for name, new in BESIDE.items()}
     docs = ROOT / "docs"
-    pages |= {
-        path: OUT / path.relative_to(docs) for path in docs.rglob("*") if path.suffix in (".md", ".png")
-    }
+    copied = [path for path in docs.rglob("*") if path.suffix in (".md", ".png")]
+    pages |= {path: OUT / path.relative_to(docs) for path in copied}
     pages |= {path: OUT / f"{path.stem}.md" for path in docs.glob("*.ipynb")}
     for path, target in pages.items():
         target.parent.mkdir(exist_ok=True)
@@ -77,12 +76,8 @@ def linked(text: str, page: Path, pages: Mapping[Path, Path]) -> str:
         if (pages[page].parent / name).is_file() and name.endswith(".png"):
             return link[0]  # of a notebook
         path = Path(os.path.normpath(page.parent / name))
-        where = (
-            os.path.relpath(pages[path], pages[page].parent)
-            if path in pages
-            else f"{REPOSITORY}/{path.relative_to(ROOT)}"
-        )
-        return f"]({where}{hash_sign}{heading})"
+        there = os.path.relpath(pages[path], pages[page].parent) if path in pages else ""
+        return f"]({there or f'{REPOSITORY}/{path.relative_to(ROOT)}'}{hash_sign}{heading})"
 
     parts = FENCED.split(text)
     return "".join(part if part.startswith("```") else LINK.sub(right, part) for part in parts)
@@ -95,61 +90,39 @@ def options_page() -> str:
     """Return the page of all commands and of all options of `pbt-rl train`."""
     from pbt_rl.cli import usage  # noqa: PLC0415 - the path is set first
     from pbt_rl.cli.train import TrainCommand  # noqa: PLC0415
-
-    lines = [
-        "# Commands and options",
-        "",
-        "Made from the code. `pbt-rl COMMAND --help` shows the same.",
-        "",
-        "```",
-        usage().strip(),
-        "```",
-        "",
-        "## Options of `pbt-rl train`",
-        "",
-        "The defaults shown are those without an environment: its recipe and the algorithm's lie over them (`--show`).",
-    ]
-    group = None
-    for name, text, value, allowed in options(TrainCommand(env="")):
-        room = name.rpartition(".")[0]
-        if room != group:
-            group = room
-            lines += ["", f"### {f'`--{group}.*`' if group else 'The run'}", ""]
-            lines += ["| option | default | |", "| --- | --- | --- |"]
-        lines.append(
-            f"| `--{name}` | {_cell(value)} | {_escaped(text)}{f' *({_escaped(allowed)})*' if allowed else ''} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def options(values: Any) -> Iterator[tuple[str, str, Any, str]]:
-    """Yield name, help text, default and what is allowed, of single options before those of groups."""
     from pbt_rl.options import allowed, table  # noqa: PLC0415
 
+    lines = [
+        "# Commands and options\n\nMade from the code. `pbt-rl COMMAND --help` shows the same.\n",
+        f"```\n{usage().strip()}\n```\n\n## Options of `pbt-rl train`\n",
+        "The defaults shown are those without an environment: its recipe and the algorithm's lie over them (`--show`).",
+    ]
+    values, group = TrainCommand(env=""), None
     for option in sorted(table(values).values(), key=lambda option: len(option.path) > 1):
-        value = option.of(values)
-        yield option.name, option.help, value, allowed(option.metadata, value)
+        value, room = option.of(values), option.name.rpartition(".")[0]
+        if room != group:
+            group = room
+            lines += [f"\n### {f'`--{group}.*`' if group else 'The run'}\n"]
+            lines += ["| option | default | |", "| --- | --- | --- |"]
+        limits = allowed(option.metadata, value)
+        about = _escaped(option.help) + (f" *({_escaped(limits)})*" if limits else "")
+        lines.append(f"| `--{option.name}` | {_cell(value)} | {about} |")
+    return "\n".join(lines) + "\n"
 
 
 def _cell(value: Any) -> str:
     if value in ("", (), None):
         return ""
-    text = (
-        " ".join(map(str, value))
-        if isinstance(value, tuple)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else value
-    )
-    return f"`{text}`"
+    if isinstance(value, tuple):
+        value = " ".join(map(str, value))
+    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
 
 
 def _escaped(text: str) -> str:
     """Return a text for a cell of a table: no bars, and nothing that looks like HTML outside of code."""
     parts = text.replace("|", "\\|").split("`")
-    return "`".join(
-        part if i % 2 else part.replace("<", "&lt;").replace("*", "\\*") for i, part in enumerate(parts)
-    )
+    parts[::2] = [part.replace("<", "&lt;").replace("*", "\\*") for part in parts[::2]]
+    return "`".join(parts)
 
 
 def python_page() -> str:
@@ -157,13 +130,8 @@ def python_page() -> str:
     import pbt_rl  # noqa: PLC0415
     from pbt_rl import tune  # noqa: PLC0415
 
-    lines = [
-        "# Python",
-        "",
-        "Made from the docstrings of the code; [From Python](python.md) has examples.",
-        "",
-    ]
-    lines += ["```", inspect.cleandoc(pbt_rl.__doc__ or ""), "```", ""]
+    lines = ["# Python\n\nMade from the docstrings of the code; [From Python](python.md) has examples.\n"]
+    lines.append(f"```\n{inspect.cleandoc(pbt_rl.__doc__ or '')}\n```\n")
     for name in pbt_rl.__all__:
         if name != "tune":
             lines += described(f"pbt_rl.{name}", getattr(pbt_rl, name))
@@ -174,37 +142,30 @@ def python_page() -> str:
 
 def described(name: str, named: Any) -> list[str]:
     """Return the section of a public name; of a class also its public methods and properties."""
-    lines = [f"## {name}", "", *_signature(name, named), *_text(named)]
+    lines = [f"## {name}\n", *_signature(name, named)]
     if not inspect.isclass(named) or issubclass(named, BaseException):
         return lines
     for member, value in vars(named).items():
-        if member.startswith("_") or not (
-            inspect.isfunction(value) or isinstance(value, property | classmethod)
-        ):
-            continue
-        called = value.__func__ if isinstance(value, classmethod) else value
-        lines += [f"### {name.rpartition('.')[2]}.{member}", "", *_signature(member, called), *_text(called)]
+        shown = inspect.isfunction(value) or isinstance(value, property | classmethod)
+        if shown and not member.startswith("_"):
+            called = value.__func__ if isinstance(value, classmethod) else value
+            lines += [f"### {name.rpartition('.')[2]}.{member}\n", *_signature(member, called)]
     return lines
 
 
 def _signature(name: str, named: Any) -> list[str]:
+    """Return signature, if it has one, and docstring."""
+    text = f"```text\n{inspect.cleandoc(named.__doc__ or '')}\n```\n"
     if not callable(named) or (inspect.isclass(named) and issubclass(named, BaseException)):
-        return []
+        return [text]
     try:
-        signature = inspect.signature(named)
+        signature = str(inspect.signature(named))
     except ValueError:
-        return []
-    text = re.sub(r"<[^>]*>", "...", str(signature)).replace(", ", ",\n    ").replace("(", "(\n    ", 1)
-    return [
-        "```python",
-        name.rpartition(".")[2] + (text if len(str(signature)) > 80 else str(signature)),
-        "```",
-        "",
-    ]
-
-
-def _text(named: Any) -> list[str]:
-    return ["```text", inspect.cleandoc(named.__doc__ or ""), "```", ""]
+        return [text]
+    if len(signature) > 80:
+        signature = re.sub(r"<[^>]*>", "...", signature)
+        signature = signature.replace(", ", ",\n    ").replace("(", "(\n    ", 1)
+    return [f"```python\n{name.rpartition('.')[2]}{signature}\n```\n", text]
 
 
 if __name__ == "__main__":

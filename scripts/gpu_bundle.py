@@ -9,7 +9,6 @@ itself nor what gymnax needs is in it.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shutil
@@ -17,6 +16,8 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from importlib import metadata
 from pathlib import Path
 
@@ -86,17 +87,13 @@ def copy_tree(root: Path, target: Path) -> None:
 
 def main() -> int:
     """Make it; return 1 if it is too large."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--python", default="3.12")
     parser.add_argument("--into", type=Path, default=ROOT / "dist")
     arguments = parser.parse_args()
     there = frozenset(needed([*THERE], arguments.python))
-    project = (ROOT / "pyproject.toml").read_text()
-    own = re.findall(
-        r'^\s+"([A-Za-z0-9_.-]+)', project.split("\ndependencies = [")[1].split("\n]")[0], re.MULTILINE
-    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    own = [re.split("[^A-Za-z0-9_.-]", line)[0] for line in project["dependencies"]]
     packages = needed(own, arguments.python, there)
     arguments.into.mkdir(exist_ok=True)
     bundle = arguments.into / "gpu-bundle.tar.xz"
@@ -106,9 +103,8 @@ def main() -> int:
         platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]
         command += ["--python-version", arguments.python, *platforms, "--target", str(folder / "packages")]
-        subprocess.run(
-            [*command, *(f"{name}=={version}" for name, version in packages.items()), *MORE], check=True
-        )
+        command += [*(f"{name}=={version}" for name, version in packages.items()), *MORE]
+        subprocess.run(command, check=True)
         copy_tree(ROOT, folder / "tree")
         for script, (about, what) in SCRIPTS.items():
             (folder / script).write_text(SCRIPT.replace("{about}", about).replace("{what}", what))

@@ -30,7 +30,6 @@ nothing. What learners said at their start stands below the table. The last line
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -43,6 +42,7 @@ import tempfile
 import threading
 import time
 import traceback
+from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -73,9 +73,6 @@ RIGHT = ("answers", "replays", "math", "races", "recording", "members", "leak", 
 LEAST_SECONDS = 10.0
 """A stage for which less is left is not begun."""
 MOST_SECONDS = {"facts": 90.0, "limit": 60.0, "replays": 120.0, "math": 90.0, "serial": 80.0, "two": 120.0}
-RESERVED_SECONDS = {"limit": 25, "answers": 15, "replays": 30, "math": 20, "races": 15, "recording": 5}
-"""What the stages before leave to one of WORTH, so that a slow one costs itself alone: what it takes on two idle cores.
-What is left beyond that goes to the first that needs it."""
 STAGE_SECONDS = 75.0
 """Most of any other stage, and of one that trains beside the training itself."""
 CARDS, CORES = ("H100", "H200", "B200"), 16
@@ -83,6 +80,8 @@ CARDS, CORES = ("H100", "H200", "B200"), 16
 ANYWHERE = ("share", "turns replayed", "steps replayed", "discarded", "lag mean", "lag max", "8 units syncs")
 """Keys of figures that are compared on every GPU."""
 FOR_EVER = "--train-for-frames=1000000000"
+Results = dict[str, dict[str, Any]]
+"""Stage -> figures by name."""
 THREADS_SECONDS = 5.0
 
 
@@ -97,7 +96,7 @@ class Figure:
     stretch: float
     most: bool = False
 
-    def accepted(self, results: dict[str, dict[str, Any]]) -> bool | None:
+    def accepted(self, results: Results) -> bool | None:
         """Whether a figure is good enough, not if its stage failed; None if it is not compared here."""
         if verdict(self.stage, results) in ("left out", "no time"):
             return None
@@ -137,9 +136,7 @@ FIGURES = (
 
 def main() -> int:
     """Run the stages; print a table; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--device", default="cuda:0")
     add("--env", default="atari/pong")
@@ -150,7 +147,7 @@ def main() -> int:
     add("--policies", default="8,1,40,16", help="populations of `train`")
     add("--json", type=Path, help="write all figures to this file")
     add("--keep", default=os.environ.get("GPU_CHECK_KEEP", ""), help="folder for what runs print")
-    add("--stage", help=argparse.SUPPRESS)
+    add("--stage", help=SUPPRESS)
     arguments = parser.parse_args()
     stages = planned(arguments.policies, quick=arguments.quick)
     only = tuple(filter(None, arguments.only.split(",")))
@@ -160,12 +157,13 @@ def main() -> int:
     if arguments.stage:
         print(json.dumps(one_stage(arguments)))
         return 0
-    results: dict[str, dict[str, Any]] = {}
+    results: Results = {}
     asked = only or stages
     end = time.monotonic() + 60 * (min(4.0, arguments.minutes) if arguments.quick else arguments.minutes)
     for stage in asked:
         began = time.monotonic()
-        seconds = seconds_of(stage, asked, end - began, arguments.seconds)
+        most = MOST_SECONDS.get(stage, STAGE_SECONDS + stage.startswith(TRAIN) * arguments.seconds)
+        seconds = min(most, end - began)
         if seconds < LEAST_SECONDS:
             results[stage] = {"no time": True}
         else:
@@ -173,8 +171,7 @@ def main() -> int:
         shown = "  ".join(f"{name}={_short(value)}" for name, value in results[stage].items())
         print(f"[{stage}, {time.monotonic() - began:.0f} s] {shown}", flush=True)
         if arguments.json:
-            found = report(results, asked)
-            arguments.json.write_text(json.dumps(found, indent=2) + "\n")
+            arguments.json.write_text(json.dumps(report(results, asked), indent=2) + "\n")
     lines, good = table(results, asked)
     print("\n".join([*lines, "", last_line(results, asked)]))
     return 0 if good else 1
@@ -190,32 +187,13 @@ def planned(policies: str, *, quick: bool) -> tuple[str, ...]:
     return (*stages[:first], *others, *stages[first:])
 
 
-def _most_seconds(stage: str, training: float) -> float:
-    return training + STAGE_SECONDS if stage.startswith(TRAIN) else MOST_SECONDS.get(stage, STAGE_SECONDS)
-
-
-def _reserved_seconds(stage: str, training: float) -> float:
-    return 1.5 * training if stage.startswith(TRAIN) else RESERVED_SECONDS.get(stage, 0.0)
-
-
-def seconds_of(stage: str, asked: Sequence[str], left: float, training: float) -> float:
-    """Return the most seconds of a stage. left: of all, in seconds. training: of one run of `train`, in seconds."""
-    later = [other for other in asked[asked.index(stage) + 1 :] if other in WORTH]
-    reserved = sum(_reserved_seconds(other, training) for other in later)
-    return min(_most_seconds(stage, training), max(left - reserved, LEAST_SECONDS), left)
-
-
-def in_process(
-    stage: str, results: dict[str, dict[str, Any]], seconds: float = STAGE_SECONDS
-) -> dict[str, Any]:
+def in_process(stage: str, results: Results, seconds: float = STAGE_SECONDS) -> dict[str, Any]:
     """Run a stage in a process of its own, so that a fault on the device ends nothing else, nor what takes too long."""
     limit = results.get("limit", {}).get("steps/s", 0.0)
     environment = os.environ | CHILD_ENVIRONMENT | {"GPU_CHECK_LIMIT": str(limit)}
-    command = [sys.executable, __file__, *sys.argv[1:], "--stage", stage]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True
-    ) as process:
+    command, pipe = [sys.executable, __file__, *sys.argv[1:], "--stage", stage], subprocess.PIPE
+    options: dict[str, Any] = {"stdout": pipe, "stderr": pipe, "text": True, "start_new_session": True}
+    with subprocess.Popen(command, env=environment, **options) as process:
         try:
             out, errors = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired as late:
@@ -232,7 +210,7 @@ def in_process(
     return dict(found)
 
 
-def one_stage(arguments: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+def one_stage(arguments: Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """Carry out a stage here; return the machine and what was found. An exception is a result."""
     job = Job(
         device=arguments.device,
@@ -255,7 +233,7 @@ def one_stage(arguments: argparse.Namespace) -> tuple[dict[str, Any], dict[str, 
         return machine, {"passed": False, "error": traceback.format_exc()[-2500:]}
 
 
-def verdict(stage: str, results: dict[str, dict[str, Any]]) -> str:
+def verdict(stage: str, results: Results) -> str:
     """Return right, WRONG, `no time` (was left for it) or `left out` (the machine cannot have it)."""
     found = results.get(stage, {"no time": True})
     for said in ("no time", "left out"):
@@ -264,7 +242,7 @@ def verdict(stage: str, results: dict[str, dict[str, Any]]) -> str:
     return "right" if found.get("passed", "error" not in found) else "WRONG"
 
 
-def report(results: dict[str, dict[str, Any]], asked: Sequence[str]) -> dict[str, Any]:
+def report(results: Results, asked: Sequence[str]) -> dict[str, Any]:
     """Return everything as JSON: stages with their verdicts, and figures with their limits."""
     figures = {
         figure.name: {
@@ -280,7 +258,7 @@ def report(results: dict[str, dict[str, Any]], asked: Sequence[str]) -> dict[str
     return {"verdicts": verdicts, "figures": figures, "stages": results}
 
 
-def table(results: dict[str, dict[str, Any]], asked: Sequence[str]) -> tuple[list[str], bool]:
+def table(results: Results, asked: Sequence[str]) -> tuple[list[str], bool]:
     """Return the lines of the report, and whether all is right and, where that is compared, fast enough."""
     lines = ["", f"{'correctness':44}{'':>12}"]
     good = True
@@ -306,12 +284,10 @@ def table(results: dict[str, dict[str, Any]], asked: Sequence[str]) -> tuple[lis
     return [*lines, *(["", "said by learners", *notes] if notes else [])], good
 
 
-def last_line(results: dict[str, dict[str, Any]], asked: Sequence[str]) -> str:
+def last_line(results: Results, asked: Sequence[str]) -> str:
     """Return one line that says all that matters, for a report of an error."""
     facts, found = results.get("machine", {}), report(results, asked)
-    machine = (
-        f"torch {facts.get('torch', '?')}, {facts.get('card', 'no GPU')}, {facts.get('cores', '?')} cores"
-    )
+    machine = f"torch {facts.get('torch')}, {facts.get('card', 'no GPU')}, {facts.get('cores')} cores"
     bad = [f"{stage} {said}" for stage, said in found["verdicts"].items() if said in ("WRONG", "no time")]
     bad += [
         f"{name} {'-' if one['here'] is None else _short(one['here'])} (accept {one['accept']:g})"
@@ -527,16 +503,15 @@ def beside_another_thread(device: torch.device) -> str:
             assert recorder is not None
             x, out = torch.zeros(1 << 16, device=device), torch.zeros(1 << 16, device=device)
             on_host = host_buffer((1 << 16,), torch.float32, device)
-            run = recorded(
-                lambda: out.copy_(x + torch.rand(1 << 16, generator=generator, device=device)),
-                recorder,
-                generator,
-            )
-            turns = 0
+
+            def act() -> None:
+                out.copy_(x + torch.rand(1 << 16, generator=generator, device=device))
+
+            run, turns = recorded(act, recorder, generator), 0
             while time.monotonic() < end and not said:
                 turns += 1
                 x.copy_(torch.from_numpy(np.full(1 << 16, turns, np.float32)), non_blocking=True)
-                run() if turns % 2 else out.copy_(x + torch.rand(1 << 16, generator=generator, device=device))
+                (run if turns % 2 else act)()
                 if not product.ONE_RANDOM_STATE:
                     out += torch.rand(1, device=device) * 0
                 on_host.copy_(out, non_blocking=True)

@@ -114,11 +114,11 @@ class Tally:
         """Return the tables of blows, and what was seen."""
         columns = ("SIGKILL", "SIGSTOP, SIGCONT", "SIGSTOP", "SIGTERM")
         victims = sorted({victim for victim, _ in self.blows})
-        lines = [f"{'victim':12}" + "".join(f"{column:>18}" for column in columns)]
-        lines += [
-            f"{victim:12}" + "".join(f"{self.blows[victim, column]:18}" for column in columns)
-            for victim in victims
-        ]
+
+        def line(name: str, cells: Iterable[object]) -> str:
+            return f"{name:12}" + "".join(f"{cell:>18}" for cell in cells)
+
+        lines = [line("victim", columns), *(line(v, [self.blows[v, c] for c in columns]) for v in victims)]
         for name, counts in (("moments", self.moments), ("ends", self.ends), ("runs", self.runs)):
             lines.append(f"{name}: " + ", ".join(f"{what} {n}" for what, n in sorted(counts.items())))
         lines.append(
@@ -195,13 +195,16 @@ class Run:
                         break
                     self._strike(blow)
                 self._end_life()
-            self._last_life()
+            self._start()
+            self._await_training()
+            self._await_checkpoint()
+            self._end_life()
         finally:
             _send(checks.processes(self._mark), signal.SIGKILL)
         self._check_record()
 
     def _start(self) -> None:
-        newest = checks.newest_checkpoint(self._folder) if self._folder.exists() else None
+        newest = checks.newest_checkpoint(self._folder)
         self._before = None if newest is None else checks.clock(newest)
         self._frozen_at = 0.0
         self._learner_hit = self._checked_start = self._asked_to_end = False
@@ -247,9 +250,9 @@ class Run:
         """Compare the end with the newest checkpoint, or with the first thing that happened in this life."""
         events = [e for e in self._events() if e["event"] in ("round", "applied", "progress", "checkpoint")]
         began = [e["time"] for e in events if e["time"] > self._started_at]
-        newest = checks.newest_checkpoint(self._folder) if self._folder.exists() else None
-        saved = [] if newest is None else [checks.state_time(newest)]
-        since = max([*began[:1], *(time for time in saved if time > self._started_at)], default=None)
+        newest = checks.newest_checkpoint(self._folder)
+        saved = 0.0 if newest is None else checks.state_time(newest)
+        since = max([*began[:1], *[saved] * (saved > self._started_at)], default=None)
         if since is None:
             return
         loss = ended_at - since
@@ -259,12 +262,6 @@ class Run:
         slow_disk = 2 * max([seconds for seconds in written if seconds > SAVE_SECONDS], default=0.0)
         if loss > SAVE_SECONDS + SLACK_SECONDS + slow_disk:
             raise Failed(f"{loss:.1f} s are lost")
-
-    def _last_life(self) -> None:
-        self._start()
-        self._await_training()
-        self._await_checkpoint()
-        self._end_life()
 
     # -- blows --------------------------------------------------------------------------------------------------
 
@@ -358,7 +355,7 @@ class Run:
             raise Failed(f"it resumed at {resumed[0]['frames']} frames, saved were {self._before}")
 
     def _has_trained(self) -> bool:
-        newest = checks.newest_checkpoint(self._folder) if self._folder.exists() else None
+        newest = checks.newest_checkpoint(self._folder)
         return newest is not None and newest.time > self._started_at
 
     def _await_checkpoint(self) -> None:
@@ -367,7 +364,7 @@ class Run:
         self._wait("a checkpoint", lambda: self._over() or self._saved_since(now), DEADLINE_SECONDS)
 
     def _saved_since(self, begin: float) -> bool:
-        newest = checks.newest_checkpoint(self._folder) if self._folder.exists() else None
+        newest = checks.newest_checkpoint(self._folder)
         return newest is not None and checks.state_time(newest) > begin
 
     def _wait(self, what: str, happened: Callable[[], bool], seconds: float) -> None:
@@ -400,21 +397,13 @@ class Run:
         reasons = checks.left_files(folder) + checks.journal_reasons(folder)
         reasons += checks.audit_reasons(folder) + checks.curve_reasons(folder) + checks.broken(folder)
         if self._play:
-            reasons += self._play_reasons()
+            words = [sys.executable, "-m", "pbt_rl", "eval", str(folder), "--episodes=1", "--trust"]
+            options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+            options |= {"env": os.environ | HERE, "timeout": DEADLINE_SECONDS, "check": False}
+            played = subprocess.run(words, **options)  # noqa: PLW1510 - among the options
+            reasons += [f"eval: {played.stderr}"] if played.returncode else []
         if reasons:
             raise Failed("; ".join(reasons))
-
-    def _play_reasons(self) -> list[str]:
-        played = subprocess.run(
-            [sys.executable, "-m", "pbt_rl", "eval", str(self._folder), "--episodes=1", "--trust"],
-            env=os.environ | HERE,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_SECONDS,
-            check=False,
-        )
-        return [f"eval: {played.stderr}"] if played.returncode else []
 
     def told(self) -> str:
         """Return the last that the run has said."""

@@ -89,7 +89,7 @@ def clock(checkpoint: Checkpoint) -> int:
     """Return the population's clock in the state of a run; the checkpoint's name says how far its members had come."""
     members = checkpoint.state()["run"]["population"]["members"]
     training: list[int] = [m["frames"] for m in members if not m["stopped"]]
-    return min(training) if training else max(int(m["frames"]) for m in members)
+    return min(training, default=max(int(m["frames"]) for m in members))
 
 
 def state_time(checkpoint: Checkpoint) -> float:
@@ -130,9 +130,8 @@ def _steps_back(events: list[dict[str, Any]]) -> list[str]:
     clock = -1.0
     for number, event in enumerate(events, start=1):
         if event["time"] < clock:
-            reasons.append(
-                f"journal line {number} is {clock - event['time']:.3f} s older than the one before"
-            )
+            older = clock - event["time"]
+            reasons.append(f"journal line {number} is {older:.3f} s older than the one before")
         clock = event["time"]
         told = {"progress": event.get("members", []), "round": event.get("report", {}).get("members", [])}
         for member in told.get(event["event"], []):
@@ -211,11 +210,9 @@ def curve_reasons(folder: Path) -> list[str]:
                     if not value.HasField("simple_value"):
                         continue
                     steps = curves.setdefault(value.tag, [])
-                    again = steps and value.tag not in here and event.step == steps[-1]
-                    if (steps and event.step < steps[-1]) or again:
-                        reasons.append(
-                            f"{events.name}: {value.tag} goes from step {steps[-1]} to {event.step}"
-                        )
+                    last = steps[-1] if steps else -1
+                    if event.step < last or (event.step == last and value.tag not in here):
+                        reasons.append(f"{events.name}: {value.tag} goes from step {last} to {event.step}")
                     steps.append(event.step)
                     here.add(value.tag)
     return reasons[:5]

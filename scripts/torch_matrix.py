@@ -12,13 +12,13 @@ tests. What cannot be had is left out and said. The exit code is 1 if a test fai
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -130,12 +130,10 @@ def stub_libraries(folder: Path) -> None:
     source, script = folder / "stub.c", folder / "stub.map"
     for library_name, versions in functions.items():
         names = [name for own in versions.values() for name in own]
-        source.write_text(
-            "".join(f"long {name}(void) {{ return 100; }}\n" for name in names) or "int nothing;\n"
-        )
-        script.write_text(
-            "".join(f"{v} {{ global: {'; '.join(own)}; }};\n" for v, own in versions.items() if v)
-        )
+        code = [f"long {name}(void) {{ return 100; }}\n" for name in names]
+        source.write_text("".join(code) or "int nothing;\n")
+        groups = [f"{v} {{ global: {'; '.join(own)}; }};\n" for v, own in versions.items() if v]
+        script.write_text("".join(groups))
         options = ["-w", "-shared", "-fPIC", f"-Wl,-soname,{library_name}"]
         options += [f"-Wl,--version-script={script}"] if script.stat().st_size else []
         subprocess.run(["gcc", *options, "-o", folder / library_name, source], check=True)
@@ -143,9 +141,7 @@ def stub_libraries(folder: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Test each release; print what was right; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="what is on the disk, few tests: for CI")
     parser.add_argument("--releases", default=" ".join(RELEASES), help="separated by blanks")
     given = parser.parse_args(arguments)

@@ -10,12 +10,12 @@ where they replace those of the same arm and seed: a row per saved member.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import os
 import shlex
 import subprocess
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,17 +127,9 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 
 def command(name: str, seeds: int, jobs: int) -> list[str]:
     """Return the command line of an experiment."""
-    words = [
-        sys.executable,
-        "-m",
-        "pbt_rl",
-        "prove",
-        "--name",
-        name,
-        "--out",
-        str(ROOT / "runs" / "evidence"),
-    ]
-    return [*words, "--seeds", f"{seeds}", "--jobs", f"{jobs}", *shlex.split(PROTOCOLS[name].options)]
+    words = f"--name {name} --seeds {seeds} --jobs {jobs} {PROTOCOLS[name].options}"
+    out = ["--out", str(ROOT / "runs" / "evidence")]
+    return [sys.executable, "-m", "pbt_rl", "prove", *out, *shlex.split(words)]
 
 
 def keep(made: Path, kept: Path) -> None:
@@ -156,20 +148,16 @@ def keep(made: Path, kept: Path) -> None:
 
 def main() -> int:
     """Make an experiment, or go on with it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("protocol", choices=PROTOCOLS)
     parser.add_argument("--seeds", type=int, help="0 to N-1; default: all of the protocol")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     chosen = parser.parse_args()
     name = chosen.protocol
     path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
-    done = subprocess.run(
-        command(name, chosen.seeds or PROTOCOLS[name].seeds, chosen.jobs),
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
-    )
+    here = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    words = command(name, chosen.seeds or PROTOCOLS[name].seeds, chosen.jobs)
+    done = subprocess.run(words, check=False, env=here)
     if not done.returncode:
         keep(ROOT / "runs" / "evidence" / name / "scores.csv", RESULTS / f"{name}.csv")
     return done.returncode

@@ -6,10 +6,10 @@ python scripts/lab/tables.py --check    # exit code 1 if a page says something e
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -52,9 +52,7 @@ TITLES = {
 
 def main() -> int:
     """Write the page, or say whether it differs from the rows."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
     differs = False
@@ -155,9 +153,8 @@ def speed() -> list[str]:
 def readme(text: str) -> str:
     """Return README.md with its figures of speed made anew."""
     lines = {
-        r"\| Pong on 2 cores, 1 policy, frames/s \|.*": "| Pong on 2 cores, 1 policy, frames/s | "
-        + _beside("1"),
-        r"\| the same, 4 policies with PBT \|.*": "| the same, 4 policies with PBT | " + _beside("4"),
+        r"(\| Pong on 2 cores, 1 policy, frames/s \|).*": rf"\1 {_beside('1')}",
+        r"(\| the same, 4 policies with PBT \|).*": rf"\1 {_beside('4')}",
         r"make [\d,]+ frames/s on two": f"make {rate('4')} frames/s on two",
         r"[\d.]+ times\nSample Factory": f"{times('4', 'sample_factory')} times\nSample Factory",
         r"[\d.]+ times over EnvPool": f"{times('4', 'envpool')} times over EnvPool",
@@ -206,14 +203,11 @@ def as_typed() -> list[str]:
     for env, published in PUBLISHED.items():
         for (name, frames), arms in found.items():
             if name == env and "1 as typed" in arms:
-                cells = [
-                    _scores(arms.get(arm, {})) for arm in ("1 as typed", "1 --mode serial", "4 as typed")
-                ]
+                beside = ("1 as typed", "1 --mode serial", "4 as typed")
+                cells = [_scores(arms.get(arm, {})) for arm in beside]
                 rows.append((env.partition("/")[2], frames, *cells, published))
-    return grid(
-        ("environment", "frames", "1 policy", "the same, serial", "4 policies, the best", "published PPO"),
-        rows,
-    )
+    heads = ("environment", "frames", "1 policy", "the same, serial", "4 policies, the best", "published PPO")
+    return grid(heads, rows)
 
 
 def _scores(of_seeds: Mapping[int, float]) -> str:
@@ -248,10 +242,9 @@ def does_pbt_help() -> list[str]:
         if name.startswith("figure5"):
             arms[1] = {seed: members[:PARTNERS] for seed, members in arms[1].items()}
         seeds = sorted(arms[0].keys() & arms[1].keys())
-        best, means = (
-            [[score(arm[seed]) for seed in seeds] for arm in arms] for score in (picked, mean_test)
-        )
-        gains, others = ([a - b for a, b in zip(*both, strict=True)] for both in (best, means))
+        both = (picked, mean_test)
+        best, means = ([[score(arm[seed]) for seed in seeds] for arm in arms] for score in both)
+        gains, others = ([a - b for a, b in zip(*of, strict=True)] for of in (best, means))
         surely = min(fmean(gains) - half_by_t(gains), interval_by_bootstrap(gains).low) > 0
         helps = HELPS if surely else "not shown"
         two = (f"{fmean(of):.4g}" for of in best)
