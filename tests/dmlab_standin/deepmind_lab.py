@@ -32,14 +32,11 @@ from pathlib import Path
 
 import numpy as np
 
-READABLE, WRITABLE, READ_WRITABLE, LISTABLE = 1, 2, 3, 4
-
 _ENGINE = set(
     "width height fps levelDirectory appendCommand mixerSeed server client port serverPort hasAltCameras "
     "maxAltCameraWidth maxAltCameraHeight localLevelCache globalLevelCache vmMode logToStdErr minimalUI reducedUI "
     "nativeApp record demo video demofiles use_pbos gpuDeviceIndex playerName".split()
 )
-_INTEGERS = ("width", "height", "gpuDeviceIndex", "mixerSeed")
 _TOLERATED = set(
     "episodeLengthSeconds invocationMode allowHoldOutLevels levelGenerator playerId players randomSeed datasetPath "
     "enableCameraMovement logLevel gadgetSelect gadgetSwitch camera cameraLook".split()
@@ -87,16 +84,6 @@ def version():
     return "1.0"
 
 
-def runfiles_path():
-    return str(Path(__file__).parent)
-
-
-def set_runfiles_path(path):
-    if len(path) > 4096:
-        raise RuntimeError("Runfiles directory name too long!")
-    return True
-
-
 _made = 0
 
 
@@ -110,44 +97,20 @@ def _count():
 
 
 class Lab:
-    def __init__(
-        self,
-        level,
-        observations,
-        config={},  # noqa: B006 - as the module has it
-        renderer="software",
-        level_cache=None,
-        temp_folder="",
-    ):
+    def __init__(self, level, observations, config, renderer, level_cache):
         self._thread = threading.get_ident()
         self._status = _CREATED
-        self._folder = None
-        if not isinstance(level, str):
-            raise TypeError("argument 1 must be str, not " + type(level).__name__)
-        if not isinstance(observations, list):
-            raise TypeError("argument 2 must be list, not " + type(observations).__name__)
-        if not isinstance(config, dict):
-            raise TypeError("argument 3 must be dict, not " + type(config).__name__)
-        for name in (*observations, *config, *config.values()):
-            if not isinstance(name, str):
-                raise TypeError("bad argument type for built-in operation")
-        for number, text in ((4, renderer), (6, temp_folder)):
+        assert isinstance(observations, list)
+        assert isinstance(config, dict)
+        for text in (level, renderer, *observations, *config, *config.values()):
             if not isinstance(text, str):
-                raise TypeError(f"argument {number} must be str, not {_kind(text)}")
-        if renderer not in ("software", "hardware"):
-            raise RuntimeError(
-                f'Failed to set renderer must be "hardware" or "software" actual "{renderer}"!'
-            )
+                raise TypeError("bad argument type for built-in operation")
+        assert renderer in ("software", "hardware")
         if renderer == "hardware" and os.environ.get("DMLAB_STANDIN_GPUS") == "-1":
             print("Failed to open library! - libdmlab_headless_hw.so", file=sys.stderr, flush=True)
             raise RuntimeError("Failed to connect RL API")
         _count()
         self._say("lab", made=_made, level=level, observations=observations, config=config, renderer=renderer)
-        for key in _INTEGERS:
-            if key in config and not _is_integer(key, config[key]):
-                raise RuntimeError(
-                    f"Failed to apply setting '{key} = {config[key]}' - \"Invalid int setting\""
-                )
         self._config, self._cache, self._renderer = dict(config), level_cache, renderer
         self._level = "/".join(filter(None, (config.get("levelDirectory", ""), level)))
         self._name = self._level.removeprefix("contributed/dmlab30/")
@@ -168,20 +131,13 @@ class Lab:
                     'evaluation. If you really want to use this level, add the setting "allowHoldOutLevels""'
                 )
         self._width, self._height = int(config.get("width", 320)), int(config.get("height", 240))
-        offered = [entry["name"] for entry in self._spec()]
+        words = () if self._level in _BARE else ("INSTR", "FRAMES_REMAINING_AT_60")
         for name in observations:
-            if name not in offered:
+            if name not in ("RGB_INTERLEAVED", *words):
                 raise ValueError(f"Unknown observation '{name}'.")
         self._wanted = list(observations)
-        # A folder that it is told is used as it is, and left behind; else it makes one of its own.
-        self._owned = not temp_folder
-        if self._owned:
-            parent = os.environ.get("TEST_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
-            self._folder = tempfile.mkdtemp(prefix="dmlab_temp_folder_", dir=parent)
-        else:
-            assert Path(temp_folder).is_dir(), "the engine would fail to write"
-            assert not any(Path(temp_folder).iterdir()), "two Labs would overwrite each other's maps"
-            self._folder = temp_folder
+        parent = os.environ.get("TEST_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+        self._folder = tempfile.mkdtemp(prefix="dmlab_temp_folder_", dir=parent)
         (Path(self._folder) / "baselab").mkdir()
         if config.get("logLevel", "INFO") not in ("NEVER", "ERROR", "WARN"):
             print(f"INFO: {self._level} is set up", flush=True)
@@ -197,8 +153,7 @@ class Lab:
     def reset(self, episode=-1, seed=None):
         self._check_open()
         operator.index(episode)
-        if seed is not None and not isinstance(seed, int):
-            raise ValueError(f"'seed' must be int or None, was '{_kind(seed)}'.")
+        assert seed is None or isinstance(seed, int)
         self._say("reset", level=self._level, seed=seed)
         self._resets += 1
         self._trouble("reset", self._resets)
@@ -218,7 +173,7 @@ class Lab:
         self._rng = np.random.default_rng([self._seed, self._resets == 1, *chance])
         if self._name.partition("_")[0] in _MAPS:
             self._compile(f"{self._name} {self._seed}")
-        self._frame, self._frames_played = 0, 0
+        self._frames_played = 0
         seconds = str(_PLAIN.get(self._level) or self._config.get("episodeLengthSeconds", _SECONDS))
         self._length = None if seconds == "false" else int(seconds) * 60
         self._draw()
@@ -241,7 +196,6 @@ class Lab:
         self._trouble("step", self._steps)
         for value, (name, low, high) in zip(action.tolist(), _ACTIONS, strict=True):
             assert low <= value <= high, f"{name} {value}: the module would not check it"
-        self._frame += num_steps
         reward = 0.0
         for _ in range(num_steps):
             look = int(np.sign(action[_LOOK]))
@@ -257,9 +211,7 @@ class Lab:
                 break
         else:
             if self._name.startswith("language_") and self._frames_played % 240 == 0:
-                self._compile(
-                    f"{self._name} {self._frames_played}"
-                )  # another map in the middle of an episode
+                self._compile(f"{self._name} {self._frames_played}")  # another map in the middle
         return reward
 
     def observations(self):
@@ -278,28 +230,13 @@ class Lab:
                 seen[name] = picture
             elif name == "INSTR":
                 seen[name] = "Pick up the Red ball!" if self._name.startswith("language_") else ""
-            elif name == "FRAMES_REMAINING_AT_60":
-                # A level without a limit shows 0.
+            else:  # a level without a limit shows 0
                 left = 0 if self._length is None else self._length - self._frames_played
                 seen[name] = np.array([left], np.float64)
-            else:
-                seen[name] = np.zeros(3)
         return seen
 
     def is_running(self):
         return self._status == _RUNNING
-
-    def num_steps(self):
-        return self._frame
-
-    def events(self):
-        if self._status not in (_RUNNING, _TERMINATED):
-            raise RuntimeError("Environment in wrong status for call to events()")
-        return []
-
-    def observation_spec(self):
-        self._check_open()
-        return self._spec()
 
     def action_spec(self):
         self._check_open()
@@ -310,25 +247,10 @@ class Lab:
         if self._status == _CLOSED:
             return False
         self._status = _CLOSED
-        if self._owned:
-            shutil.rmtree(self._folder)
+        shutil.rmtree(self._folder)
         return True
 
     # -- inside ---------------------------------------------------------------------------------------------
-
-    def _spec(self):
-        shape = (self._height, self._width, 3)
-        spec = [
-            {"name": "RGB_INTERLEAVED", "shape": shape, "dtype": np.uint8},
-            {"name": "RGB", "shape": (3, *shape[:2]), "dtype": np.uint8},
-        ]
-        if self._level not in _BARE:
-            spec += [
-                {"name": "INSTR", "shape": (), "dtype": str},
-                {"name": "FRAMES_REMAINING_AT_60", "shape": (1,), "dtype": np.float64},
-                {"name": "VEL.TRANS", "shape": (3,), "dtype": np.float64},
-            ]
-        return spec
 
     def _draw(self):
         self._side = 1 if self._rng.random() < 0.5 else -1
@@ -336,9 +258,7 @@ class Lab:
 
     def _compile(self, text):
         name = _MAPS.get(self._name.partition("_")[0], "empty_room")
-        key = (
-            f"{name}_{'aas' if name == 'lt_procedural' else 'noaas'}_{hashlib.md5(text.encode()).hexdigest()}"
-        )
+        key = f"{name}_noaas_{hashlib.md5(text.encode()).hexdigest()}"
         content = text.encode() * 100
         path = Path(self._folder) / "baselab" / f"{name}.pk3"
         found = False
@@ -385,19 +305,3 @@ class Lab:
         if "DMLAB_STANDIN_LOG" in os.environ:
             with Path(os.environ["DMLAB_STANDIN_LOG"]).open("a") as log:
                 print(json.dumps({"kind": kind, "pid": os.getpid(), **facts}), file=log)
-
-
-def _is_integer(key, text):
-    try:
-        value = int(text, 0)
-    except ValueError:
-        return False
-    if key in ("width", "height"):
-        return value > 0 and value % 4 == 0
-    return key != "mixerSeed" or 0 <= value < 2**32
-
-
-def _kind(value):
-    """Name of a type as C has it: with its module, but for those that are built in."""
-    kind = type(value)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"

@@ -55,8 +55,7 @@ class Simulation:
             self._members[slot].slot = slot
         self._reports = {record.id: record.report() for record in records}
         self.now, self.stays, self.rounds = 0.0, [], []
-        while self._observe() or any(member.chunk for member in self._members):
-            self._begin_chunks()
+        while self._goes_on():
             self._end_next_chunks()
         self.frames = tuple(record.frames for record in records)
         self.stopped = frozenset(record.id for record in records if record.stopped)
@@ -65,6 +64,11 @@ class Simulation:
     def completion(self, frames):
         """The share of the work that was done, if all of it is `frames` for every member."""
         return sum(self.frames) / (len(self.frames) * frames)
+
+    def _goes_on(self):
+        decided = self._observe()
+        self._begin_chunks()
+        return decided or any(member.chunk for member in self._members)
 
     def _observe(self):
         reports = tuple(self._reports.values())

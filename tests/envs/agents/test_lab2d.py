@@ -24,10 +24,8 @@ def play(unit, out, steps, seed=0):
     """(observation sums, rewards) of random play."""
     rng, seen, rewards = np.random.default_rng(seed), [], []
     for _ in range(steps):
-        unit.step(
-            rng.integers(0, unit.spec.action.nvec, (unit.rows, unit.spec.action.components)).astype(np.int32),
-            out,
-        )
+        nvec = unit.spec.action.nvec
+        unit.step(rng.integers(0, nvec, (unit.rows, len(nvec))).astype(np.int32), out)
         seen.append(out.obs["obs"].astype(int).sum())
         rewards.append(out.reward.copy())
     return seen, np.array(rewards)

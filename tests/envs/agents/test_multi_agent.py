@@ -59,15 +59,8 @@ class Ledger:
         self.log.append((self.number, self.episode, self.t, action[:, 0].tolist()))
         reward = action[:, 0] + self.t / 1000
         objective = {0: 10.0 * self.marks[0], 2: 5.0}
-        active = ~ends
-        return Scene(
-            self.see(np.flatnonzero(was)),
-            active,
-            reward,
-            ends & was & (np.arange(3) != 1),
-            ends & was,
-            objective,
-        )
+        terminated = ends & was & (np.arange(3) != 1)
+        return Scene(self.see(np.flatnonzero(was)), ~ends, reward, terminated, ends & was, objective)
 
     def close(self):
         self.log.append("closed")
@@ -154,9 +147,7 @@ def test_a_seat_that_left_waits_masked_and_is_reported_at_the_end(ledger):
     rows = []
     for _ in range(5):
         unit.step(action, out)
-        rows.append(
-            (bool(out.first[2]), bool(out.terminated[2]), bool(out.episode_done[2]), float(out.reward[2]))
-        )
+        rows.append(tuple(of[2].item() for of in (out.first, out.terminated, out.episode_done, out.reward)))
     assert rows[0] == (False, False, False, pytest.approx(1.001))
     assert rows[1] == (False, True, False, pytest.approx(1.002))
     assert rows[2] == (True, False, False, 0)

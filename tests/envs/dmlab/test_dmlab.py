@@ -18,12 +18,7 @@ from pbt_rl.envs.dmlab.process import Labs
 from pbt_rl.envs.dmlab.row import MOST_LABS
 from pbt_rl.envs.dmlab.unit import LabUnit, level_scripts, pool_seed, probe, row_setup
 from tests.helpers import played
-from tests.helpers.dmlab_module import (
-    REAL,
-    calls,
-    lab,  # noqa: F401 - a fixture
-    standin_only,
-)
+from tests.helpers.dmlab_module import REAL, calls, lab, standin_only  # noqa: F401 - lab is a fixture
 
 pytestmark = pytest.mark.usefixtures("lab")
 
@@ -38,10 +33,8 @@ class Played(played.Played):
 
     def __init__(self, name, rows=1, seed=0, settings=None, first_row=0, **options):
         self.shaping = (0, {"gain_scale": 5.0, "loss_scale": 0.3})
-        options = DmlabOptions(**{**TOGETHER, **options})
-        super().__init__(
-            LabUnit(name, rows, seed, options, settings or {}, lambda _row: self.shaping, first_row)
-        )
+        options, shaping = DmlabOptions(**{**TOGETHER, **options}), lambda _row: self.shaping
+        super().__init__(LabUnit(name, rows, seed, options, settings or {}, shaping, first_row))
 
     def step(self, *action):
         return super().step(np.reshape(action, (-1, 1)))
@@ -81,9 +74,8 @@ def test_equal_seeds_give_equal_steps_and_different_seeds_different_ones():
 
 @pytest.mark.parametrize(("clipped", "unit"), [(True, 1.0), (True, 5.0), (False, 5.0)])
 def test_rewards_are_clipped_towards_gains_and_the_objective_is_not(clipped, unit):
-    level, seconds = (
-        ("skymaze_irreversible_path_varied", {}) if REAL else (SHORT, {"episodeLengthSeconds": 3})
-    )
+    level = "skymaze_irreversible_path_varied" if REAL else SHORT
+    seconds = {} if REAL else {"episodeLengthSeconds": 3}
     with Played(level, settings=seconds, clip_reward=clipped, reward_unit=unit) as game:
         seen = game.random(100)
     assert REAL or seen["episode_done"].sum() == 2
@@ -174,18 +166,15 @@ def test_every_level_gets_equally_many_steps(lab, together):  # noqa: F811
     assert (seen["task"][:, 0] == seen["task"][:, 1]).all() == together
     levels = {call["level"] for call in calls(lab, "lab")}
     assert levels == set(level_scripts("dmlab30", DmlabOptions()))
-    made = calls(lab, "lab")
-    for call in made:
-        assert ("datasetPath" in call["config"]) == (
-            "psychlab_a" in call["level"] or "psychlab_co" in call["level"]
-        )
+    for call in calls(lab, "lab"):
+        pictures = "psychlab_a" in call["level"] or "psychlab_co" in call["level"]
+        assert ("datasetPath" in call["config"]) == pictures
         assert "mixerSeed" not in call["config"]
 
 
 def test_a_row_never_holds_what_many_labs_leave_behind(lab):  # noqa: F811
-    scripts = [
-        f"contributed/dmlab30/{level}" for level in (SHORT, "psychlab_visual_search")
-    ]  # nothing compiles
+    levels = (SHORT, "psychlab_visual_search")  # nothing compiles
+    scripts = [f"contributed/dmlab30/{level}" for level in levels]
     seconds, most = [], 0
     with closing(Labs([row_setup(DmlabOptions(), {}, 0)])) as labs:
         [row] = labs.rows
@@ -232,12 +221,7 @@ def test_maps_are_built_once(lab):  # noqa: F811
     ("trouble", "steps", "error", "words"),
     [
         ("reset:1:raise", 0, EnvSetupError, f"dmlab/{SHORT} cannot be used: RuntimeError: Failed to start"),
-        (
-            "step:5:raise",
-            5,
-            RuntimeError,
-            f"level contributed/dmlab30/{SHORT}: ValueError: Failed to advance",
-        ),
+        ("step:5:raise", 5, RuntimeError, f"contributed/dmlab30/{SHORT}: ValueError: Failed to advance"),
         ("step:5:crash", 5, RuntimeError, "was killed by SIGABRT; it printed:\nengine: something broke"),
         ("step:5:hang", 5, RuntimeError, "the engine hangs: no answer for 1 s"),
         ("reset:2:raise", 17, RuntimeError, "Failed to start environment"),
@@ -310,7 +294,6 @@ def test_a_card_that_is_not_there_is_found_by_the_probe(lab, monkeypatch):  # no
     assert "--dmlab.gpus 0 7 cannot be used" in str(refused.value)
     assert "\n" not in str(refused.value)
     monkeypatch.setenv("DMLAB_STANDIN_GPUS", "-1")
-    with pytest.raises(
-        EnvSetupError, match=r"--dmlab.renderer hardware cannot be used: .*RL API.*libdmlab_headless_hw"
-    ):
+    said = r"--dmlab.renderer hardware cannot be used: .*RL API.*libdmlab_headless_hw"
+    with pytest.raises(EnvSetupError, match=said):
         probe(SHORT, DmlabOptions(renderer="hardware"), {})

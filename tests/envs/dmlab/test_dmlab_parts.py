@@ -79,10 +79,8 @@ def test_specs():
     assert one.shaping == {"gain_scale": 5.0, "loss_scale": 0.3}
     code = describe("rooms_watermaze", DmlabOptions(reward_unit=5.0)).shaping
     assert code == {"gain_scale": 5.0, "loss_scale": 1.5}
-    assert describe("rooms_watermaze", DmlabOptions(clip_reward=False)).shaping == {
-        "gain_scale": 1.0,
-        "loss_scale": 1.0,
-    }
+    whole = describe("rooms_watermaze", DmlabOptions(clip_reward=False)).shaping
+    assert whole == {"gain_scale": 1.0, "loss_scale": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -117,20 +115,15 @@ def test_places_of_the_cache(monkeypatch):
 
 
 def test_settings_are_strings_and_those_of_tables_have_dotted_names():
-    settings = {
-        "episodeLengthSeconds": 60,
-        "color": True,
-        "maze": {"width": 9, "rooms": {"most": 2.5}},
-        "x": "y",
-    }
+    maze = {"width": 9, "rooms": {"most": 2.5}}
+    settings = {"episodeLengthSeconds": 60, "color": True, "maze": maze, "x": "y"}
     config = row_setup(DmlabOptions(), settings, 0).config
     own = {"width": "96", "height": "72", "logLevel": "WARN"}
     of_level = {"episodeLengthSeconds": "60", "color": "true", "x": "y"}
     assert config == {**own, **of_level, "maze.width": "9", "maze.rooms.most": "2.5"}
+    said = r"--env-option maze\.width=.* cannot be used: a setting of a level is"
     for value in (None, [1]):
-        with pytest.raises(
-            EnvSetupError, match=r"--env-option maze\.width=.* cannot be used: a setting of a level is"
-        ):
+        with pytest.raises(EnvSetupError, match=said):
             row_setup(DmlabOptions(), {"maze": {"width": value}}, 0)
 
 

@@ -15,12 +15,8 @@ from tests.helpers.runs import start, train
 
 SHORT = "dmlab/rooms_select_nonmatching_object"
 SMALL = (
-    "--model.encoder=mlp",
-    "--model.hidden=16",
-    "--model.layers=1",
-    "--model.core=none",
-    "--learner.threads=1",
-    "--hypers.learning-rate=0.001",
+    "--model.encoder=mlp --model.hidden=16 --model.layers=1 --model.core=none --learner.threads=1 "
+    "--hypers.learning-rate=0.001 --env-option=episodeLengthSeconds=1"
 )
 
 
@@ -31,23 +27,14 @@ def here(lab, tmp_path):  # noqa: F811
     return folder
 
 
-def one_second(*arguments):
-    return (*SMALL, "--env-option=episodeLengthSeconds=1", *arguments)
-
-
 @standin_only
 @pytest.mark.slow
 def test_a_policy_learns_a_level(here):
-    run = train(
-        here,
-        SHORT,
-        *one_second("--num-policies=1", "--train-for-frames=14000", "--actors=1", "--envs-per-unit=4"),
-        "--model.encoder=nature",
-        "--model.hidden=32",
-        "--learner.batch=256",
-        "--learner.epochs=2",
-        "--pbt.objective-episodes=20",
+    words = (
+        "--num-policies=1 --train-for-frames=14000 --actors=1 --envs-per-unit=4 --model.encoder=nature "
+        "--model.hidden=32 --learner.batch=256 --learner.epochs=2 --pbt.objective-episodes=20"
     )
+    run = train(here, SHORT, *SMALL.split(), *words.split())
     assert run.wait() == 0, run.err
     learned = run.summary["members"][0]["objective"]
     assert learned > 6  # random actions have 2.5, and 15 is the most
@@ -57,14 +44,11 @@ def test_a_policy_learns_a_level(here):
 @standin_only
 @pytest.mark.long
 def test_thirty_levels_make_one_objective(here, lab):  # noqa: F811
-    run = train(
-        here,
-        "dmlab30",
-        *one_second("--num-policies=2", "--train-for-frames=6000", "--actors=2", "--envs-per-unit=1"),
-        "--pbt.period-frames=3800",
-        "--pbt.start-frames=0",
-        "--pbt.min-episodes=1",
+    words = (
+        "--num-policies=2 --train-for-frames=6000 --actors=2 --envs-per-unit=1 --pbt.period-frames=3800 "
+        "--pbt.start-frames=0 --pbt.min-episodes=1"
     )
+    run = train(here, "dmlab30", *SMALL.split(), *words.split())
     assert run.wait() == 0, run.err
     members = run.summary["members"]
     names = {level.name for level in LEVELS}

@@ -9,7 +9,11 @@ from tests.helpers.dmlab_module import lab  # noqa: F401 - a fixture
 
 LEVEL = "rooms_select_nonmatching_object"
 """Its episodes are as long as they are asked to be."""
-SMALL = ("--model.encoder=nature", "--model.hidden=32", "--model.core-size=16", "--learner.threads=1")
+WORDS = (
+    "--num-policies=2 --actors=2 --envs-per-unit=1 --env-option=episodeLengthSeconds=2 --learner.batch=128 "
+    "--train-for-frames=1500 --pbt.start-frames=500 --pbt.period-frames=500 --pbt.min-episodes=1 "
+    "--model.encoder=nature --model.hidden=32 --model.core-size=16 --learner.threads=1"
+)
 
 
 @pytest.mark.long
@@ -17,20 +21,7 @@ def test_a_population_is_trained_evaluated_and_filmed(lab, tmp_path):  # noqa: F
     assert load_module().version()
     here = tmp_path / "here"
     here.mkdir()
-    run = runs.train(
-        here,
-        f"dmlab/{LEVEL}",
-        "--num-policies=2",
-        "--actors=2",
-        "--envs-per-unit=1",
-        "--env-option=episodeLengthSeconds=2",
-        "--learner.batch=128",
-        "--train-for-frames=1500",
-        "--pbt.start-frames=500",
-        "--pbt.period-frames=500",
-        "--pbt.min-episodes=1",
-        *SMALL,
-    )
+    run = runs.train(here, f"dmlab/{LEVEL}", *WORDS.split())
     assert run.wait(240) == 0, run.err
     assert all(member["frames"] >= 1500 for member in run.summary["members"])
     assert run.events("round")

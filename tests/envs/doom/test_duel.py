@@ -71,9 +71,8 @@ def test_equal_seeds_give_equal_games_which_end_truncated_for_both_and_begin_ane
 
 def test_each_side_is_paid_for_its_own_events_and_ranked_by_its_frags():
     """Random rockets kill the players that fire them."""
-    with Played(
-        "duel", limit=600, shaping={0: {"suicide": -1.0}, 1: {"death": -2.0, "ammo_spent": 0.1}}
-    ) as game:
+    shaping = {0: {"suicide": -1.0}, 1: {"death": -2.0, "ammo_spent": 0.1}}
+    with Played("duel", limit=600, shaping=shaping) as game:
         clock = cpu_clock(game.unit)
         began = clock()
         assert game.random(151)["first"][-1].all()
@@ -148,16 +147,8 @@ def test_a_player_killed_by_the_others_arrival_starts_again(monkeypatch):
 
 @pytest.mark.slow
 def test_a_run_outlives_an_engine_and_no_engine_outlives_the_run(tmp_path):
-    run = train(
-        tmp_path,
-        "vizdoom/duel",
-        "--num-policies=2",
-        "--actors=1",
-        "--units-per-actor=1",
-        "--envs-per-unit=2",
-        "--learner.batch=64",
-        "--learner.minibatches=1",
-    )
+    words = "--num-policies=2 --actors=1 --units-per-actor=1 --envs-per-unit=2 --learner.batch=64"
+    run = train(tmp_path, "vizdoom/duel", *words.split(), "--learner.minibatches=1")
     seen = run.wait_for("frames/s")
     (actor,) = run.children("actor")
     first, *others = actor.children()
