@@ -85,9 +85,8 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _look(self, obs: Any) -> None:
         now = (self.env.observation_space, self.env.action_space)
         if now != self._spaces:
-            self._ledger.faults[
-                "its spaces change while it runs; training reads them once, at the start"
-            ] += 1
+            fault = "its spaces change while it runs; training reads them once, at the start"
+            self._ledger.faults[fault] += 1
             self._spaces = now
         for oddity, example in _bound_faults(self._spaces[0], obs):
             self._ledger.oddities[oddity] += 1

@@ -69,14 +69,11 @@ def members(history: History) -> list[dict[str, Any]]:
     records = []
     for member, node in history.last.items():
         points, now = history.curves[member], history.now.get(member)
+        group = "control" if member in history.controls else "population"
         records.append(
             {
                 "member": member,
-                **(
-                    {"group": "control" if member in history.controls else "population"}
-                    if history.controls
-                    else {}
-                ),
+                **({"group": group} if history.controls else {}),
                 "objective": history.objective(node),
                 **({"final": finite(history.finals.get(member))} if history.finals else {}),
                 "return": None if now is None else finite(now.raw_return),

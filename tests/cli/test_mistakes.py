@@ -77,10 +77,8 @@ def typed(folder, monkeypatch, capsys):
     monkeypatch.setattr("pbt_rl.cli.watch.WAIT_SECONDS", 0.0)
 
     def files():
-        found = (
-            p for p in folder.rglob("*") if p.name not in (".lock", "__pycache__") and p.suffix != ".pyc"
-        )
-        return sorted((p, p.is_file() and p.read_bytes()) for p in found)
+        found = (p for p in folder.rglob("*") if p.name not in (".lock", "__pycache__"))
+        return sorted((p, p.is_file() and p.read_bytes()) for p in found if p.suffix != ".pyc")
 
     def call(text):
         before = files()
@@ -149,8 +147,7 @@ def test_a_run_that_another_process_writes_is_left_alone(typed, folder, command)
 
 
 def test_a_folder_that_may_not_be_written_is_named(typed):
-    code, out, err, left = typed(
-        "train --env toy/identity --out /proc/closed"
-    )  # root may write everywhere else
+    # Root may write everywhere else.
+    code, out, err, left = typed("train --env toy/identity --out /proc/closed")
     assert (code, out, err.count("\n"), left) == (EXIT_USER_ERROR, "", 1, [])
     assert "--out /proc/closed cannot be written: " in err

@@ -16,16 +16,8 @@ def ids(members):
 
 
 def test_the_best_stand_first_then_the_unknown_then_the_stopped():
-    members = [
-        member(0, None),
-        member(1, -3.0),
-        member(2, 5.0),
-        member(3, 99.0, stopped=True),
-        member(4, math.nan),
-        member(5, 5.0),
-        member(6, math.inf),
-        member(7, None, stopped=True),
-    ]
+    objectives = (None, -3.0, 5.0, 99.0, math.nan, 5.0, math.inf, None)
+    members = [member(i, objective, stopped=i in (3, 7)) for i, objective in enumerate(objectives)]
     assert ids(ranked(members)) == [2, 5, 1, 0, 4, 6, 3, 7]
 
 

@@ -16,11 +16,10 @@ from importlib.util import find_spec
 import pytest
 
 import pbt_rl.cli
-from pbt_rl.cli import sweep
+from pbt_rl.cli import prove, sweep
 from pbt_rl.cli.envs import CheckCommand
 from pbt_rl.cli.evaluate import EvalCommand, ExportCommand
 from pbt_rl.cli.parse import typed, value_of
-from pbt_rl.cli.prove import read_words
 from pbt_rl.cli.report import AuditCommand, ReportCommand
 from pbt_rl.cli.resume import ResumeCommand, may_change
 from pbt_rl.cli.runs import RunsCommand
@@ -134,7 +133,7 @@ def understood(name, arguments):
         for point in sweep.points(sweep._grid(own["--grid"]), sweep._seeds(own["--seeds"])):
             understood("train", sweep._command(point, sweep._folder(own), common)[1:])
     elif name == "prove":
-        understood("train", read_words(arguments).common)
+        understood("train", prove.read_words(arguments).common)
     elif name in PARSED:
         typed(table(PARSED[name]), arguments[name == "resume" :], f"pbt-rl {name}")
 
@@ -238,18 +237,10 @@ def refusal(line):
 
 def name_is_known(name):
     tables = [table(TrainCommand), *(table(kind) for kind in PARSED.values())]
-    known = {f"--{option}" for one in tables for option in one} | {
-        *sweep.OWN,
-        *read_own(),
-        "--help",
-        "--help-all",
-    }
+    known = {f"--{option}" for one in tables for option in one}
+    known |= {*sweep.OWN, *prove.OWN, "--help", "--help-all"}
     negated = name.replace("no-", "", 1)
     return any(option.startswith((name, negated)) for option in known) or in_a_script(name)
-
-
-def read_own():
-    return import_module("pbt_rl.cli.prove").OWN
 
 
 def in_a_script(line):
