@@ -21,12 +21,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.report.cost import of_runs
 from pbt_rl.report.exports import table_text
 from pbt_rl.report.figures import drawn_curves, top_mean
 from pbt_rl.report.page import document, duration, image, none, section, table, write_files
 from pbt_rl.report.read import History, read_run
-from pbt_rl.report.style import STYLE, frames_axis, new_figure, plain, png, short
+from pbt_rl.report.style import INK, STYLE, frames_axis, new_figure, plain, png, short
 
 NO_DIFFERENCE = frozenset(
     {
@@ -122,6 +121,8 @@ GRID_POINTS = 300
 COLOURS = ("#1d4ed8", "#c2410c", "#15803d", "#7e22ce", "#0e7490", "#a16207", "#be185d", "#475569")
 Curve = tuple[np.ndarray, np.ndarray]
 """Frames, and an objective at each."""
+Points = list[tuple[float, float]]
+"""(cost, score) each."""
 NO_CURVE = "No run has a window of episodes that is complete."
 
 
@@ -134,7 +135,7 @@ def write_comparison(folders: Sequence[Path], out: Path) -> list[Path]:
     coloured = [(COLOURS[i % len(COLOURS)], group.runs) for i, group in enumerate(found)]
     same = len({run.options.env for run in runs}) == 1
     with mpl.rc_context(STYLE):
-        figures = curves(found), of_runs(coloured) if same else None
+        figures = curves(found), cost_curves(coloured) if same else None
     images = [None if one is None else png(one) for one in figures]
     contents = {
         "comparison.html": comparison_page(found, *images).encode(),
@@ -186,6 +187,59 @@ def _tops(group: Group) -> list[Curve]:
     known = ((run, drawn_curves(run)) for run in group.runs)
     tops = [top_mean(list(one.values()), max(1, math.ceil(run.population / 5))) for run, one in known if one]
     return [(x, y) for x, y in tops if len(x) > 0]
+
+
+def pareto(points: Sequence[tuple[float, float]]) -> Points:
+    """Return the points (cost, score) that none of the same or a lower cost equals, by cost."""
+    front: Points = []
+    for cost, score in sorted(points, key=lambda p: (p[0], -p[1])):
+        if not front or score > front[-1][1]:
+            front.append((cost, score))
+    return front
+
+
+def run_costs(history: History, kind: str) -> Points:
+    """Return (processor seconds of the whole run until then, objective of the best member then) along a run.
+
+    kind: of processor, `CPU` or `GPU`. Empty if no time on it is recorded.
+    """
+    whole = history.cpu_seconds if kind == "CPU" else history.gpu_seconds
+    known = drawn_curves(history)
+    if not whole or not known:
+        return []
+    x, y = top_mean(list(known.values()), 1)
+    most = max(points[-1].frames for points in history.curves.values() if points)
+    return [(float(frames) / most * whole, float(score)) for frames, score in zip(x, y, strict=True)]
+
+
+def cost_curves(groups: Sequence[tuple[str, Sequence[History]]]) -> Figure | None:
+    """Draw the best member's objective of each run over the run's cost, and the front over all of them.
+
+    groups: (colour, runs) each. Each kind of processor has axes of its own. None if no run has any cost.
+    """
+    lines = {
+        kind: [
+            (points, colour) for colour, runs in groups for run in runs if (points := run_costs(run, kind))
+        ]
+        for kind in ("CPU", "GPU")
+    }
+    kinds = [kind for kind, drawn in lines.items() if drawn]
+    if not kinds:
+        return None
+    figure = new_figure(3.2)
+    for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
+        for points, colour in lines[kind]:
+            axes.plot(*zip(*points, strict=True), color=colour, linewidth=0.7, alpha=0.5)
+            axes.scatter(*points[-1], s=24, color=colour, zorder=3)
+        every = [point for points, _ in lines[kind] for point in points]
+        front = pareto(every)
+        x, y = zip(*[*front, (max(cost for cost, _ in every), front[-1][1])], strict=True)
+        axes.step(x, y, where="post", color=INK, linewidth=1.6, linestyle="--", label="Pareto front")
+        axes.set_xlim(left=0)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0)
+        axes.set_xlabel(f"{kind} seconds of the run")
+        axes.set_ylabel("objective of the best member")
+    return figure
 
 
 def comparison_page(found: Sequence[Group], picture: bytes | None, cost: bytes | None = None) -> str:

@@ -11,7 +11,7 @@ from pbt_rl.config import Config
 from pbt_rl.controllers.lineage import Noise
 from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError
-from pbt_rl.report.cost import of_runs, pareto, run_costs
+from pbt_rl.report.compare import cost_curves, pareto, run_costs
 from pbt_rl.report.figures import drawn_curves
 from pbt_rl.report.page import page, sentence
 from pbt_rl.report.pictures import PICTURES, draw
@@ -122,7 +122,7 @@ def test_a_run_costs_what_all_of_its_members_do(tmp_path):
     points = run_costs(history, "CPU")
     assert points[-1][0] == pytest.approx(history.cpu_seconds)
     assert points[-1][1] == max(p[-1].drawn for p in drawn_curves(history).values())
-    assert of_runs([("#000000", [controlled(tmp_path / "none")])]) is None
+    assert cost_curves([("#000000", [controlled(tmp_path / "none")])]) is None
 
 
 def test_controls_are_refused_where_members_play_each_other(monkeypatch):
