@@ -107,9 +107,10 @@ def _saved_fields(part: Any) -> Iterator[tuple[Field[Any], Any]]:
     """Yield the fields that are state or hold parts, and their values."""
     if is_dataclass(part):
         for f in fields(part):
+            if {"transient", "shared"} & f.metadata.keys():  # it may not be known yet
+                continue
             value = getattr(part, f.name)
-            holds = not f.init or "state" in f.metadata or _is_part(f, value) or _are_parts(f, value)
-            if holds and not {"transient", "shared"} & f.metadata.keys():
+            if not f.init or "state" in f.metadata or _is_part(f, value) or _are_parts(f, value):
                 yield f, value
     elif getattr(part, "__dict__", None):
         raise TypeError(
