@@ -34,6 +34,7 @@ from pbt_rl.controllers.exploit import Deciding, Members, Remembering, Selection
 from pbt_rl.controllers.explore import Explore, Learning, Pairing
 from pbt_rl.controllers.hypers import HyperSpec, Values
 from pbt_rl.controllers.settings import check_signature, load, load_rule, named
+from pbt_rl.controllers.state import encoded
 from pbt_rl.errors import ConfigError, require
 
 
@@ -64,7 +65,13 @@ class _Own:
         """See `Controller`; nothing if a rule does not remember. Raises ConfigError."""
         with named(self.who, "remembers"):
             keys = self.made.remembers() if isinstance(self.made, Remembering) else frozenset()
-            return msgspec.convert(keys, frozenset[StateKey])
+            kept: frozenset[StateKey] = _fits(keys, frozenset[StateKey])
+        return kept
+
+
+def _fits(answer: object, kind: Any) -> Any:
+    """Return an answer in the type that it has to fit; numbers of numpy are numbers. Raises ValidationError."""
+    return msgspec.convert(encoded(answer), kind, strict=False)
 
 
 def _known(kept: Collection[StateKey]) -> str:
@@ -149,7 +156,7 @@ class OwnExploit(_Own):
             )
         for verdict in verdicts:
             with named(self.who, "select"):
-                msgspec.convert(vars(verdict), Selection)
+                _fits(vars(verdict), Selection)
             if verdict.donor is not None:
                 self._check_donor("select", (verdict.donor, verdict.donor_generation), there, kept)
             names = there[verdict.member].keys()  # made-up members have none
@@ -327,7 +334,7 @@ class OwnController(_Own):
         if values is not None:
             decision = msgspec.structs.replace(decision, values=self._legal("observe", values))
         with named(self.who, "observe"):
-            msgspec.convert(decision_to_dict(decision), Decision)
+            _fits(decision_to_dict(decision), Decision)
         if source is not None:
             self._check_donor("observe", source, there, kept)
         return decision
