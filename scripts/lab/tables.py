@@ -192,20 +192,30 @@ PUBLISHED = {
 Baselines3 Zoo's benchmark.md, of values that were tuned by hand."""
 
 
+TRIALS = 10
+"""The first seed by which recipes are chosen; no table has those from there on."""
+
+
 def as_typed() -> list[str]:
-    """Return one line per environment and budget: the scores of the command as typed, and of serial mode beside it."""
-    found: dict[tuple[str, str], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    """Return one line per environment, budget and recipe: the command as typed, and serial mode beside it.
+
+    recipe: `now`, or the commit up to which another one held, which the line then names; rows of still older ones,
+    `before`, are trials, as are those of seeds from 10 on.
+    """
+    found: dict[tuple[str, str, str], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for row in read_rows(ROWS / "as_typed.csv"):
-        if row["recipe"] == "now" and row["options"] in ("as typed", "--mode serial"):
+        shown = row["recipe"] != "before" and int(row["seed"]) < TRIALS
+        if shown and row["options"] in ("as typed", "--mode serial"):
             arm = f"{row['policies']} {row['options']}"
-            found[row["env"], row["frames"]][arm][int(row["seed"])] = float(row["mean"])
+            found[row["env"], row["frames"], row["recipe"]][arm][int(row["seed"])] = float(row["mean"])
     rows = []
     for env, published in PUBLISHED.items():
-        for (name, frames), arms in found.items():
+        for (name, frames, recipe), arms in sorted(found.items(), key=lambda line: line[0][2] != "now"):
             if name == env and "1 as typed" in arms:
                 beside = ("1 as typed", "1 --mode serial", "4 as typed")
                 cells = [_scores(arms.get(arm, {})) for arm in beside]
-                rows.append((env.partition("/")[2], frames, *cells, published))
+                title = env.partition("/")[2] + ("" if recipe == "now" else f", at {recipe}")
+                rows.append((title, frames, *cells, published))
     heads = ("environment", "frames", "1 policy", "the same, serial", "4 policies, the best", "published PPO")
     return grid(heads, rows)
 
