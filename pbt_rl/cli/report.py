@@ -54,6 +54,9 @@ class AuditCommand:
 
     run: tyro.conf.Positional[Path]
     """Folder of a run, such as runs/demo."""
+    what_if: tuple[str, ...] = ()
+    """Decide the recorded scores again under other rules, as NAME=VALUE: pbt.exploit=t-test pbt.period-frames=4M.
+    Several entries of one option are separated by commas: pbt.factors=2,0.5."""
     trust: bool = False
     """Of a run that was not made here by you: import the modules that config.json names."""
 
@@ -61,6 +64,10 @@ class AuditCommand:
 def run_audit(arguments: list[str]) -> int:
     """Audit a run; returns 1 if a decision differs."""
     command = parse(AuditCommand, "pbt-rl audit", arguments)
+    if command.what_if:
+        from pbt_rl.report.what_if import what_if
+
+        return what_if(command.run, command.what_if, command.trust)
     from pbt_rl.report.audit import audit
 
     return audit(command.run, command.trust)

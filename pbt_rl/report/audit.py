@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,54 +32,91 @@ def audit(run: Path, trust: bool = False) -> int:
     The environment is not needed: the journal holds its shaping. trust: whether rules of somebody's own are imported.
     Raises ConfigError if `run` is no run.
     """
-    events = journal_events(run)
-    head = _head(events)
-    start, config = _first_event(run, head)
-    config = _declared(config, trust, run)
-    names = frozenset(next(event.values[0] for event in head if isinstance(event, Initial)))
-    frames: dict[int, int] = {}
-    """Index of each round -> the population's clock. Of the events nothing else is kept: a journal has gigabytes."""
-    decisions = 0
-
-    def of_values(config: Config) -> dict[str, HyperSpec]:
-        return value_table(config, start.shaping, names)
-
-    def resumed(event: Resume, state: Any) -> Controller:
-        config = _declared(config_from_json(event.config), trust, run)
-        try:
-            return resumed_controller(config, of_values(config), config.seed, state, event.values)
-        except ValueError as error:
-            raise ConfigError(f"{run} cannot be decided again from where it was resumed: {error}") from error
-
-    def counted() -> Iterator[Event]:
-        nonlocal decisions
-        for index, event in enumerate(itertools.chain(head, events)):
-            if isinstance(event, Lost) and (lost := event.counts.get("round")):
-                raise ConfigError(
-                    f"{run} cannot be audited: {lost} of its rounds were lost while the disk was full"
-                )
-            if isinstance(event, Round):
-                frames[index] = event.frames
-                decisions += len(event.decisions)
-            yield event
-
-    controller = build_controller(config, of_values(config), config.seed)
-    mismatches = audit_decisions(counted(), controller, resumed)
-    made = f"{len(frames)} rounds with {decisions} decisions, and the values of all members at the start"
+    recorded = Recorded.open(run, trust)
+    config = recorded.config
+    controller = build_controller(config, recorded.table(config), config.seed)
+    rounds = _Rounds(run, recorded.events)
+    mismatches = audit_decisions(rounds, controller, recorded.resumed)
+    made = f"{len(rounds.frames)} rounds with {rounds.decisions} decisions"
+    counted = f"{made}, and the values of all members at the start"
     if not mismatches:
-        print(f"{run}: {made}, agree bit for bit with what the controller decides again")
+        print(f"{run}: {counted}, agree bit for bit with what the controller decides again")
         return EXIT_OK
-    print(f"{run}: of {made}, {len(mismatches)} disagree with what the controller decides again")
-    print(_described(mismatches[0], frames.get(mismatches[0].index)) + _origin(start))
+    print(f"{run}: of {counted}, {len(mismatches)} disagree with what the controller decides again")
+    print(_described(mismatches[0], rounds.frames.get(mismatches[0].index)) + _origin(recorded.start))
     return EXIT_DIFFERENT
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """A run that can be decided again. events: all of them, to be read once. config: that it was started with."""
+
+    run: Path
+    trust: bool
+    start: Start
+    config: Config
+    events: Iterator[Event]
+    names: frozenset[str]
+    """Of the members' values at its start."""
+
+    @classmethod
+    def open(cls, run: Path, trust: bool = False) -> Recorded:
+        """Read the head of a run's journal. Raises ConfigError if `run` is no run, or cannot be decided again."""
+        events = journal_events(run)
+        head = _head(events)
+        start, config = _first_event(run, head)
+        check_trust(config, AUDIT, run, trust=trust)
+        config = _declared(config, trust, run)
+        first = next(event.values[0] for event in head if isinstance(event, Initial))
+        return cls(run, trust, start, config, itertools.chain(head, events), frozenset(first))
+
+    def table(self, config: Config) -> dict[str, HyperSpec]:
+        """Return the table of the values that the run's members have, under its config or another one."""
+        return value_table(config, self.start.shaping, self.names)
+
+    def resumed(
+        self, event: Resume, state: Any, change: Callable[[Config], Config] = lambda c: c
+    ) -> Controller:
+        """Return the controller of the run from where it was resumed with other options. change: of its options."""
+        config = config_from_json(event.config)
+        check_trust(config, AUDIT, self.run, trust=self.trust)
+        config = change(_declared(config, self.trust, self.run))
+        try:
+            return resumed_controller(config, self.table(config), config.seed, state, event.values)
+        except ValueError as error:
+            raise ConfigError(
+                f"{self.run} cannot be decided again from where it was resumed: {error}"
+            ) from error
+
+
+class _Rounds:
+    """Passes events on and counts the rounds among them. Nothing else is kept: a journal of weeks has gigabytes."""
+
+    def __init__(self, run: Path, events: Iterable[Event]) -> None:
+        self._run, self._events = run, events
+        self.decisions = 0
+        self.frames: dict[int, int] = {}
+        """Index of each round -> the population's clock."""
+
+    def __iter__(self) -> Iterator[Event]:
+        """Yield the events. Raises ConfigError at rounds that were lost."""
+        for index, event in enumerate(self._events):
+            match event:
+                case Lost(counts=counts) if lost := counts.get("round"):
+                    raise ConfigError(
+                        f"{self._run} cannot be audited: {lost} of its rounds were lost while the disk was full"
+                    )
+                case Round(frames=frames, decisions=decisions):
+                    self.frames[index] = frames
+                    self.decisions += len(decisions)
+            yield event
+
+
 def _declared(config: Config, trust: bool, run: Path) -> Config:
-    """Return the config with all that is known of its hypers. Raises ConfigError if it names what is not trusted.
+    """Return the config with all that is known of its hypers. Raises ConfigError.
 
     Those of an algorithm of the user's own that declares some are known when it is imported; others are not imported.
     """
-    check_trust(config, AUDIT, run, trust=trust)
     if all("bounds" in option.metadata for option in table(config.hypers).values()):
         return config
     check_trust(config, ("algo",), run, trust=trust)

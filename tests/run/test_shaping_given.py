@@ -10,6 +10,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import read_journal
 from pbt_rl.report.audit import audit
+from pbt_rl.report.what_if import what_if
 from pbt_rl.run.train import train
 
 TYPED = (
@@ -39,9 +40,10 @@ def test_members_have_it_from_there_on_and_the_audit_agrees(rules, tmp_path, cap
         assert audit(folder.path) == 0
 
 
-def test_what_changes_is_said_and_a_wrong_name_is_refused(tmp_path, capsys):
+def test_other_rules_are_asked_of_such_a_run_and_a_wrong_name_is_refused(tmp_path, capsys):
     train(parse_train([*TYPED.split(), "--out", str(tmp_path)])[0])
     with pytest.raises(ConfigError, match=r"--shaping.bat .*did you mean bait"):
         train(parse_resume(tmp_path / "run", ["--shaping.bat", "3"]))
     train(parse_resume(tmp_path / "run", ["--shaping.bait", "3", "--train-for-frames", "9k"]))
     assert "shaping.bait is 3 for every member from now on, from where PBT" in capsys.readouterr().out
+    assert what_if(tmp_path / "run", ["pbt.exploit=truncation"]) == 0
