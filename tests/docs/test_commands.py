@@ -131,7 +131,7 @@ def understood(name, arguments):
     elif name == "sweep":
         own, common = sweep._parted(arguments)
         for point in sweep.points(sweep._grid(own["--grid"]), sweep._seeds(own["--seeds"])):
-            understood("train", sweep._command(point, sweep._folder(own), common)[1:])
+            understood("train", sweep._command(point, sweep.folder_of(own, "sweep"), common)[1:])
     elif name == "prove":
         understood("train", prove.read_words(arguments).common)
     elif name in PARSED:
