@@ -2,23 +2,17 @@
 
 import itertools
 import re
-from dataclasses import replace
 from statistics import fmean
 
 import pytest
 
-from pbt_rl.config import Config
 from pbt_rl.controllers.lineage import Noise
-from pbt_rl.envs.registry import probe
-from pbt_rl.errors import ConfigError
 from pbt_rl.report.compare import cost_curves, pareto, run_costs
 from pbt_rl.report.figures import drawn_curves
 from pbt_rl.report.page import page, sentence
 from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import PbtOptions, RunOptions, read_run
 from pbt_rl.report.verdict import control_box, expected_best, notes, scores
-from pbt_rl.run import resolved
-from pbt_rl.run.plan import Machine
 from tests.helpers.journals import PBT, run_of, write
 
 SCORES = (3.0, -1.0, 7.0, 7.0, 2.5)
@@ -123,11 +117,3 @@ def test_a_run_costs_what_all_of_its_members_do(tmp_path):
     assert points[-1][0] == pytest.approx(history.cpu_seconds)
     assert points[-1][1] == max(p[-1].drawn for p in drawn_curves(history).values())
     assert cost_curves([("#000000", [controlled(tmp_path / "none")])]) is None
-
-
-def test_controls_are_refused_where_members_play_each_other(monkeypatch):
-    config = Config(env="toy/identity", control=1)
-    spec = replace(probe(config.env, config.env_options), seats=2)
-    monkeypatch.setattr(resolved, "probe", lambda *_: spec)
-    with pytest.raises(ConfigError, match="play each other"):
-        resolved.ResolvedRun.resolve(config, Machine.here())
