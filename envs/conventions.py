@@ -250,25 +250,20 @@ class Remarks:
         if stats is None:
             return
         wrong, kept = "", 0
-        if not isinstance(stats, Mapping):
-            wrong, stats = f"it is no dict of numbers but {briefly(stats)}", {}
-        for name, value in stats.items():
-            encoded, number = name.encode(errors="replace") if isinstance(name, str) else b"", _finite(value)
-            if kept == MOST_STATS:
-                wrong = f"it has {len(stats)} names, {MOST_STATS} at most"
-                break
-            if not encoded:
-                wrong = f"{briefly(name)} is no name"
-            elif number is None:
-                wrong = f"{briefly(name)} is {briefly(value)}, no finite number"
-            else:
-                if len(encoded) > STAT_NAME_BYTES:
-                    wrong = f"the name {briefly(name)} is longer than {STAT_NAME_BYTES} bytes"
+        for name, value in stats.items() if isinstance(stats, Mapping) else [("", stats)]:
+            encoded = name.encode(errors="replace") if isinstance(name, str) else b""
+            number = _finite(value)
+            if kept == MOST_STATS or not encoded or number is None or len(encoded) > STAT_NAME_BYTES:
+                wrong = wrong or f"{briefly(name)}: {briefly(value)}"
+            if kept < MOST_STATS and encoded and number is not None:
                 out.stat_names[row, kept] = encoded[:STAT_NAME_BYTES].decode(errors="ignore").encode()
                 out.stat_values[row, kept] = number
                 kept += 1
         if wrong:
-            self._say(f"{INFORMS} is not recorded as it is: {wrong}")
+            self._say(
+                f"{INFORMS} is not recorded as it is: it is to be a dict of finite numbers, of {MOST_STATS} names at "
+                f"most, of {STAT_NAME_BYTES} bytes each, and holds {wrong}"
+            )
 
     def of_objective(self, *, given: bool) -> None:
         """Note whether the true objective of an episode is given."""

@@ -40,7 +40,7 @@ from .episodes import EpisodeBook, all_at_once, pulse_of, write_reset
 from .family import Backend
 from .first_trial import tried
 from .gym import recipe as gym_recipe
-from .spaces import Leaf, obs_leaves, read_rows, with_mask
+from .spaces import SMALL, Leaf, obs_leaves, read_rows, with_mask
 from .time_limits import GRACE_SECONDS, PROBE_SECONDS
 
 OURS = ("num_envs", "batch_size", "seed", "env_seed", "max_num_players", "gym_reset_return_info", "base_path")
@@ -57,8 +57,6 @@ BY_ATARI_OPTIONS = {
     "max_episode_steps": "max-frames-per-episode",
 }
 DOOM = "envpool.vizdoom"
-SMALLEST_PICTURE = 36
-"""Bytes of fewer rows or columns are no picture to a convolution: they are delivered as numbers."""
 MOST_CHOICES_SEEN = 512
 """An integer observation with more values is delivered as a number, not one-hot."""
 
@@ -67,7 +65,6 @@ MOST_CHOICES_SEEN = 512
 class Task:
     """A task with its options, as the unit uses it."""
 
-    name: str
     keywords: Mapping[str, Any]
     """Keywords of `envpool.make`."""
     spec: EnvSpec
@@ -106,18 +103,22 @@ def _described(name: str, options: AtariOptions, keywords: Mapping[str, Any]) ->
             "killed; use vizdoom/ instead, see `pbt-rl envs`"
         )
     is_atari = module == "envpool.atari"
-    engine = _engine_spec(
-        name, {**_defaults(module, options), **_checked(env_id, keywords, is_atari=is_atari)}
-    )
+    for key in keywords:
+        own = BY_ATARI_OPTIONS.get(key) if is_atari else None
+        if own or key in OURS:
+            why = f"use --atari.{own}" if own else "the unit sets it itself"
+            raise EnvSetupError(f"--env-option {key}=... cannot be used with {env_id}: {why}")
+    settings = {**_defaults(module, options), **keywords}
+    engine = _engine_spec(name, settings)
     if engine.config.max_num_players > 1:
         raise EnvSetupError(
             f"{env_id} is for {engine.config.max_num_players} players: envpool/ trains tasks of one; see "
             "`pbt-rl envs`"
         )
-    action_space = _action_space(engine)
+    action_space = engine.gymnasium_action_space
     action = action_spec(action_space, env_id)
     leaves = with_mask(_leaves(engine, env_id, sum(action.nvec)), action, env_id, in_info=False)
-    stack = options.frame_stack if is_atari and leaves[0].spec.shape == _grey(leaves[0]) else 1
+    stack = options.frame_stack if is_atari and len(leaves[0].spec.shape) == 2 else 1
     spec = EnvSpec(
         env_id=env_id,
         obs={leaf.name: leaf.spec for leaf in leaves},
@@ -126,15 +127,8 @@ def _described(name: str, options: AtariOptions, keywords: Mapping[str, Any]) ->
         frame_stack=stack,
         shaping={atari.SCORE_SCALE: 1.0, atari.LIFE_LOSS_PENALTY: 0.01} if is_atari else {},
     )
-    return Task(
-        name,
-        {**_defaults(module, options), **keywords},
-        spec,
-        leaves,
-        _decoder(engine, action_space),
-        is_atari,
-        _fire(name, options) if is_atari else None,
-    )
+    fire = _fire(name, options) if is_atari else None
+    return Task(settings, spec, leaves, _decoder(engine, action_space), is_atari, fire)
 
 
 def _fire(name: str, options: AtariOptions) -> int | None:
@@ -171,19 +165,6 @@ def _defaults(module: str, options: AtariOptions) -> dict[str, Any]:
     }
 
 
-def _checked(env_id: str, keywords: Mapping[str, Any], *, is_atari: bool) -> Mapping[str, Any]:
-    for key in keywords:
-        if key in OURS:
-            raise EnvSetupError(
-                f"--env-option {key}=... cannot be used with {env_id}: the unit sets it itself"
-            )
-        if is_atari and key in BY_ATARI_OPTIONS:
-            raise EnvSetupError(
-                f"--env-option {key}=... cannot be used with {env_id}: use --atari.{BY_ATARI_OPTIONS[key]}"
-            )
-    return keywords
-
-
 def _engine_spec(name: str, keywords: Mapping[str, Any]) -> Any:
     try:
         return envpool.make_spec(name, **keywords)
@@ -203,16 +184,6 @@ def _engine_spec(name: str, keywords: Mapping[str, Any]) -> Any:
         raise EnvSetupError(f"envpool/{name} cannot be made: {_last_line(str(error))}") from error
 
 
-def _action_space(engine: Any) -> spaces.Space[Any]:
-    """Return the action space of one row; whole numbers within bounds become choices."""
-    space = engine.gymnasium_action_space
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.integer):
-        low, high = space.low.ravel().astype(np.int64), space.high.ravel().astype(np.int64)
-        return spaces.MultiDiscrete(high - low + 1, start=low)
-    assert isinstance(space, spaces.Space)
-    return space
-
-
 def _decoder(engine: Any, space: spaces.Space[Any]) -> Callable[[NDArray[Any]], Any]:
     """Return a function from actions [R, A] to the engine's shape and dtype."""
     of_engine = list(engine.action_array_spec.values())[-1]
@@ -223,7 +194,7 @@ def _decoder(engine: Any, space: spaces.Space[Any]) -> Callable[[NDArray[Any]], 
 
 
 def _leaves(engine: Any, env_id: str, choices: int) -> tuple[Leaf, ...]:
-    """Return the observation's arrays: pictures as bytes, all else as flat numbers, and the action mask."""
+    """Return the observation's arrays: pictures of SMALL and more as bytes, else flat numbers, and the action mask."""
     space = engine.gymnasium_observation_space
     mask = space.spaces.get(ACTION_MASK) if isinstance(space, spaces.Dict) else None
     if isinstance(space, spaces.Dict) and mask is not None:
@@ -243,22 +214,14 @@ def _leaves(engine: Any, env_id: str, choices: int) -> tuple[Leaf, ...]:
 
 
 def _as_delivered(leaf: Leaf) -> Leaf:
-    shape = leaf.shape
-    if leaf.kind == "one_hot" and leaf.spec.shape[0] > MOST_CHOICES_SEEN:
-        return replace(leaf, kind="float", spec=ArraySpec((1,), "float32"))
-    if leaf.kind == "bytes" and len(shape) == 3 and shape[0] == 1 and min(shape[1:]) >= SMALLEST_PICTURE:
-        return replace(leaf, spec=ArraySpec(shape[1:], "uint8"))  # one grey frame, for the device to stack
-    picture = leaf.kind in ("bytes", "image") and len(shape) == 3
-    if picture and min(leaf.spec.shape[1:]) >= SMALLEST_PICTURE:
+    whole = leaf.kind in ("bytes", "image") and len(leaf.shape) == 3 and min(leaf.spec.shape[1:]) >= SMALL
+    if whole and leaf.kind == "bytes" and leaf.shape[0] == 1:
+        return replace(
+            leaf, spec=ArraySpec(leaf.shape[1:], "uint8")
+        )  # one grey frame, for the device to stack
+    if whole or (leaf.kind == "one_hot" and leaf.spec.shape[0] <= MOST_CHOICES_SEEN):
         return leaf
-    if leaf.kind == "one_hot":
-        return leaf
-    return replace(leaf, kind="float", scale=1.0, spec=ArraySpec((math.prod(shape),), "float32"))
-
-
-def _grey(leaf: Leaf) -> tuple[int, ...]:
-    """Return the shape of a leaf if it is one grey frame, else ()."""
-    return leaf.spec.shape if len(leaf.spec.shape) == 2 else ()
+    return replace(leaf, kind="float", scale=1.0, spec=ArraySpec((math.prod(leaf.shape),), "float32"))
 
 
 def _last_line(text: str) -> str:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from pbt_rl.registry import Recipe
 
 from .base import EnvSpec, FamilyOptions, ShapingSource, Unit
 from .first_trial import FirstProbe
+from .time_limits import Closes
 
 T = TypeVar("T", bound=FamilyOptions)
 
@@ -50,11 +51,8 @@ OUTSIDE = 10_000
 """`first_row` of games that are played beside the training."""
 
 
-class RawEnv(Protocol):
-    """An environment as its author wrote it: of Gymnasium (single or vector), or of several agents."""
-
-    def close(self) -> None:
-        """Release the environment."""
+RawEnv = Closes
+"""An environment as its author wrote it: of Gymnasium (single or vector), or of several agents."""
 
 
 def budget(frames: int) -> dict[str, object]:
@@ -70,26 +68,6 @@ def budget(frames: int) -> dict[str, object]:
     }
 
 
-def _no_recipe(_name: str, _options: EnvOptions) -> dict[str, object]:
-    return {}
-
-
-def _same_name(name: str, _options: EnvOptions) -> str:
-    return name
-
-
-def _reproducible(_name: str) -> str:
-    return ""
-
-
-MADE = "environments are made"
-STEP_SECONDS = 30.0
-
-
-def _as_trained(options: EnvOptions) -> EnvOptions:
-    return options
-
-
 @dataclass(frozen=True)
 class Backend:
     """The functions of a family. NAME is the part of the id behind the family in `family/name`."""
@@ -100,26 +78,26 @@ class Backend:
     """(name, options) -> spec, without keeping an environment."""
     make_unit: Callable[[str, int, int, EnvOptions, ShapingSource], Unit]
     """(name, rows, seed, options, shaping) -> unit."""
-    recipe: Callable[[str, EnvOptions], dict[str, object]] = _no_recipe
+    recipe: Callable[[str, EnvOptions], dict[str, object]] = lambda _name, _options: {}
     """(name, options) -> defaults of a run: dotted name of a config field -> value."""
     recipe_of: Callable[[EnvSpec], dict[str, object]] | None = None
     """The same of a spec that is known, for those that make an environment for it."""
     make: Callable[[str, EnvOptions], RawEnv | None] | None = None
     """Makes one environment as its author wrote it; None if there is only an engine of many."""
-    for_evaluation: Callable[[EnvOptions], EnvOptions] = _as_trained
+    for_evaluation: Callable[[EnvOptions], EnvOptions] = lambda options: options
     """Options of a run -> options of its evaluation."""
     film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Any] | None] | None = None
     """Does as `make_unit`, with what shows row 0: an object whose `render()` does, or the engine's frames per second
     if the policy sees a picture. None if there is nothing to film."""
-    shown: Callable[[str, EnvOptions], str] = _same_name
+    shown: Callable[[str, EnvOptions], str] = lambda name, _options: name
     """(name, options) -> name of what is played under these options, for people."""
     make_resident: Callable[[str, int, int, str, EnvOptions], Any] | None = None
     """(name, rows, seed, device, options) -> `ResidentEnv`, for specs that are `resident`."""
-    unreproducible: Callable[[str], str] = _reproducible
+    unreproducible: Callable[[str], str] = lambda _name: ""
     """Why equal seeds do not give equal steps in NAME, through no fault of anybody here; "" if they do."""
-    step_seconds: float = STEP_SECONDS
+    step_seconds: float = 30.0
     """A step or reset of a unit that takes longer hangs; so does what describes it."""
-    begins: str = MADE
+    begins: str = "environments are made"
     """What happens before the first frames of a run, for people who wait for them."""
 
 

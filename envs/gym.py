@@ -233,7 +233,7 @@ class GymUnit:
 
     def spread_phases(self, rng: np.random.Generator) -> bool:
         """Steps are drawn up to the limit of a `TimeLimit`, the only one that is known."""
-        limit = _time_limit_of(self._envs[0])
+        limit = self.spec.time_limit
         if limit:
             self._cut_at = dict(enumerate(rng.integers(1, limit + 1, self.rows).tolist()))
         return limit > 0

@@ -78,14 +78,9 @@ def briefly(value: Any) -> str:
 
 
 WORDS = {
-    "true": True,
-    "yes": True,
-    "on": True,
-    "false": False,
-    "no": False,
-    "off": False,
-    "none": None,
-    "null": None,
+    **dict.fromkeys(("true", "yes", "on"), True),
+    **dict.fromkeys(("false", "no", "off"), False),
+    **dict.fromkeys(("none", "null")),
 }
 UNITS = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9}
 

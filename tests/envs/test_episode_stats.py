@@ -77,12 +77,12 @@ def test_without_statistics_there_are_none_in_poisoned_and_fresh_memory():
         (
             {f"n{i}": 0.0 for i in range(MOST_STATS + 1)},
             {f"n{i}": 0.0 for i in range(MOST_STATS)},
-            "it has 17 names, 16 at most",
+            "'n16': ",
         ),
-        ({"x" * 33: 1.0, "y": 2.0}, {"x" * 32: 1.0, "y": 2.0}, "the name 'xxx.*' is longer than 32 bytes"),
-        ({"won": float("nan"), "y": 2.0}, {"y": 2.0}, r"'won' is (np\.float64\()?nan"),
-        ({"won": np.array([1.0, 2.0]), "y": 2.0}, {"y": 2.0}, "'won' is"),
-        ({7: 1.0, "y": 2.0}, {"y": 2.0}, "7 is (1.0|no name)|'7'"),
+        ({"x" * 33: 1.0, "y": 2.0}, {"x" * 32: 1.0, "y": 2.0}, "'xxx.*': "),
+        ({"won": float("nan"), "y": 2.0}, {"y": 2.0}, r"'won': (np\.float64\()?nan"),
+        ({"won": np.array([1.0, 2.0]), "y": 2.0}, {"y": 2.0}, "'won': an array"),
+        ({7: 1.0, "y": 2.0}, {"y": 2.0}, "7: "),
     ],
 )
 def test_other_statistics_are_left_out_and_told_once(stats, kept, wrong, mode):
@@ -94,4 +94,4 @@ def test_other_statistics_are_left_out_and_told_once(stats, kept, wrong, mode):
     assert kept in given
     assert all(one in ({}, kept) for one in given)
     (told,) = source.told
-    assert re.search(rf'info\["episode_extra_stats"\] is not recorded as it is: ({wrong})', told)
+    assert re.search(rf'info\["episode_extra_stats"\] is not recorded as it is: .* holds {wrong}', told)
