@@ -7,7 +7,7 @@ all Boxes, each in the order of the space. Axes: R rows, A columns.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -101,11 +101,15 @@ def actions_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], list[A
     return lambda action_RA: [decode(action_A) for action_A in action_RA]
 
 
+def inner_spaces(space: spaces.Dict | spaces.Tuple[Any]) -> Iterable[tuple[Any, spaces.Space[Any]]]:
+    """Return the parts of a space with their keys or places."""
+    return space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+
+
 def _parts(space: spaces.Space[Any], path: Path = ()) -> Iterator[tuple[Path, spaces.Space[Any]]]:
     """Parts of a space that have no parts themselves, in its order."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        for key, part in inner:
+        for key, part in inner_spaces(space):
             yield from _parts(part, (*path, key))
     else:
         yield path, _choices_of(space)

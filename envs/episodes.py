@@ -1,13 +1,9 @@
 """What every unit keeps alike: the accounts of running episodes (returns, lengths, shaping versions), and its pulse.
 
-A unit calls `open_episode` when an episode starts on a row, `add` for every step of a row, and `write` before a step in
-which an episode ends is read.
-
-The pulse shows that the unit gets on while it makes, resets or steps its rows one after the other. It is two cells of
-memory that the supervisor watches, so that slow environments are not taken for hung ones. A unit finds it at its source
-of shaping (see `ShapingSource`), which in an actor has the attribute `pulse`. A unit that loops over rows in Python
-writes `pulse[ROW]` after each: one store, without a clock. One call for all rows gives no sign until it returns; making
-and seeding them, which takes long, is announced by `all_at_once`.
+The pulse shows that the unit gets on: two cells of memory that the supervisor watches, so that slow environments are
+not taken for hung ones. A unit finds it at its source of shaping (see `ShapingSource`), which in an actor has the
+attribute `pulse`. One that loops over rows in Python writes `pulse[ROW]` after each: one store, without a clock. One
+call for all rows gives no sign until it returns; making and seeding them is announced by `all_at_once`.
 
 Axes: R rows.
 """
@@ -63,7 +59,11 @@ _ACCOUNTS = ("raw_R", "shaped_R", "length_R", "shaping_version_R")
 
 
 class EpisodeBook:
-    """Sums over the running episode of each row, and the version of the shaping that is in force in it."""
+    """Sums over the running episode of each row, and the version of the shaping that is in force in it.
+
+    A unit calls `open_episode` when an episode starts on a row, `add` for every step of a row, and `write` before a
+    step in which an episode ends is read.
+    """
 
     def __init__(self, rows: int, shaping: ShapingSource) -> None:
         self.raw_R = np.zeros(rows)

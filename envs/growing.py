@@ -1,14 +1,13 @@
 """Atari games whose emulators are made while the unit runs.
 
-An emulator takes about 0.1 s to make, nearly all of it for a table of colours that nothing here uses, and as long
-again to be seeded, which loads its ROM once more. Such units play in runs whose processes do not wait for each other,
-so that no seed makes them reproducible. Without sticky actions they are not seeded: the engine draws no-ops, all that
-tells games apart, from the machine's entropy. With sticky actions they are: unseeded, the engine draws those by the
-time in seconds, alike in all emulators that are made within one.
+An emulator takes about 0.1 s to make, and as long again to be seeded. Such units play in runs whose processes do not
+wait for each other, so that no seed makes them reproducible. Without sticky actions they are not seeded: the engine
+draws no-ops, all that tells games apart, from the machine's entropy. With sticky actions they are: unseeded, the engine
+draws those by the time in seconds, alike in all emulators that are made within one.
 
-The library holds the interpreter while it makes emulators: the two units of an actor take 6 s if they have 32 rows, and
-one of 40 policies has hundreds. So rows are dealt to several engines: a small one is there from the beginning, and an
-actor that may begin without all its rows has the others made while it runs (`Engines`, `grow`).
+The library holds the interpreter while it makes emulators, for seconds in all. So rows are dealt to several engines: a
+small one is there from the beginning, and an actor that may begin without all its rows has the others made while it
+runs (`Engines`, `grow`).
 
 Axes: R rows of the unit, E rows of one engine.
 """

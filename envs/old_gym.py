@@ -33,14 +33,10 @@ class OldGym(gymnasium.Env[Any, Any]):
         """Reset it, with the seed in whatever way it takes one."""
         super().reset(seed=seed)
         taken = inspect.signature(self.old.reset).parameters
-        answer: Any
-        if "seed" in taken:
-            given = {"seed": seed, "options": options}
-            answer = self.old.reset(**{name: value for name, value in given.items() if name in taken})
-        else:
-            if seed is not None:
-                self.seed_old(seed)
-            answer = self.old.reset()
+        given = {"seed": seed, "options": options} if "seed" in taken else {}
+        if not given and seed is not None:
+            self.seed_old(seed)
+        answer: Any = self.old.reset(**{name: value for name, value in given.items() if name in taken})
         with_info = isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)
         return answer if with_info else (answer, {})
 
@@ -56,8 +52,9 @@ class OldGym(gymnasium.Env[Any, Any]):
             five: tuple[Any, Any, bool, bool, dict[str, Any]] = answer
             return five
         obs, reward, done, info = answer
-        cut = flag_of(done) and self.was_cut(info)
-        return obs, reward, flag_of(done) and not cut, cut, info
+        over = flag_of(done)
+        cut = over and self.was_cut(info)
+        return obs, reward, over and not cut, cut, info
 
     def was_cut(self, info: Any) -> bool:
         """Whether an episode that is over was ended by a limit."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -27,7 +27,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from .actions import MOST_CHOICES, action_spec, check_space
+from .actions import MOST_CHOICES, action_spec, check_space, inner_spaces
 from .base import ACTION_MASK, ActionSpec, ArraySpec, EnvSetupError
 from .values import array_of, briefly
 
@@ -229,16 +229,12 @@ def parts_of(
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         yield ".".join(path) or "obs", space, obs
         return
-    for key, part in _inner(space):
+    for key, part in inner_spaces(space):
         try:
             value = obs[key]
         except (LookupError, TypeError):
             value = None
         yield from parts_of(part, value, (*path, str(key)))
-
-
-def _inner(space: spaces.Dict | spaces.Tuple[Any]) -> Iterable[tuple[Any, spaces.Space[Any]]]:
-    return space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
 
 
 def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tuple[Leaf, ...]:
@@ -252,7 +248,9 @@ def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tup
             )
         return (_mask_leaf(tuple(map(int, space.shape))),)
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        return tuple(leaf for key, part in _inner(space) for leaf in _leaves(part, (*path, str(key)), env_id))
+        return tuple(
+            leaf for key, part in inner_spaces(space) for leaf in _leaves(part, (*path, str(key)), env_id)
+        )
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         return (_array_leaf(space, name, path, env_id),)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):

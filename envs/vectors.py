@@ -6,10 +6,9 @@
     SAME_STEP   the row is reset inside the step that ends its episode; `info["final_obs"]` holds the final
     DISABLED    observation. (DISABLED: we reset it then, by `reset(options={"reset_mask": ...})`.)
 
-In the last two all rows must step while a unit delivers a row's first observation, so the first step of every
-episode but the first is taken with whatever action came for the final observation, and is delivered as the
-reset: its reward counts for the episode's return, but it is not learned from. (So the final observation comes with
-the action mask of the first one, which that action must obey.)
+In the last two all rows must step while a unit delivers a row's first observation. So the first step of every episode
+but the first is taken with whatever action came for the final observation (which the mask of the first one must allow),
+and is delivered as the reset: its reward counts for the episode's return, but it is not learned from.
 
 Axes: R rows.
 """
