@@ -1,6 +1,5 @@
 """Action spaces as columns and back: plain ones, and Tuples and Dicts of them; observations that are Tuples."""
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -103,14 +102,6 @@ def test_a_nested_action_is_put_together_again():
     assert type(action["keys"][0]) is type(NESTED.sample()["keys"][0])
     rows = np.stack([row, row * 0])
     assert [NESTED.contains(one) for one in actions_decoder(NESTED)(rows)] == [True, True]
-
-
-def test_a_vector_environment_gets_the_parts_with_a_leading_axis():
-    rows = np.array([[2, 1, 3, 0.5, 5, 7.5], [0, 0, 1, -1, 0, 0]], np.float32)
-    batched = action_decoder(NESTED)(rows)
-    ones = list(gymnasium.vector.utils.iterate(gymnasium.vector.utils.batch_space(NESTED, 2), batched))
-    for one, expected in zip(ones, actions_decoder(NESTED)(rows), strict=True):
-        assert np.array_equal(spaces.flatten(NESTED, one), spaces.flatten(NESTED, expected))
 
 
 def test_random_actions_of_both_kinds_fill_their_ranges_and_obey_a_mask():

@@ -87,15 +87,6 @@ def test_each_channel_of_a_picture_may_have_its_bounds(last, shape):
     assert leaf.spec == ArraySpec(shape, "float32")
 
 
-def test_frames_of_a_stack_lie_in_their_order_with_their_colours():
-    (leaf,) = obs_leaves(box(0, 255, (4, 64, 48, 3), np.uint8), "x")
-    stack = np.random.default_rng(0).integers(0, 256, (4, 64, 48, 3), np.uint8)
-    seen = read_leaf(leaf, stack, "x")
-    for frame in range(4):
-        for colour in range(3):
-            assert np.array_equal(seen[3 * frame + colour], stack[frame, :, :, colour])
-
-
 def test_bytes_and_large_whole_numbers_are_divided_by_their_bound():
     (leaf,) = obs_leaves(box(0, 255, (128,), np.uint8), "x")
     assert read_leaf(leaf, np.full(128, 51, np.uint8), "x") == pytest.approx(0.2)

@@ -228,14 +228,6 @@ def read(space, obs):
     return {leaf.name: (leaf.spec, read_leaf(leaf, obs, "x")) for leaf in obs_leaves(space, "x")}
 
 
-def test_observation_dicts_become_flat_names():
-    space = spaces.Dict({"eye": spaces.Dict({"left": VECTOR}), "state": spaces.Discrete(3, start=5)})
-    got = read(space, {"eye": {"left": np.array([1.0, 2.0])}, "state": 7})
-    assert set(got) == {"eye.left", "state"}
-    assert got["eye.left"][1].tolist() == [1, 2]
-    assert got["state"][1].tolist() == [0, 0, 1]
-
-
 @pytest.mark.parametrize(
     ("space", "named"),
     [

@@ -1,7 +1,10 @@
 """Flat and nested reward shaping, and the search for the object that takes it."""
 
+import math
+
 import gymnasium
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,12 +26,14 @@ def test_unflatten_undoes_flatten(nested):
 
 
 def test_flatten_joins_names_with_dots_and_gives_floats():
-    flat = flatten({"weapon": {"shotgun": 1, "bfg": {"hit": 2.5}}, "death": -1})
+    flat = flatten({"weapon": {"shotgun": 1, "bfg": {"hit": torch.tensor(2.5)}}, "death": -1})
     assert flat == {"weapon.shotgun": 1.0, "weapon.bfg.hit": 2.5, "death": -1.0}
     assert all(type(value) is float for value in flat.values())
 
 
-@pytest.mark.parametrize("value", [True, "1", None, [1.0, 2.0], float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "value", [True, "1", None, [1.0, 2.0], math.nan, math.inf, pytest.param(10**400, id="huge")]
+)
 def test_a_value_that_is_no_finite_number_is_refused(value):
     with pytest.raises(EnvSetupError, match=r"'hit'.*finite number"):
         flatten({"weapon": {"hit": value}})
