@@ -166,6 +166,8 @@ class Everything:
     name: str = "setting"
     frames: int = field(default=0, metadata=STATE)
     other: Inner | None = field(default=None, metadata=SHARED)
+    later: Inner = field(init=False, metadata=SHARED)
+    """Of an owner that is not there yet when the state is saved and restored."""
     newest: deque[float] = field(init=False)
     kind: Literal["a", "b"] = field(default="a", init=False)
     parts: tuple[Inner, ...] = field(default_factory=lambda: (Inner(1.0), Inner(2.0)), init=False)
