@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Pipe
@@ -79,12 +79,19 @@ class Job:
 class Stand:
     """A learner of one pack, with mailboxes that `advance` fills. words: options of `pbt-rl train`."""
 
-    def __init__(self, device: torch.device, env: str, policies: int, *words: str, actors: int = 2) -> None:
-        options = [f"--env={env}", f"--num-policies={policies}", f"--actors={actors}", "--units-per-actor=1"]
+    def __init__(
+        self, job: Job, policies: int, *words: str, device: torch.device | None = None, actors: int = 2
+    ) -> None:
+        options = [
+            f"--env={job.env}",
+            f"--num-policies={policies}",
+            f"--actors={actors}",
+            "--units-per-actor=1",
+        ]
         config, _ = parse_train([*options, "--devices=cpu", "--seed=3", *words])
         resolved = ResolvedRun.resolve(config, Machine(cpus=16, gpus=0))
         (pack,) = resolved.plan.packs
-        self.plan = replace(pack, device=str(device), threads=1)
+        self.plan = replace(pack, device=str(device or job.device), threads=1)
         resolved = replace(resolved, plan=replace(resolved.plan, packs=(self.plan,)))
         self.values = resolved.controller().initial(policies)[0]
         self._memory = Memory(resolved, Start.fresh(resolved.plan, resolved.controller().initial(policies)))
@@ -168,16 +175,9 @@ class Stand:
         self._memory.close()
 
 
-@contextmanager
-def stand(
-    job: Job, policies: int, *words: str, device: torch.device | None = None, actors: int = 2
-) -> Iterator[Stand]:
-    """Make a stand and release it."""
-    made = Stand(job.torch_device if device is None else device, job.env, policies, *words, actors=actors)
-    try:
-        yield made
-    finally:
-        made.close()
+def stand(job: Job, policies: int, *words: str, **options: Any) -> closing[Stand]:
+    """Make a stand, which is released at the end of a block."""
+    return closing(Stand(job, policies, *words, **options))
 
 
 def timed(work: Callable[[], object], finish: Callable[[], None], tries: int) -> tuple[float, float]:

@@ -1,7 +1,6 @@
-"""Two fixed opponents for duels of Doom, neither of which moves: one shoots straight ahead, the other does nothing.
+"""A fixed opponent for duels of Doom, which does not move and shoots straight ahead.
 
 pbt-rl eval runs/x --episodes 40 --against scripts.examples.sentry:sentry
-pbt-rl eval runs/x --episodes 40 --against scripts.examples.sentry:statue
 """
 
 from __future__ import annotations
@@ -19,20 +18,10 @@ ATTACK = 3
 
 def sentry(spec: Any) -> Act:
     """Returns a player that stands where it appeared and shoots."""
-    return standing(spec, attacks=True)
-
-
-def statue(spec: Any) -> Act:
-    """Returns a player that does nothing."""
-    return standing(spec, attacks=False)
-
-
-def standing(spec: Any, *, attacks: bool) -> Act:
-    """Returns a player that stands."""
 
     def act(_obs: Mapping[str, NDArray[Any]], first: NDArray[np.bool_]) -> NDArray[np.int32]:
         action = np.zeros((len(first), spec.action.components), np.int32)
-        action[:, ATTACK] = attacks
+        action[:, ATTACK] = 1
         return action
 
     return act
