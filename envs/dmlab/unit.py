@@ -84,12 +84,6 @@ def level_scripts(name: str, options: DmlabOptions) -> list[str]:
     return [level if isinstance(level, str) else level.script(test=options.test) for level in _levels(name)]
 
 
-def played(name: str, options: DmlabOptions) -> str:
-    """Return the name of a single level with the `_train` or `_test` that is played; a path as it is."""
-    (script,) = level_scripts(name, options)
-    return script.removeprefix(FOLDER)
-
-
 def pool_seed(level_script: str, number: int) -> int:
     """Return seed `number` of the finite pool of a level (`level_seeds`): the same in every process and run."""
     return zlib.crc32(f"{level_script} {number}".encode()) % MAX_SEED
@@ -439,7 +433,9 @@ BACKEND = Backend(
     make_unit=_make_unit,
     recipe=lambda name, _options: recipe(name),
     for_evaluation=lambda options: options.with_family(for_tests(options.of(DmlabOptions))),
-    shown=lambda name, options: name if name == ALL else played(name, options.of(DmlabOptions)),
+    shown=lambda name, options: (  # with the `_train` or `_test` that is played
+        name if name == ALL else level_scripts(name, options.of(DmlabOptions))[0].removeprefix(FOLDER)
+    ),
     unreproducible=unreproducible,
     step_seconds=STEP_SECONDS,
     begins="environments are made; maps compile, which takes a minute and more the first time",

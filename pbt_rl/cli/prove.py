@@ -22,7 +22,7 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, last_line
 from pbt_rl.experiments.prove.arms import BASELINE, Arm, Task, check_words, lucky, read_arms, too_short
 from pbt_rl.experiments.prove.games import judge, read_judged
-from pbt_rl.experiments.prove.outcome import Outcome, Scores, outcome
+from pbt_rl.experiments.prove.outcome import Scores, outcome
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import read_config
 from pbt_rl.report.listing import list_runs
@@ -204,13 +204,10 @@ def _train_and_judge(
         run = ["--name", name, "--out", str(folder)]
         before, now = read_config(folder / name), parse_train([*commands[name][1:], *run])[0]
         changes_of(before, now, RunFolder(folder / name))
-        require(
-            before.train_for_frames == now.train_for_frames,
-            "train-for-frames",
-            now.train_for_frames,
-            f"{folder / name} has gone on to {before.train_for_frames:,}, and arms have equal frames: remove that "
-            "folder, and the run is trained again",
-        )
+        frames, there = now.train_for_frames, before.train_for_frames
+        remedy = "and arms have equal frames: remove that folder, and the run is trained again"
+        gone_on = f"{folder / name} has gone on to {there:,}, {remedy}"
+        require(there == frames, "train-for-frames", frames, gone_on)
     untrained = [p for p in points if p.name not in done]
     print(f"{len(points)} runs in {folder}: {len(untrained)} to train; {len(dealt)} at a time", flush=True)
     told: set[str] = set()
@@ -225,15 +222,12 @@ def _train_and_judge(
     code = _jobs(folder, train, dealt, untrained, note)
     if code > 128:
         return code
-    trained = [p for p in points if not code or _ended(folder / p.name)]
+    ended = {row.name for row in list_runs(folder) if row.state == "ended"}
+    trained = [p for p in points if not code or p.name in ended]
     unplayed = [p for p in trained if read_judged(folder / p.name, words.games) is None]
     if unplayed:
         print(f"fresh games of {len(unplayed)} runs", flush=True)
     return max(code, _jobs(folder, games, dealt, unplayed))
-
-
-def _ended(run: Path) -> bool:
-    return run.is_dir() and [row.state for row in list_runs(run)] == ["ended"]
 
 
 def _jobs(
@@ -271,7 +265,7 @@ def _print_outcome(words: Words, scores: Scores) -> None:
     """Write the tables and the page, and print a line per arm."""
     from pbt_rl.experiments.prove.page import write_outcome
 
-    found: Outcome = outcome(scores, BASELINE)
+    found = outcome(scores, BASELINE)
     protocol = read_protocol(words.folder)
     others = ", ".join(name for name in protocol.arms if name not in scores) if protocol else ""
     too = f"the folder holds runs of {others}, too: name the arms again, and they take part"

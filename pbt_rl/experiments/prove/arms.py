@@ -7,7 +7,6 @@ The members of all arms but `defaults` begin with the same values, drawn from th
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import shlex
@@ -26,7 +25,7 @@ from pbt_rl.controllers.registry import controller_entry, texts
 from pbt_rl.controllers.tuning import chosen
 from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError, environment_code, require
-from pbt_rl.options import table
+from pbt_rl.options import meant, table
 from pbt_rl.record.events import Round
 from pbt_rl.record.journal import journal_events
 from pbt_rl.record.saved import read_config
@@ -72,15 +71,9 @@ def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
     arms = {name: Arm(name, options) for name, options in BUILT_IN.items()}
     for text in given:
         name, colon, options = text.partition(":")
-        if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,40}", name):
-            raise ConfigError(
-                f"--arm {text} cannot be used: begin with a name of small letters, digits and '-', such as "
-                "short:'--pbt.period-frames 4000'"
-            )
-        if name in arms:
-            raise ConfigError(
-                f"--arm {text} cannot be used: there is an arm {name} already; use another name"
-            )
+        rule = "begin with a name of small letters, digits and '-', such as short:'--pbt.period-frames 4000'"
+        require(re.fullmatch(r"[a-z0-9][a-z0-9-]{0,40}", name) is not None, "arm", text, rule)
+        require(name not in arms, "arm", text, f"there is an arm {name} already; use another name")
         if colon:
             try:
                 arms[name] = Arm(name, tuple(shlex.split(options)))
@@ -93,27 +86,21 @@ def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
         elif name in texts():
             arms[name] = Arm(name, ("--controller", name))
         else:
-            close = difflib.get_close_matches(name, texts(), n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            raise ConfigError(
-                f"--arm {name} cannot be used: {hint}give a controller ({', '.join(texts())}), or options as "
-                f"{name}:'--pbt.exploit t-test'"
-            )
+            known = f"give a controller ({', '.join(texts())}), or options as {name}:'--pbt.exploit t-test'"
+            raise ConfigError(f"--arm {name} cannot be used: {meant('arm', name, texts())}{known}")
     left = [arm for arm in arms.values() if arm.name not in without]
-    if len(left) < 2:
-        raise ConfigError(f"--without {' '.join(without)} cannot be used: no arm is left beside {BASELINE}")
+    require(len(left) > 1, "without", " ".join(without), f"no arm is left beside {BASELINE}")
     return left
 
 
 def check_words(words: Sequence[str], where: str, allowed: Sequence[str] = ()) -> None:
     """Raise ConfigError for an option that arms have already, but for those that are allowed here."""
     for name in spellings(words):
+        why = INSTEAD.get(name, "") if name not in allowed else ""
         if name in GIVEN_HERE:
-            raise ConfigError(
-                f"--{name} cannot be used {where}: runs have the seeds 0 to --seeds less 1 and end by frames"
-            )
-        if name in INSTEAD and name not in allowed:
-            raise ConfigError(f"--{name} cannot be used {where}: {INSTEAD[name]}")
+            why = "runs have the seeds 0 to --seeds less 1 and end by frames"
+        if why:
+            raise ConfigError(f"--{name} cannot be used {where}: {why}")
 
 
 @dataclass(frozen=True)
@@ -142,22 +129,16 @@ class Task:
             "control": config.members > config.num_policies,
         }
         check_words([f"--{name}" for name, given in differs.items() if given], "with pbt-rl prove")
-        require(
-            config.num_policies > 1,
-            "num-policies",
-            config.num_policies,
-            "give two or more: one is no population",
-        )
+        few = "give two or more: one is no population"
+        require(config.num_policies > 1, "num-policies", config.num_policies, few)
         require(config.pbt.enabled, "pbt.enabled", False, "the arm pbt would be random: leave it out")
         with environment_code(config.env):
             seats = probe(config.env, config.env_options).seats
-        require(
-            seats == 1,
-            "env",
-            config.env,
+        why = (
             f"its {seats} agents would play against themselves, so that every arm has the same score; see "
-            "docs/reference/several-agents.md for ratings",
+            "docs/reference/several-agents.md for ratings"
         )
+        require(seats == 1, "env", config.env, why)
         return cls(tuple(common), config)
 
     def command(self, arm: Arm, seed: int) -> list[str]:
