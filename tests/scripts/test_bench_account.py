@@ -9,8 +9,6 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from pbt_rl.actors.mailbox import Mailbox
-from pbt_rl.envs.registry import EnvOptions, probe
 from tests.helpers.runs import ROOT, command_of
 
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -22,13 +20,11 @@ sys.path.remove(str(ROOT / "scripts"))
 ALONE = {"environment": 300.0, "inference": 140.0, "learning": 310.0}
 KEEPER = ["python", "-I", "-S", "/x/procs/keeper.py", "7", "learner 0", "", "python", "-m"]
 CHILD = ["python", "-P", "-m"]
-MANY, ROWS = 10**15, 4
 
 
 def reading(at, steps, ran, waited, machine, idle, stolen=0.0, alive=(1,)):
-    ran, waited = (
-        {(part, 1): x for part, x in zip(accounting.PARTS, times, strict=True)} for times in (ran, waited)
-    )
+    threads = [(part, 1) for part in accounting.PARTS]
+    ran, waited = (dict(zip(threads, times, strict=True)) for times in (ran, waited))
     return accounting.Reading(at, steps, ran, waited, machine, idle, stolen, frozenset(alive))
 
 
@@ -86,16 +82,6 @@ def test_a_keeper_is_not_taken_for_its_child(command, role):
     assert accounting.role_of(command) == role
 
 
-@pytest.fixture
-def boxes():
-    boxes = [
-        Mailbox.create(probe("toy/identity", EnvOptions()), ROWS, f"mailbox-0-{index}") for index in range(2)
-    ]
-    yield boxes
-    for box in boxes:
-        box.close()
-
-
 @pytest.mark.long
 def test_a_run_is_followed(monkeypatch):
     monkeypatch.chdir(ROOT)
@@ -118,32 +104,19 @@ STAND_IN = """
 import sys, time
 sys.path.insert(0, {scripts!r})
 from bench_beside import go_sign
-stage, begins = sys.argv[2], go_sign()
-if stage == "learning":
-    if {fails}:
-        sys.exit("no memory")
-    time.sleep(0.3)  # the last one to be ready
-began = time.monotonic()
-if stage == "inference" and {fails}:
-    begins()
-    time.sleep(60)  # hears nothing
-while not begins():
-    time.sleep(0.01)
-waited = time.monotonic() - began
-print(len(stage) if stage == "learning" or waited > 0.2 else -1, flush=True)
+if "learning" in sys.argv:
+    sys.exit("no memory")
+go_sign()()
+time.sleep(60)  # hears nothing
 """
 
 
-def stand_in(tmp_path, monkeypatch, *, fails):
-    script = tmp_path / "stage.py"
-    script.write_text(STAND_IN.format(scripts=str(ROOT / "scripts"), fails=fails))
-    monkeypatch.setattr(beside, "BENCH", str(script))
-    return beside.together("any", 1, 1.0, beside.shares(ALONE, 5))
-
-
 def test_a_stage_that_fails_ends_the_others(tmp_path, monkeypatch):
+    script = tmp_path / "stage.py"
+    script.write_text(STAND_IN.format(scripts=str(ROOT / "scripts")))
+    monkeypatch.setattr(beside, "BENCH", str(script))
     began = time.monotonic()
     with pytest.raises(RuntimeError, match="stage learning failed:\nno memory"):
-        stand_in(tmp_path, monkeypatch, fails=True)
+        beside.together("any", 1, 1.0, beside.shares(ALONE, 5))
     assert time.monotonic() - began < 50
     assert not [child for child in psutil.Process().children() if "--stage" in command_of(child)]

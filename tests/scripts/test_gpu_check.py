@@ -31,10 +31,8 @@ def stage(name: str, device: str = "cpu", env: str = "toy/memory", module: str =
 
 def test_every_stage_is_where_the_check_looks_for_it():
     check, stages_alone = importlib.import_module("gpu_check"), importlib.import_module("gpu_stages")
-    stages = {
-        name if not name.startswith(check.TRAIN) else check.TRAIN for name in (*check.WORTH, *check.MORE)
-    }
-    for name in stages:
+    trained = [name for name in (*check.WORTH, *check.MORE) if name.startswith(check.TRAIN)]
+    for name in {*check.WORTH, *check.MORE, check.TRAIN} - {*trained}:
         assert callable(getattr(check, name, None)) != callable(getattr(stages_alone, name, None)), name
 
 
@@ -125,7 +123,7 @@ def test_the_table_says_what_is_wrong_what_is_missed_and_what_learners_said():
 
 
 def test_what_is_asked_of_graphs_holds_on_the_pretend_device_and_faults_are_found(monkeypatch):
-    asked = importlib.import_module("gpu_check")
+    asked = check()
 
     class Forgets(PretendRecorder):
         def record(self, program, generators=()):
@@ -183,7 +181,5 @@ def test_a_stage_finds_the_gpu_right(name):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_recording_is_right_on_the_gpu():
     """In a process of its own: it breaks a recording on purpose."""
-    found = subprocess.run(
-        [sys.executable, str(ROOT / "scripts/gpu_check.py"), "--only=recording"], check=False
-    )
-    assert found.returncode == 0
+    command = [sys.executable, str(ROOT / "scripts/gpu_check.py"), "--only=recording"]
+    assert subprocess.run(command, check=False).returncode == 0

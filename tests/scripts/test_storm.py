@@ -23,7 +23,7 @@ from pbt_rl.envs.toy import Counting  # noqa: E402
 @pytest.mark.long
 @pytest.mark.parametrize("mode", ["async", "serial"])
 def test_a_short_storm(mode, tmp_path, monkeypatch):
-    monkeypatch.setattr(storm.tempfile, "mkdtemp", lambda prefix: str(make(tmp_path / prefix)))
+    monkeypatch.setattr(storm.tempfile, "tempdir", str(tmp_path))
     tally = storm.storm(1, SEEDS[mode], 1, 60, mode, play=False)
     assert tally.failures == []
     assert (tally.blows.total(), tally.resumes + tally.anew) == (1, 1)
@@ -32,11 +32,6 @@ def test_a_short_storm(mode, tmp_path, monkeypatch):
 
 SEEDS = {"async": 36, "serial": 63}
 """Their first blow is a SIGKILL of everything while it trains, and of the only process during a checkpoint."""
-
-
-def make(folder):
-    folder.mkdir()
-    return folder
 
 
 # -- steps of toy/counting --------------------------------------------------------------------------------------
@@ -111,10 +106,8 @@ def test_the_journal_is_judged(tmp_path):
     assert "generations" in complaints(tmp_path, ROUND, ROUND, again)[0]
     lost = event("pack_lost", members=[{"member": 1}])
     assert complaints(tmp_path, ROUND, lost, ROUND, again) == []
-    assert (
-        "generations"
-        in complaints(tmp_path, ROUND, lost, APPLIED, ROUND, ROUND, again | {"generation": 3})[0]
-    )
+    third = again | {"generation": 3}
+    assert "generations" in complaints(tmp_path, ROUND, lost, APPLIED, ROUND, ROUND, third)[0]
     assert "were decided" in complaints(tmp_path, ROUND, APPLIED, again)[0]
     assert "older" in complaints(tmp_path, ROUND, at=9.0)[0]
     told = [event("progress", members=[{"member": 0, "frames": frames}]) for frames in (20, 10)]

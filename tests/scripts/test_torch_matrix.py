@@ -17,9 +17,8 @@ def test_a_library_whose_own_one_is_gone_is_loaded_with_a_stub_that_says_no_devi
         subprocess.run(["gcc", "-shared", "-fPIC", "-o", name, "code.c", *options], cwd=tmp_path, check=True)
 
     (tmp_path / "versions").write_text("made.2 { global: cudaCount; };\n")
-    compiled(
-        "libcudamade.so.2", "int cudaCount(int *n) { return *n = 3, 0; }", "-Wl,--version-script=versions"
-    )
+    counts = "int cudaCount(int *n) { return *n = 3, 0; }"
+    compiled("libcudamade.so.2", counts, "-Wl,--version-script=versions")
     compiled("libnccl.so.1", "int ncclMade(void) { return 0; }")
     user = "int cudaCount(int *); int ncclMade(void); int use(void) { int n; return ncclMade() + cudaCount(&n); }"
     linked = ("libcudamade.so.2", "libnccl.so.1", "-Wl,-rpath,$ORIGIN")

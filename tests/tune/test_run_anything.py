@@ -79,25 +79,6 @@ def test_a_space_or_a_rule_that_cannot_be_used(space, options, message):
         run(Walker, space, steps=20, **options)
 
 
-class Plain:
-    """Is worth the sum of its rates."""
-
-    def __init__(self, index):
-        self.x = float(index)
-
-    def step(self, hypers):
-        self.x += hypers["rate"]
-
-    def evaluate(self):
-        return self.x
-
-    def state(self):
-        return self.x
-
-    def load(self, state):
-        self.x = state
-
-
 def test_rows_hold_the_values_of_their_time(tmp_path):
     result = run(Chosen, SPACE, steps=20, num_members=4, evaluate_every=5)
     rows = result.rows()
@@ -317,7 +298,7 @@ def test_the_rules_of_a_space_are_arguments(tmp_path):
     space = {"rate": tune.loguniform(0.1, 0.9), "kind": list("abcde"), "depth": (1, 9)}
     given = {"period": 5, "quantile": 0.5, "factors": (2.0, 0.5)}
     given |= {"folder": tmp_path, "explore": explore, "progress": False}
-    result = run(Plain, space, num_members=4, steps=20, **given)
+    result = run(Walker, space, num_members=4, steps=20, **given)
     rounds = [e for e in read_journal(tmp_path / "journal.jsonl") if e["event"] == "round"]
     assert [e["frames"] for e in rounds][:2] == [5, 10]
     assert sum(d["decision"] == "replace" for d in rounds[0]["decisions"]) == 2, "a half copies"
@@ -342,7 +323,7 @@ def test_the_rules_of_a_space_are_arguments(tmp_path):
 def test_what_an_explore_function_returns_is_checked(explore, said):
     space = {"rate": (0.1, 0.9), "kind": ["a", "b"]}
     with pytest.raises(ConfigError, match=said):
-        run(Plain, space, num_members=4, steps=20, explore=explore, progress=False)
+        run(Walker, space, num_members=4, steps=20, explore=explore, progress=False)
 
 
 def test_an_error_of_a_callback_loses_nothing(tmp_path, capsys):
