@@ -356,7 +356,7 @@ class Run:
 
     def _has_trained(self) -> bool:
         newest = checks.newest_checkpoint(self._folder)
-        return newest is not None and newest.time > self._started_at
+        return newest is not None and newest.manifest.time > self._started_at
 
     def _await_checkpoint(self) -> None:
         """Wait for one that begins after now, which shows that the run goes on; or for the run's end."""

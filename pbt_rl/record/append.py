@@ -95,7 +95,9 @@ class Outage:
             self._warn(f"{self._what} are written again")
 
 
-def reason(error: OSError) -> str:
-    """Return why the operating system refused, and about which file if that is known."""
+def reason(error: Exception) -> str:
+    """Return the text of an error: of an OSError why the system refused, and about which file if that is known."""
+    if not isinstance(error, OSError):
+        return str(error)
     text = error.strerror or str(error)
     return f"{text}: {error.filename}" if error.filename else text

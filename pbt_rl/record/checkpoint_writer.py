@@ -88,7 +88,7 @@ class UnfinishedCheckpoint:
             self._folder.mkdir(parents=True, exist_ok=True)
             _sync_folder(self._folder.parent)
         remove_unfinished(self._folder)
-        self._number = max((one.number for one in Checkpoints(self._folder).all()), default=0) + 1
+        self._number = max((one.manifest.number for one in Checkpoints(self._folder).all()), default=0) + 1
         self._path, partial = _free_names(self._folder, self._frames)
         partial.mkdir()
         self._partial = partial
@@ -160,7 +160,7 @@ def remove_oldest(folder: Path, keep: int) -> None:
     """
     whole = 0
     for checkpoint in reversed(Checkpoints(folder).all()):
-        if checkpoint.kept:
+        if checkpoint.manifest.kept:
             continue
         if whole < keep:
             whole += checkpoint.has_all_files()
@@ -220,7 +220,8 @@ class CheckpointWriter:
     def __init__(self, folder: Path, names: NetNames, keep: int, warn: Callable[[str], None]) -> None:
         assert keep >= 1, f"keep {keep}: the last checkpoint always stays"
         self._folder, self._names, self._keep, self._warn = folder, names, keep, warn
-        self._busy = False
+        self.busy = False
+        """A checkpoint was begun whose end `poll` has not returned."""
         self._jobs: SimpleQueue[_Begun | _Added | str | None] = SimpleQueue()
         """What to write; a text: give up, for this reason; None: end."""
         self._ended: SimpleQueue[Written | WriteFailed | str] = SimpleQueue()
@@ -228,20 +229,15 @@ class CheckpointWriter:
         self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
         self._thread.start()
 
-    @property
-    def busy(self) -> bool:
-        """Whether a checkpoint was begun whose end `poll` has not returned."""
-        return self._busy
-
     def begin_checkpoint(self, frames: int, state: Mapping[str, Any], expected: int, kept: bool) -> None:
         """Begin a checkpoint of `expected` snapshots, remembered ones included.
 
         state: turned into JSON here, so it may change afterwards. Raises TypeError for what JSON cannot represent.
         """
-        assert not self._busy, "a checkpoint is in progress"
+        assert not self.busy, "a checkpoint is in progress"
         assert expected > 0, "a checkpoint without members"
         text = json.dumps(as_json_types(state), allow_nan=False).encode()
-        self._busy = True
+        self.busy = True
         self._jobs.put(_Begun(frames, text, expected, kept))
 
     def add(self, snapshot: MemberSnapshot, done: Callable[[], None]) -> None:
@@ -249,7 +245,7 @@ class CheckpointWriter:
 
         done: called from the thread when the arrays may be reused, also if the checkpoint has failed; must not raise.
         """
-        assert self._busy, "no checkpoint is in progress"
+        assert self.busy, "no checkpoint is in progress"
         self._jobs.put(_Added(snapshot, done))
 
     def abandon(self, reason: str) -> None:
@@ -272,7 +268,7 @@ class CheckpointWriter:
                     self._warn(item)
                 else:
                     ended.append(item)
-                    self._busy = False
+                    self.busy = False
         if self._error:
             raise RunFailed(f"the thread that writes checkpoints failed:\n{self._error}")
         return ended
@@ -327,8 +323,7 @@ class CheckpointWriter:
         try:
             remove_oldest(self._folder, self._keep)
         except (OSError, CheckpointBroken) as error:
-            why = reason(error) if isinstance(error, OSError) else error
-            self._ended.put(f"an old checkpoint in {self._folder} could not be removed: {why}")
+            self._ended.put(f"an old checkpoint in {self._folder} could not be removed: {reason(error)}")
         return written
 
 

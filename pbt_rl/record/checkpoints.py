@@ -32,8 +32,8 @@ import msgspec
 import msgspec.json
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, deserialize
-from safetensors.numpy import save
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from pbt_rl.actors.store import MemberSnapshot, SnapshotHeader
 from pbt_rl.controllers.records import MOST, NOT_JSON, Whole, decoder
@@ -41,20 +41,6 @@ from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.record.journal import as_json_types
 
 METADATA = "__metadata__"
-DTYPES = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "|i1",
-    "U64": "<u8",
-    "U32": "<u4",
-    "U16": "<u2",
-    "U8": "|u1",
-    "BOOL": "|b1",
-}
 LENGTH_BYTES = 8
 
 
@@ -71,18 +57,13 @@ def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     Raises ValueError, saying what is wrong, for anything that is not such a file.
     """
     try:
-        entries = deserialize(data)  # type: ignore[no-untyped-call]
+        arrays = load(data)
         size = int.from_bytes(data[:LENGTH_BYTES], "little")
         texts: _Texts = _HEADER.decode(data[LENGTH_BYTES : LENGTH_BYTES + size])
     except (SafetensorError, msgspec.DecodeError) as error:
         raise ValueError(f"it is no safetensors file: {error}") from error
-    unknown = sorted({entry["dtype"] for _, entry in entries} - DTYPES.keys())
-    if unknown:
-        raise ValueError(f"it holds numbers of the type {unknown[0]}, which cannot be read")
-    arrays = {
-        name: np.frombuffer(entry["data"], DTYPES[entry["dtype"]]).reshape(entry["shape"])
-        for name, entry in entries
-    }
+    except KeyError as unknown:
+        raise ValueError(f"it holds numbers of the type {unknown.args[0]}, which cannot be read") from None
     return arrays, texts.metadata
 
 
@@ -210,9 +191,14 @@ def _described(array: NDArray[Any]) -> str:
 
 def misfit_text(path: Path, found: Sequence[Misfit]) -> str:
     """Return the message about a file that does not fit."""
-    lines = [str(misfit) for misfit in found[:MAX_LINES]]
-    more = [f"and {len(found) - MAX_LINES} more"] if len(found) > MAX_LINES else []
-    return "\n  ".join([f"{path} does not fit the network of this run:", *lines, *more])
+    lines = shortened([str(misfit) for misfit in found])
+    return "\n  ".join([f"{path} does not fit the network of this run:", *lines])
+
+
+def shortened(lines: Sequence[str]) -> list[str]:
+    """Return the first MAX_LINES lines, and how many more there are."""
+    more = [f"and {len(lines) - MAX_LINES} more"] if len(lines) > MAX_LINES else []
+    return [*lines[:MAX_LINES], *more]
 
 
 KEY = "pbt_rl.member"
@@ -321,7 +307,7 @@ def read_manifest(path: Path) -> Manifest:
     return manifest
 
 
-FOLDER = re.compile(r"at_(\d+)(_\d+)?")
+FOLDER = re.compile(r"at_\d+(_\d+)?")
 PARTIAL = re.compile(r"at_\d+(_\d+)?\.partial")
 """Names of whole checkpoints, and of others."""
 _STATE = msgspec.json.Decoder(dict[str, Any])
@@ -335,24 +321,9 @@ class Checkpoint:
     manifest: Manifest
 
     @property
-    def number(self) -> int:
-        """Rises with every checkpoint of the run, whatever its frames."""
-        return self.manifest.number
-
-    @property
     def frames(self) -> int:
         """The least of the members that train, or those at which it was due if it is kept."""
         return self.manifest.frames
-
-    @property
-    def time(self) -> float:
-        """When it was written: seconds since the epoch."""
-        return self.manifest.time
-
-    @property
-    def kept(self) -> bool:
-        """Whether it is never deleted to make room for newer ones."""
-        return self.manifest.kept
 
     def members(self) -> list[SavedMember]:
         """Return the members, in order of id."""
@@ -373,17 +344,18 @@ class Checkpoint:
         """Return the file of a member. Raises ConfigError if there is none."""
         return self.path / self._saved(member_file(member)).file
 
-    def load(self, member: int, names: NetNames) -> MemberSnapshot:
-        """Read a member. Raises CheckpointBroken; ConfigError if it is of another network, naming the layers."""
-        return self._load(member_file(member), names)
+    def load(self, member: int, names: NetNames, generation: int | None = None) -> MemberSnapshot:
+        """Read a member; with a generation, a state of it that is remembered.
+
+        Raises CheckpointBroken; ConfigError if it is of another network, naming the layers.
+        """
+        file = member_file(member, generation)
+        tensors, header = self._read(self._saved(file))
+        return MemberSnapshot(header, from_tensors(self.path / file, tensors, names))
 
     def tensors(self, member: int) -> tuple[dict[str, NDArray[Any]], SnapshotHeader]:
         """Read a member by the names of its file, whatever its network. Raises as `load` does."""
         return self._read(self._saved(member_file(member)))
-
-    def load_remembered(self, member: int, generation: int, names: NetNames) -> MemberSnapshot:
-        """Read a state that is remembered. Raises as `load` does."""
-        return self._load(member_file(member, generation), names)
 
     def verify(self) -> None:
         """Read every file. Raises CheckpointBroken for one that is missing or differs from its checksum."""
@@ -398,10 +370,6 @@ class Checkpoint:
             )
         except OSError:
             return False
-
-    def _load(self, name: str, names: NetNames) -> MemberSnapshot:
-        tensors, header = self._read(self._saved(name))
-        return MemberSnapshot(header, from_tensors(self.path / name, tensors, names))
 
     def _read(self, saved: SavedMember) -> tuple[dict[str, NDArray[Any]], SnapshotHeader]:
         path, data = self.path / saved.file, self._verified(saved)
@@ -458,17 +426,16 @@ class Checkpoints:
         """
         whole = None
         readable, unreadable = self._read()
-        for checkpoint in reversed(readable):
+        while readable and whole is None:
+            checkpoint = readable.pop()
             try:
                 checkpoint.verify()
+                whole = checkpoint
             except CheckpointBroken as error:
                 note(f"checkpoint {checkpoint.path.name} is passed over: {error}")
-                continue
-            whole = checkpoint
-            break
         for path, reason in unreadable:
-            # Without its number, its frames say whether it may have been newer.
-            if whole is None or _frames(path) > whole.frames:
+            # Without its number, the frames in its name say whether it may have been newer.
+            if whole is None or int(path.name.split("_")[1]) > whole.frames:
                 note(f"checkpoint {path.name} is passed over: {reason}")
         return whole
 
@@ -485,23 +452,15 @@ class Checkpoints:
         """Return those whose manifest reads well, by number, and the folders of the others with the reason."""
         readable: list[Checkpoint] = []
         unreadable: list[tuple[Path, CheckpointBroken]] = []
-        for path in self._folders():
+        try:
+            folders = sorted(path for path in self.folder.iterdir() if FOLDER.fullmatch(path.name))
+        except FileNotFoundError:
+            return [], []
+        except OSError as error:
+            raise CheckpointBroken(f"{self.folder} cannot be read: {error.strerror}") from error
+        for path in folders:
             try:
                 readable.append(Checkpoint(path, read_manifest(path / FILE)))
             except CheckpointBroken as error:
                 unreadable.append((path, error))
-        return sorted(readable, key=lambda one: one.number), unreadable
-
-    def _folders(self) -> list[Path]:
-        try:
-            return sorted(path for path in self.folder.iterdir() if FOLDER.fullmatch(path.name))
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise CheckpointBroken(f"{self.folder} cannot be read: {error.strerror}") from error
-
-
-def _frames(folder: Path) -> int:
-    match = FOLDER.fullmatch(folder.name)
-    assert match
-    return int(match[1])
+        return sorted(readable, key=lambda one: one.manifest.number), unreadable

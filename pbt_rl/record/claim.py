@@ -124,12 +124,10 @@ def _lock(file: int, kind: int) -> bool:
     """
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
     except OSError as error:
-        if error.errno in _UNSUPPORTED:
-            return False
-        raise
+        if error.errno not in _UNSUPPORTED:
+            raise
+        return False
     return True
 
 
@@ -146,6 +144,10 @@ class ClaimedRun:
         """Whether the run was there before; then nothing in it was changed. Otherwise the folder holds the config."""
         self.notes: list[str] = []
         """Lines that the user should see."""
+        if not lock.supported:
+            self.notes.append(
+                f"{folder.path} lies on a file system without locks: see to it that no other process writes this run"
+            )
         self.made_out = False
         """Whether the folder of the runs was made for this one."""
         self._locks = [lock]
@@ -159,11 +161,7 @@ class ClaimedRun:
         self._locks.append(lock)
 
     def started(self) -> None:
-        """Note that the run works: delete the one that it replaces. To be called at the first report; later calls do
-        nothing.
-        """
-        if self._started:
-            return
+        """Note, at the first report and perhaps again, that the run works: delete the one that it replaces."""
         self._started = True
         if self._aside is not None:
             # In a thread, as a disk may take seconds for a long run.
@@ -246,7 +244,7 @@ def _claim(config: Config, folder: RunFolder) -> ClaimedRun | None:
             f"--name {name}: {path} is being written by {held}; choose another name, or end that process first"
         ) from held
     if not config.overwrite:
-        return _noting_locks(ClaimedRun(config, folder, lock, existing=True), lock)
+        return ClaimedRun(config, folder, lock, existing=True)
     try:
         aside = path.rename(_hidden(path, REPLACED))
         try:
@@ -281,15 +279,7 @@ def _make(config: Config, folder: RunFolder) -> ClaimedRun | None:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
             return None
         raise
-    return _noting_locks(ClaimedRun(config, folder, lock, existing=False), lock)
-
-
-def _noting_locks(claim: ClaimedRun, lock: FolderLock) -> ClaimedRun:
-    if not lock.supported:
-        claim.notes.append(
-            f"{claim.folder.path} lies on a file system without locks: see to it that no other process writes this run"
-        )
-    return claim
+    return ClaimedRun(config, folder, lock, existing=False)
 
 
 def _recover(path: Path) -> list[str]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Union
 
 from msgspec import Meta, Struct, ValidationError, field
 
@@ -213,23 +213,9 @@ class End(_Known, frozen=True, tag="end"):
     ended: str
 
 
-_Any = (
-    Start
-    | Initial
-    | Round
-    | Progress
-    | SlotChange
-    | ActorRestart
-    | CheckpointWritten
-    | Resume
-    | Final
-    | Evaluation
-    | Remark
-    | Lost
-    | End
-)
-_KINDS = frozenset(kind.__struct_config__.tag for kind in get_args(_Any))
-_DECODER, _OTHERS = decoder(_Any), decoder(Other)
+_KNOWN = _Known.__subclasses__()
+_KINDS = frozenset(kind.__struct_config__.tag for kind in _KNOWN)
+_DECODER, _OTHERS = decoder(Union[tuple(_KNOWN)]), decoder(Other)  # noqa: UP007 - of classes that are listed at run time
 
 
 def decode_event(line: bytes, number: int) -> Event:

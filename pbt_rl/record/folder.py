@@ -26,7 +26,7 @@ import re
 import stat
 import time
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from difflib import get_close_matches
 from glob import escape, glob
 from pathlib import Path
@@ -40,16 +40,23 @@ from pbt_rl.options import Option, as_type, build, table
 ORIGIN = ".origin"
 
 
-@dataclass(frozen=True)
 class RunFolder:
     """Paths of the files of one run, which need not exist, and writers of its small JSON files."""
 
-    path: Path
-
-    @property
-    def config(self) -> Path:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.json"
         """The config, as `to_json` returns it."""
-        return self.path / "config.json"
+        self.journal = path / "journal.jsonl"
+        """The events."""
+        self.summary = path / "summary.json"
+        """The result."""
+        self.checkpoints = path / "checkpoints"
+        """Folder of checkpoints, see `record.checkpoints`."""
+        self.logs = path / "logs"
+        """Folder of what the processes print."""
+        self.population_events = path / "population"
+        """Folder of the population's TensorBoard events."""
 
     @property
     def is_run(self) -> bool:
@@ -69,31 +76,6 @@ class RunFolder:
             hint = f"; `pbt-rl runs` lists those in {Config.out}" if beside else ""
             hint = f"; did you mean {beside[near[0]]}?" if near else hint
         return f"{self.path} is not the folder of a run: {f'it has no {name}' if there else 'there is none'}{hint}"
-
-    @property
-    def journal(self) -> Path:
-        """The events."""
-        return self.path / "journal.jsonl"
-
-    @property
-    def summary(self) -> Path:
-        """The result."""
-        return self.path / "summary.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of checkpoints, see `record.checkpoints`."""
-        return self.path / "checkpoints"
-
-    @property
-    def logs(self) -> Path:
-        """Folder of what the processes print."""
-        return self.path / "logs"
-
-    @property
-    def population_events(self) -> Path:
-        """Folder of the population's TensorBoard events."""
-        return self.path / "population"
 
     def member_events(self, member: int) -> Path:
         """Folder of a member's TensorBoard events."""

@@ -4,8 +4,8 @@ Every event holds `event` (its kind), `time` (seconds since the epoch) and `fram
 emulator frames of any member that trains). docs/reference/run-files.md has the kinds.
 
 Events that cannot be written (a full disk, a folder that is read-only or gone) wait in memory and are written in order
-when that is possible again. At most 64 MB wait; beyond that the oldest are dropped and counted in a `lost` event, those
-that an audit needs (`round`...) last of all.
+when that is possible again. At most 64 MB wait; beyond that the oldest are dropped and counted in a `lost` event, but
+none that an audit needs (`round`...), which are small.
 
 JSON has no NaN and no infinities: they are written as the strings "nan", "inf" and "-inf".
 
@@ -38,7 +38,7 @@ from pbt_rl.controllers.hypers import Values
 from pbt_rl.controllers.records import NOT_JSON
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.append import AppendFile, Outage, reason
-from pbt_rl.record.events import Event, decode_event
+from pbt_rl.record.events import CheckpointWritten, Event, Resume, decode_event
 from pbt_rl.record.folder import RunFolder
 
 MAX_WAITING_BYTES = 64 << 20
@@ -48,17 +48,13 @@ _OBJECT = msgspec.json.Decoder(dict[str, Any])
 LineT = TypeVar("LineT")
 
 
-def _warn(text: str) -> None:
-    warnings.warn(text, RuntimeWarning, stacklevel=2)
-
-
 class Journal:
     """Appends events to one file. Use it from one thread of one process.
 
     An existing file is continued; it ends with a whole event (`cut_journal`).
     """
 
-    def __init__(self, path: Path, warn: Callable[[str], None] = _warn) -> None:
+    def __init__(self, path: Path, warn: Callable[[str], None] = warnings.warn) -> None:
         """warn: shows a line when writing fails, and when it works again. Raises OSError."""
         self._path, self._warn = path, warn
         self._file = AppendFile(path)
@@ -77,14 +73,14 @@ class Journal:
         """
         self._add(event, frames, content)
         if self._outage.due():
-            self._try()
+            try:
+                self._write_waiting()
+            except OSError as error:
+                self._outage.failed(error)
+            else:
+                self._outage.worked()
         if self._waiting_bytes > MAX_WAITING_BYTES:
             self._drop()
-
-    def write_now(self, event: str, frames: int, **content: Any) -> None:
-        """Append one event without which nothing should start. Raises OSError if it cannot be written."""
-        self._add(event, frames, content)
-        self._write_waiting()
 
     def position(self) -> int:
         """Return the bytes of the events that are in the file."""
@@ -102,11 +98,13 @@ class Journal:
         config, spec: dataclasses or JSON types.
         """
         known = {"versions": versions(), "git": git_version()}
-        self.write_now("start", 0, config=config, seed=seed, **known, spec=spec)
+        self._add("start", 0, {"config": config, "seed": seed, **known, "spec": spec})
+        self._write_waiting()
 
     def initial(self, values: list[Values]) -> None:
         """Write the members' values at the start. Raises OSError."""
-        self.write_now("initial", 0, values=values)
+        self._add("initial", 0, {"values": values})
+        self._write_waiting()
 
     def round(
         self,
@@ -142,14 +140,6 @@ class Journal:
         self._waiting.append((event, line))
         self._waiting_bytes += len(line)
 
-    def _try(self) -> None:
-        try:
-            self._write_waiting()
-        except OSError as error:
-            self._outage.failed(error)
-        else:
-            self._outage.worked()
-
     def _write_waiting(self) -> None:
         if self._lost:
             first = {key: self._first_lost[key] for key in ("time", "frames")}
@@ -162,22 +152,17 @@ class Journal:
             self._waiting_bytes -= len(line)
 
     def _drop(self) -> None:
-        """Drop the oldest events that wait, down to half the bound; those that an audit needs only if there are too
-        many of them alone.
-        """
-        for audited in (False, True):
-            if audited and self._waiting_bytes <= MAX_WAITING_BYTES:
-                return
-            kept: deque[tuple[str, bytes]] = deque()
-            for event, line in self._waiting:
-                if (event in AUDITED) == audited and self._waiting_bytes > MAX_WAITING_BYTES // 2:
-                    if not self._lost:
-                        self._first_lost = _OBJECT.decode(line)
-                    self._lost[event] += 1
-                    self._waiting_bytes -= len(line)
-                else:
-                    kept.append((event, line))
-            self._waiting = kept
+        """Drop the oldest events that wait, down to half the bound, but none that an audit needs."""
+        kept: deque[tuple[str, bytes]] = deque()
+        for event, line in self._waiting:
+            if event in AUDITED or self._waiting_bytes <= MAX_WAITING_BYTES // 2:
+                kept.append((event, line))
+                continue
+            if not self._lost:
+                self._first_lost = _OBJECT.decode(line)
+            self._lost[event] += 1
+            self._waiting_bytes -= len(line)
+        self._waiting = kept
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
@@ -274,7 +259,7 @@ def read_object(path: Path, if_missing: str) -> dict[str, Any]:
     except RecursionError:
         raise ConfigError(f"{path} cannot be read: its objects are nested too deeply") from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {_reason(error)}") from error
+        raise ConfigError(f"{path} cannot be read: {reason(error)}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{path} cannot be read: it holds no JSON object")
     return data
@@ -285,26 +270,9 @@ def was_saved(folder: Path) -> bool:
 
     Raises ConfigError.
     """
-    path = RunFolder(folder).journal
-    try:
-        if not path.exists():
-            return False
-        check_file(path)
-        lines = each_line(path, lambda line, _: _KIND.decode(line))
-        return any(one.event in ("checkpoint", "resume") for one in lines)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder} cannot be read: {_reason(error)}") from error
-
-
-class _Kind(msgspec.Struct):
-    event: str
-
-
-_KIND = msgspec.json.Decoder(_Kind)
-
-
-def _reason(error: Exception) -> str:
-    return f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else f"{error}"
+    if not RunFolder(folder).journal.exists():
+        return False
+    return any(isinstance(event, CheckpointWritten | Resume) for event in journal_events(folder))
 
 
 PACKAGES = ("torch", "numpy", "numba", "gymnasium", "ale-py", "safetensors")
@@ -338,25 +306,15 @@ def git_version() -> str | None:
 # -- events, as they are read -------------------------------------------------------------------------------
 
 
-def each_event(path: Path) -> Iterator[Event]:
-    """Yield the events in order, without a broken last line (the process was killed while writing it).
-
-    One after the other, as a journal of weeks has gigabytes. Raises OSError; ConfigError for a line that is no event,
-    ValueError for one that is no JSON anywhere but at the end: the file is damaged then.
-    """
-    return each_line(path, decode_event)
-
-
 def journal_events(folder: Path) -> Iterator[Event]:
-    """Yield the events of a run's journal in order. Raises ConfigError."""
+    """Yield the events of a run's journal in order, as `each_line`. Raises ConfigError."""
     path = RunFolder(folder).journal
     try:
         check_file(path)
-        yield from each_event(path)
+        yield from each_line(path, decode_event)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(RunFolder(folder).lacks(path.name)) from None
     except ConfigError:
         raise
     except (OSError, ValueError) as error:
-        why = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else error
-        raise ConfigError(f"{folder} cannot be read: {why}") from error
+        raise ConfigError(f"{folder} cannot be read: {reason(error)}") from error

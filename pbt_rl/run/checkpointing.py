@@ -169,7 +169,8 @@ class Checkpointing:
             config, log_folder(resolved), lambda: recorder.evaluated_frames, recorder.evaluated, recorder.note
         )
         """Fresh games of members that are saved."""
-        self._names: NetNames
+        self.names: NetNames
+        """Where each parameter lies in a member's flat vector; given before the first checkpoint."""
         self.newest: Checkpoint | None = None
         """The last one that is whole, of those that this process has written."""
         self.begun = self.whole = 0
@@ -185,10 +186,6 @@ class Checkpointing:
         """Why the last one was not written; empty if it was."""
         self.moved = 0
         """Rises with every member that was brought to the writer or written."""
-
-    def set_names(self, names: NetNames) -> None:
-        """Say where each parameter lies in a member's flat vector. Before the first checkpoint."""
-        self._names = names
 
     # -- when -----------------------------------------------------------------------------------------------
 
@@ -288,7 +285,7 @@ class Checkpointing:
 
     def _begin_members(self, current: Round) -> None:
         if self._writer is None:
-            self._writer = self._new_writer(names=self._names, warn=self._recorder.note)
+            self._writer = self._new_writer(names=self.names, warn=self._recorder.note)
         learners = [current.learners.get(pack, {}) for pack in range(len(self._dispatch.slots.packs))]
         state = current.state | {"learners": learners}
         wanted, current.wanted = current.wanted, []
@@ -362,23 +359,20 @@ class Checkpointing:
         if isinstance(result, WriteFailed):
             if current is not None:
                 self._give_up(current)
-            self._note_failure(result)
+            if not self.failure:  # said once; the next one is tried when it is due
+                self._recorder.remark(f"the run could not be saved: {result.reason}; training goes on")
+            self.failure = result.reason
             return
         self._recorder.checkpoint(result)
         if current is None:  # too late: it is whole
             return
         assert self.newest is not None
         for state, header in current.written:
-            state.put_elsewhere(_in_checkpoint(self.newest, header, self._names))
+            state.put_elsewhere(_in_checkpoint(self.newest, header, self.names))
         self._whole(current)
         self.failure = ""
         if current.evaluates:
             self.games.begin_games(self.newest, current.state["best_member"], current.all_frames)
-
-    def _note_failure(self, result: WriteFailed) -> None:
-        if not self.failure:  # said once; the next one is tried when it is due
-            self._recorder.remark(f"the run could not be saved: {result.reason}; training goes on")
-        self.failure = result.reason
 
     def _whole(self, current: Round) -> None:
         """Note that members go on from these states from now on."""
@@ -433,10 +427,9 @@ def _counted(header: SnapshotHeader, saved: SnapshotHeader) -> SnapshotHeader:
 def _in_checkpoint(checkpoint: Checkpoint, header: SnapshotHeader, names: NetNames) -> Elsewhere:
     """Say that a state is in a checkpoint."""
     source: dict[str, Any] = {"checkpoint": checkpoint.path.name, "member": header.member}
-    if not header.remembered:
-        return Elsewhere(partial(checkpoint.load, header.member, names), source)
-    source["generation"] = header.generation
-    return Elsewhere(partial(checkpoint.load_remembered, header.member, header.generation, names), source)
+    if header.remembered:
+        source["generation"] = header.generation
+    return Elsewhere(partial(checkpoint.load, header.member, names, source.get("generation")), source)
 
 
 def _unread() -> MemberSnapshot:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,25 +44,6 @@ LOOK_GAP = 4
 """...this many times as long..."""
 MOST_LOOK_GAP_SECONDS = 0.5
 """...but no longer than this."""
-
-
-@dataclass(eq=False)
-class ReplacementTimes:
-    """The time that each of the newest replacements took at its learner, and that of the slowest one."""
-
-    _newest: deque[float] = field(default_factory=lambda: deque(maxlen=REPLACEMENT_TIMES), init=False)
-    _slowest: float = field(default=0.0, init=False)
-
-    def note(self, milliseconds: float) -> None:
-        """Add a replacement."""
-        self._newest.append(milliseconds)
-        self._slowest = max(self._slowest, milliseconds)
-
-    @property
-    def milliseconds(self) -> Sequence[float]:
-        """The newest ones, and the slowest one if it is older."""
-        older = bool(self._newest) and self._slowest > max(self._newest)
-        return [*self._newest, *([self._slowest] if older else [])]
 
 
 def make_slots(resolved: ResolvedRun, population: Population) -> Slots:
@@ -110,7 +91,8 @@ class Comparisons:
             else RunMatchups(config, resolved.plan.packs, seats, self.slots, population.ratings)
         )
         """None if environments have one seat."""
-        self.replacement_times = ReplacementTimes()
+        self.replacement_times = deque[float](maxlen=REPLACEMENT_TIMES)
+        """Milliseconds that each of the newest replacements took at its learner."""
         self._reported: list[int] = []
         """Packs of the reports since the last look."""
         self._next_look = 0.0
@@ -218,7 +200,7 @@ class Comparisons:
         clock["answered"] = time.perf_counter()
         self._recorder.applied(proof, {name: (at - pending.decided) * 1000 for name, at in clock.items()})
         if proof.donor is not None:
-            self.replacement_times.note(proof.milliseconds)
+            self.replacement_times.append(proof.milliseconds)
         self.change_slots()
 
     def note_saved(self, message: Saved) -> State:

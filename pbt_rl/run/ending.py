@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-import signal
+from dataclasses import dataclass, field
+from signal import Signals
 
 from pbt_rl.config import Config
 from pbt_rl.population.population import Population
@@ -12,39 +13,32 @@ from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.throughput import Throughput
 
 
+@dataclass(eq=False)
 class RunEnd:
     """Says why a run ends. It only reads what it is given."""
 
-    def __init__(
-        self,
-        config: Config,
-        population: Population,
-        slots: Slots,
-        throughput: Throughput,
-        callbacks: Callbacks,
-    ) -> None:
-        self._config, self._population, self._slots = config, population, slots
-        self._throughput, self._callbacks = throughput, callbacks
-        self.signal: int | None = None
-        """The first one that asked for the end."""
+    config: Config
+    population: Population
+    slots: Slots
+    throughput: Throughput
+    callbacks: Callbacks
+    signal: int | None = field(default=None, init=False)
+    """The first one that asked for the end."""
 
     @property
     def why(self) -> str | None:
         """Why the run ends; None if it goes on."""
         if self.signal is not None:
-            return f"interrupted by {signal.Signals(self.signal).name}"
-        if self._callbacks.ended is not None:
-            return self._callbacks.ended
+            return f"interrupted by {Signals(self.signal).name}"
+        if self.callbacks.ended is not None:
+            return self.callbacks.ended
         return self._spent()
 
     @property
     def remedy(self) -> str:
         """Say what lets a run go on that has spent a budget."""
-        config, frames = self._config, self._population.least_frames
-        total, seconds = (
-            "is a total, and {:,} is reached".format,
-            math.ceil(self._throughput.training_seconds),
-        )
+        config, frames = self.config, self.population.least_frames
+        total, seconds = "is a total, and {:,} is reached".format, math.ceil(self.throughput.training_seconds)
         spent = {
             "frames": f"--train-for-frames {config.train_for_frames} {total(frames)}",
             "seconds": f"--train-for-seconds {config.train_for_seconds:g} {total(seconds)}",
@@ -54,12 +48,12 @@ class RunEnd:
 
     def _spent(self) -> str | None:
         """Return which budget is spent, or why no member trains any more."""
-        config, population = self._config, self._population
+        config, population = self.config, self.population
         if population.has_reached(config.stop_at_objective):
             return "objective"
-        if 0 < config.train_for_seconds <= self._throughput.training_seconds:
+        if 0 < config.train_for_seconds <= self.throughput.training_seconds:
             return "seconds"
-        if population.all_stopped or self._slots.stuck:
+        if population.all_stopped or self.slots.stuck:
             return "all members are done"
         if not config.searches and population.least_frames >= config.train_for_frames:
             return "frames"

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter, deque
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from pbt_rl.actors.messages import LearnerReport
 from pbt_rl.config import Config
@@ -32,42 +32,33 @@ from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.fleet import ActorFailed, Fleet, LearnerLost
 from pbt_rl.run.memory import Start
 from pbt_rl.run.recorder import Recorder
-from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.throughput import Throughput
 
 MOST_REPLACED = 2
 WITHIN_SECONDS = 3600.0
 
 
+@dataclass(eq=False)
 class LostLearners:
     """Counts the learners that were replaced in a run, and ends it with the cause when that cannot help."""
 
-    def __init__(
-        self,
-        resolved: ResolvedRun,
-        population: Population,
-        comparisons: Comparisons,
-        checkpoints: Checkpointing,
-        recorder: Recorder,
-        throughput: Throughput,
-    ) -> None:
-        self._every_seconds = resolved.config.save_every_seconds
-        self._population, self._comparisons, self._checkpoints = population, comparisons, checkpoints
-        self._recorder, self._throughput = recorder, throughput
-        self._continued = False
-        self.count = 0
-        self._replaced: deque[float] = deque(maxlen=MOST_REPLACED)
-        """time.monotonic() of the last times."""
-        self._updates: dict[int, dict[int, int]] = {}
-        """Pack -> updates of its members at their first report by its learner."""
-        self._trained: set[int] = set()
-        """Packs whose learner has learned."""
-        self._leaving: dict[int, tuple[LearnerLost, int]] = {}
-        """Packs whose machine is about to be taken away -> (why, rounds of copies that were begun before)."""
-
-    def note_start(self, start: Start, *, continued: bool) -> None:
-        """Note where the processes of the run begin. continued: from a checkpoint."""
-        self._start, self._continued = start, continued
+    save_every_seconds: float
+    population: Population
+    comparisons: Comparisons
+    checkpoints: Checkpointing
+    recorder: Recorder
+    throughput: Throughput
+    start: Start = field(init=False)
+    """Where the processes of the run begin."""
+    count: int = field(default=0, init=False)
+    _replaced: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_REPLACED), init=False)
+    """time.monotonic() of the last times."""
+    _updates: dict[int, dict[int, int]] = field(default_factory=dict, init=False)
+    """Pack -> updates of its members at their first report by its learner."""
+    _trained: set[int] = field(default_factory=set, init=False)
+    """Packs whose learner has learned."""
+    _leaving: dict[int, tuple[LearnerLost, int]] = field(default_factory=dict, init=False)
+    """Packs whose machine is about to be taken away -> (why, rounds of copies that were begun before)."""
 
     def note_report(self, pack: int, report: LearnerReport) -> None:
         """Note that a learner trains: one that is lost before is not replaced."""
@@ -82,15 +73,15 @@ class LostLearners:
         """
         self._leaving.pop(lost.pack, None)
         fleet.fence(lost.pack)
-        self._comparisons.slots.serving.discard(lost.pack)
+        self.comparisons.slots.serving.discard(lost.pack)
         if lost.user_error and lost.pack not in self._trained:
             raise ConfigError(lost.text)
-        self._checkpoints.abandon("a learner was lost")
+        self.checkpoints.abandon("a learner was lost")
         refused = self._refused(lost)
         if refused:
             raise RunFailed(f"{lost.text}\nThe run ends: {refused}. {self.saved_text()}")
         try:
-            losses = self._comparisons.dispatch.lost(lost.pack)
+            losses = self.comparisons.dispatch.lost(lost.pack)
             fleet.replace_learner(lost.pack, self._start_again(lost.pack))
         except (ConfigError, OSError) as error:
             raise RunFailed(
@@ -101,50 +92,50 @@ class LostLearners:
             self._replaced.append(time.monotonic())
         self._trained.discard(lost.pack)
         self._updates.pop(lost.pack, None)
-        self._recorder.pack_lost(lost, losses)
-        self._population.learner_began(str(lost.pack))
-        self._comparisons.note_lost(lost.pack)
+        self.recorder.pack_lost(lost, losses)
+        self.population.learner_began(str(lost.pack))
+        self.comparisons.note_lost(lost.pack)
         self._scatter(fleet)
 
     def found(self, fleet: Fleet) -> None:
         """Go on after a learner has started again, which may have room for members that wait."""
         self._scatter(fleet)
-        self._comparisons.change_slots()
+        self.comparisons.change_slots()
 
     def _scatter(self, fleet: Fleet) -> None:
         """Let packs that serve take the members of those that wait for a machine."""
-        slots = self._comparisons.slots
+        slots = self.comparisons.slots
         for pack in range(len(slots.packs)):
-            if slots.of(pack) and fleet.waits(pack) and self._comparisons.scatter(pack):
+            if slots.of(pack) and fleet.waits(pack) and self.comparisons.scatter(pack):
                 fleet.replace_learner(pack, self._start_again(pack))
 
     def leave(self, lost: LearnerLost) -> None:
         """Prepare for the loss of a machine that was announced: copies are made, and then its members go elsewhere."""
-        self._leaving[lost.pack] = (lost, self._checkpoints.begun)
-        self._checkpoints.when.copies_asked = True
+        self._leaving[lost.pack] = (lost, self.checkpoints.begun)
+        self.checkpoints.when.copies_asked = True
 
     def step(self, fleet: Fleet) -> None:
         """Leave machines whose loss was announced, once there are copies of what they hold."""
         for lost, begun in [*self._leaving.values()]:
-            if self._checkpoints.whole > begun:
+            if self.checkpoints.whole > begun:
                 self.replace(fleet, lost)
 
     def _start_again(self, pack: int) -> Start:
         """Return where the learner of a pack begins: with its members as they should be now."""
-        packs = range(len(self._comparisons.slots.packs))
+        packs = range(len(self.comparisons.slots.packs))
         return Start(
-            [self._comparisons.dispatch.first_loads(pack) if number == pack else () for number in packs],
-            self._start.unheld_values,
-            resumes=self._start.resumes,
+            [self.comparisons.dispatch.first_loads(pack) if number == pack else () for number in packs],
+            self.start.unheld_values,
+            resumes=self.start.resumes,
         )
 
     def saved_text(self) -> str:
         """Say what a run that ends now is continued from."""
-        newest = self._checkpoints.newest
+        newest = self.checkpoints.newest
         if newest is not None:
-            age = time.time() - newest.time
+            age = time.time() - newest.manifest.time
             return f"It can be resumed from checkpoint {newest.path.name}, saved {age:.0f} s ago"
-        return "It can be resumed from where it began" if self._continued else "It was never saved"
+        return "It can be resumed from where it began" if self.start.resumes else "It was never saved"
 
     def _refused(self, lost: LearnerLost) -> str:
         """Return why a learner is not replaced; empty if it is."""
@@ -155,8 +146,8 @@ class LostLearners:
         now = time.monotonic()
         if sum(now - then < WITHIN_SECONDS for then in self._replaced) >= MOST_REPLACED:
             return f"{MOST_REPLACED} learners were replaced within an hour before"
-        saved = self._checkpoints.newest is not None or self._continued
-        if not saved and self._throughput.training_seconds >= self._every_seconds:
+        saved = self.checkpoints.newest is not None or self.start.resumes
+        if not saved and self.throughput.training_seconds >= self.save_every_seconds:
             return "its members were never saved, and would have to begin with their initial weights"
         return ""
 
@@ -167,27 +158,26 @@ WORKED_STEPS = 1000
 """After this many steps of its units an environment has shown that it works: what fails then is not its setup."""
 FEW_STEPS = 100
 """An actor that took fewer steps of its units than this was restarted for nothing, however long that took."""
-KNOWN_ERRORS = 100
-"""Different errors that are told apart, to show each of them whole once."""
 MAX_ERROR_CHARACTERS = 10_000
 ADDRESS = re.compile("0x[0-9a-f]+")
 """Each process has its own."""
 
 
+@dataclass(eq=False)
 class ActorRestarts:
     """Counts the restarts of a run, and ends it with the cause when they are too many or come to nothing."""
 
-    def __init__(self, config: Config, recorder: Recorder) -> None:
-        self._config, self._recorder = config, recorder
-        self.count = 0
-        self._recent: deque[float] = deque()
-        """Times of the restarts within the window."""
-        self._steps: dict[int, int] = {}
-        """Actor -> steps of its units at its last restart."""
-        self._for_nothing: Counter[int] = Counter()
-        """Actor -> its newest restarts in a row after which it took few steps or none."""
-        self._seen: dict[int, int] = {}
-        """Hash of an error -> how often it caused a restart."""
+    config: Config
+    recorder: Recorder
+    count: int = field(default=0, init=False)
+    _recent: deque[float] = field(default_factory=deque, init=False)
+    """Times of the restarts within the window."""
+    _steps: dict[int, int] = field(default_factory=dict, init=False)
+    """Actor -> steps of its units at its last restart."""
+    _for_nothing: Counter[int] = field(default_factory=Counter, init=False)
+    """Actor -> its newest restarts in a row after which it took few steps or none."""
+    _seen: Counter[int] = field(default_factory=Counter, init=False)
+    """Hash of an error -> how often it caused a restart."""
 
     def replace(self, fleet: Fleet, failed: ActorFailed) -> None:
         """Restart an actor. Raises EnvSetupError if it never became usable, RunFailed if it happens too often."""
@@ -196,10 +186,10 @@ class ActorRestarts:
             raise EnvSetupError(text)
         if steps == 0 and not (failed.hung or failed.killed):
             raise EnvSetupError(
-                f"{self._config.env} cannot be used: it raised when it was made or reset.\n{text}"
+                f"{self.config.env} cannot be used: it raised when it was made or reset.\n{text}"
             )
         self.count += 1
-        self._recorder.actor_restarted(replace(failed, text=text), self._shortened(text.strip()))
+        self.recorder.actor_restarted(replace(failed, text=text), self._shortened(text.strip()))
         self._check_rate(failed.actor, steps, text)
         try:
             fleet.restart_actor(failed.actor)
@@ -210,7 +200,7 @@ class ActorRestarts:
 
     def _check_rate(self, actor: int, steps: int, text: str) -> None:
         """Raise RunFailed if there are too many restarts. steps: that the actor's units took in the run."""
-        limit, now = self._config.max_actor_restarts, time.monotonic()
+        limit, now = self.config.max_actor_restarts, time.monotonic()
         self._recent.append(now)
         while self._recent[0] < now - 60 * WINDOW_MINUTES:
             self._recent.popleft()
@@ -231,11 +221,9 @@ class ActorRestarts:
     def _shortened(self, error: str) -> str:
         """Return the whole error the first time, later the last line of one that has several."""
         key, lines = hash(ADDRESS.sub("", error)), error.splitlines()
-        times = self._seen.pop(key, 0) + 1
-        self._seen[key] = times  # last in order
-        if len(self._seen) > KNOWN_ERRORS:
-            del self._seen[next(iter(self._seen))]
-        return error if times == 1 or len(lines) < 2 else f"the same error again ({times} times): {lines[-1]}"
+        self._seen[key] += 1
+        again = f"the same error again ({self._seen[key]} times): "
+        return error if self._seen[key] == 1 or len(lines) < 2 else again + lines[-1]
 
 
 def _bounded(text: str) -> str:

@@ -16,12 +16,7 @@ from pbt_rl.controllers.objectives import mean
 from pbt_rl.controllers.records import converted
 from pbt_rl.display.scalars import summary
 from pbt_rl.display.tensorboard import TensorBoard
-from pbt_rl.display.terminal import (
-    Terminal,
-    evaluation_text,
-    next_commands,
-    print_leaderboard,
-)
+from pbt_rl.display.terminal import Terminal, evaluation_text, next_commands, print_leaderboard
 from pbt_rl.display.trackers import outlets
 from pbt_rl.display.view import Evaluation, Remarks, RunView
 from pbt_rl.errors import ConfigError
@@ -97,15 +92,12 @@ class Recorder:
         late: list[Evaluation] = []
         if continued is not None:
             position = continued.record["journal"]
-            frames = continued.checkpoint.frames
-            late = recorded_late(folder.journal, position, frames)
+            late = recorded_late(folder.journal, position, continued.checkpoint.frames)
             cut_journal(folder.journal, position)
             folder.write_config(config)
             folder.summary.unlink(missing_ok=True)
-            known = continued.record.get("evaluation")
-            self._evaluation = (
-                None if known is None else converted(known, Evaluation, "the evaluation that was saved")
-            )
+            known = continued.record["evaluation"]
+            self._evaluation = converted(known, Evaluation | None, "the evaluation that was saved")
         self._trackers = outlets.start(config, folder, seconds, self.remark)
         self._journal = Journal(folder.journal, warn=self._terminal.event)
         population = self._population
@@ -132,7 +124,7 @@ class Recorder:
             for line in first.described():
                 self.note(line)
         if continued is not None:
-            anew = continued.begins_episodes(self._resolved.plan)
+            anew = not continued.units(self._resolved.plan)
             self.note(f"{continued.found()}{'; environments begin new episodes' if anew else ''}")
             given, tuned = continued.given(self._resolved.spec.shaping), tuned_table(self._resolved)
             self.write(

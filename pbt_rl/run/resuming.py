@@ -34,7 +34,7 @@ from pbt_rl.options import walk
 from pbt_rl.population.dispatch import Read
 from pbt_rl.population.population import Population
 from pbt_rl.record.checkpoints import PARTIAL, STATE, Checkpoint, Checkpoints, NetNames
-from pbt_rl.record.folder import RunFolder, config_from_json, to_json
+from pbt_rl.record.folder import RunFolder, config_from_json
 from pbt_rl.record.journal import was_saved
 from pbt_rl.record.saved import read_config
 from pbt_rl.run.comparisons import Comparisons
@@ -87,14 +87,9 @@ class Continued:
     def sources(self, names: NetNames) -> list[tuple[int, Read]]:
         """Return (member, what reads its state or a remembered one) of all that were saved."""
         saved = self.checkpoint
-        found: list[tuple[int, Read]] = [
-            (m.member, partial(saved.load, m.member, names)) for m in saved.members()
-        ]
-        found += [
-            (m.member, partial(saved.load_remembered, m.member, m.generation, names))
-            for m in saved.remembered()
-        ]
-        return found
+        present = [(m.member, partial(saved.load, m.member, names)) for m in saved.members()]
+        past = [(m.member, partial(saved.load, m.member, names, m.generation)) for m in saved.remembered()]
+        return [*present, *past]
 
     def start(
         self, slots: Sequence[tuple[Load | None, ...]], values: Values, plan: Plan, *, same_plan: bool
@@ -104,11 +99,11 @@ class Continued:
             slots,
             values,
             learners=self.state["learners"] if same_plan else (),
-            units=self._units(plan) if same_plan else (),
+            units=self.units(plan) if same_plan else (),
             resumes=self.resumes,
         )
 
-    def _units(self, plan: Plan) -> Sequence[Any]:
+    def units(self, plan: Plan) -> Sequence[Any]:
         """Return the states of the units, actor by actor; none if there are others now, which begin new episodes."""
         saved: list[list[Any]] = self.state["units"]
         rows = [unit_rows(unit) for learner in self.state["learners"] for unit in learner.get("units", ())]
@@ -117,13 +112,9 @@ class Continued:
         ] == [pack.units_per_actor for pack in plan.packs for _ in range(pack.actors)]
         return saved if same else ()
 
-    def begins_episodes(self, plan: Plan) -> bool:
-        """Whether environments begin new episodes, as their state was not saved or they are others now."""
-        return not self._units(plan)
-
     def found(self) -> str:
         """Say what the run is continued from."""
-        members, age = self.checkpoint.members(), time.time() - self.checkpoint.time
+        members, age = self.checkpoint.members(), time.time() - self.checkpoint.manifest.time
         generations = [m.generation for m in members]
         return (
             f"resumes {self.checkpoint.path}: {len(members)} members with {self.checkpoint.frames:,} frames or more, "
@@ -148,8 +139,7 @@ def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None
             f"--name {config.name}: {folder.path} exists already, and --resume no was given: choose another name, or "
             "--overwrite"
         )
-    before = read_config(folder.path)
-    changes_of(before, config, folder)
+    changes_of(read_config(folder.path), config, folder)
     checkpoint = Checkpoints(folder.checkpoints).newest(note)
     if checkpoint is None:
         if any(not PARTIAL.fullmatch(path.name) for path in folder.checkpoints.glob("*")):
@@ -163,17 +153,20 @@ def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None
                 "or choose another --name"
             )
         return None
-    state = _state(checkpoint)
+    state = checkpoint.state()
+    converted(state, _SavedState, f"{checkpoint.path / STATE}", strict=True)
     # What was changed since the checkpoint is in config.json; the journal is cut off before that.
-    saved = config_from_json(state["record"].get("config", to_json(before)))
+    saved = config_from_json(state["record"]["config"])
     return Continued(checkpoint, state, _differing(saved, config))
 
 
 @dataclass(frozen=True)
 class _SavedRecord:
-    """Where the files of the record stood."""
+    """What `Recorder.positions` returned."""
 
     journal: Whole
+    config: dict[str, Any]
+    evaluation: Any
 
 
 @dataclass(frozen=True)
@@ -185,13 +178,6 @@ class _SavedState:
     resumes: Whole
     learners: list[dict[str, Any]]
     units: list[list[Any]]
-
-
-def _state(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the state of a run, checked. Raises ConfigError."""
-    state = checkpoint.state()
-    converted(state, _SavedState, f"{checkpoint.path / STATE}", strict=True)
-    return state
 
 
 @contextlib.contextmanager
@@ -242,11 +228,20 @@ def _ago(seconds: float) -> str:
 
 # -- the state of a run --------------------------------------------------------------------------------------
 
-FORMAT = 6
-"""Rises whenever a state of before could not be restored."""
-PARTS = ("controller", "population", "dispatch", "slots", "matchups", "times", "spent")
-NAMES = frozenset((*PARTS, "format", "slots_plan", "matchups_plan"))
-"""Of the outermost level."""
+
+@dataclass(frozen=True)
+class _RunState:
+    """The parts above, each as it is saved. Slots and matchups are those of the plans beside them."""
+
+    controller: dict[str, Any]
+    population: dict[str, Any]
+    dispatch: dict[str, Any]
+    slots_plan: list[Any]
+    slots: dict[str, Any]
+    matchups_plan: list[Any]
+    matchups: dict[str, Any]
+    times: list[float]
+    spent: Spent
 
 
 def run_state(
@@ -255,23 +250,23 @@ def run_state(
     """Return the state of a run between two comparisons, while no edit is on its way."""
     assert not comparisons.dispatch.busy
     slots, matchups = comparisons.slots, comparisons.matchups
-    return {
-        "format": FORMAT,
-        "controller": save_state(controller),
-        "population": save_state(population),
-        "dispatch": save_state(comparisons.dispatch),
-        "slots_plan": slots.plan,
-        "slots": save_state(slots),
-        "matchups_plan": [] if matchups is None else matchups.plan,
-        "matchups": {} if matchups is None else save_state(matchups),
-        "times": save_state(comparisons.replacement_times),
-        "spent": encoded(throughput.spent),
-    }
+    state = _RunState(
+        controller=save_state(controller),
+        population=save_state(population),
+        dispatch=save_state(comparisons.dispatch),
+        slots_plan=slots.plan,
+        slots=save_state(slots),
+        matchups_plan=[] if matchups is None else matchups.plan,
+        matchups={} if matchups is None else save_state(matchups),
+        times=[*comparisons.replacement_times],
+        spent=throughput.spent,
+    )
+    return {name: encoded(part) for name, part in vars(state).items()}
 
 
 def controller_state(state: Any) -> Any:
-    """Return what `resumed_controller` takes of a run's state. Raises ValueError if that is none of this format."""
-    return _checked(state)["controller"]
+    """Return what `resumed_controller` takes of a run's state. Raises ValueError if that is none."""
+    return decoded(_RunState, state, "run").controller
 
 
 def restore_run_state(
@@ -282,35 +277,17 @@ def restore_run_state(
     The controller is that of `resumed_controller`. Returns whether members and slots of every pack are those of the
     saved run, so that all holders are. Raises ValueError if the state does not fit; the objects are of no use then.
     """
-    saved = _checked(state)
-    restore_state(population, saved["population"], "population")
-    restore_state(comparisons.dispatch, saved["dispatch"], "dispatch")
-    same_plan = bool(saved["slots_plan"] == comparisons.slots.plan)
+    saved: _RunState = decoded(_RunState, state, "run")
+    restore_state(population, saved.population, "population")
+    restore_state(comparisons.dispatch, saved.dispatch, "dispatch")
+    same_plan = saved.slots_plan == comparisons.slots.plan
     if same_plan:
-        restore_state(comparisons.slots, saved["slots"], "slots")
+        restore_state(comparisons.slots, saved.slots, "slots")
     else:
         comparisons.slots.choose_holders()
     matchups = comparisons.matchups
-    if matchups is not None and saved["matchups_plan"] == matchups.plan:
-        restore_state(matchups, saved["matchups"], "matchups")
-    restore_state(comparisons.replacement_times, saved["times"], "times")
-    throughput.resume(decoded(Spent, saved["spent"], "spent"))
+    if matchups is not None and saved.matchups_plan == matchups.plan:
+        restore_state(matchups, saved.matchups, "matchups")
+    comparisons.replacement_times.extend(saved.times)
+    throughput.resume(saved.spent)
     return same_plan
-
-
-def _checked(state: Any) -> Any:
-    """Return the state. Raises ValueError if it is none, or one of another format."""
-    problem = _problem(state)
-    if problem:
-        raise ValueError(f"the state of the run cannot be restored: {problem}")
-    return state
-
-
-def _problem(state: Any) -> str:
-    """Return what is wrong with the outermost level of a state; empty if nothing is."""
-    if not isinstance(state, Mapping) or not isinstance(state.get("format"), int):
-        return "it has no number of a format"
-    if state["format"] != FORMAT:
-        return f"it has the format {state['format']}, and this version reads {FORMAT}; use the version that wrote it"
-    strange = sorted(state.keys() ^ NAMES)
-    return f"it lacks or has beyond the known: {', '.join(strange)}" if strange else ""

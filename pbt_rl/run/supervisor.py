@@ -68,13 +68,7 @@ from pbt_rl.run.lost import ActorRestarts, LostLearners
 from pbt_rl.run.memory import Start, make_store
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun, resumed_controller
-from pbt_rl.run.resuming import (
-    Continued,
-    controller_state,
-    fitting_state,
-    restore_run_state,
-    run_state,
-)
+from pbt_rl.run.resuming import Continued, controller_state, fitting_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.run.views import LEAST_PROGRESS_SECONDS, VIEW_SECONDS, progress_gap, run_view, view_gap
 from pbt_rl.run.warm_start import WarmStart
@@ -123,14 +117,14 @@ class Supervisor:
         callbacks = callbacks or Callbacks()
         self._recorder = Recorder(resolved, folder, self._population, callbacks)
         slots = make_slots(resolved, self._population)
-        self._end = RunEnd(self._config, self._population, slots, self._throughput, callbacks)
+        self.end = RunEnd(self._config, self._population, slots, self._throughput, callbacks)
         self._comparisons = Comparisons(
             resolved,
             self._population,
             slots,
             controller,
             self._recorder,
-            self._end,
+            self.end,
             lambda: self._throughput.training_seconds,
         )
         with fitting_state(folder):
@@ -140,7 +134,7 @@ class Supervisor:
         self._checkpoints = Checkpointing(resolved, folder, self._comparisons.dispatch, self._recorder)
         self._restarts = ActorRestarts(self._config, self._recorder)
         self._lost = LostLearners(
-            resolved,
+            self._config.save_every_seconds,
             self._population,
             self._comparisons,
             self._checkpoints,
@@ -155,16 +149,6 @@ class Supervisor:
 
     # -- the run ----------------------------------------------------------------------------------------------
 
-    @property
-    def over(self) -> str | None:
-        """Why there is nothing left to do, if there is not: a continued run may have spent its budget."""
-        return self._end.why
-
-    @property
-    def remedy(self) -> str:
-        """What lets a run go on that has spent a budget."""
-        return self._end.remedy
-
     def run(self) -> int:
         """Train until a budget is spent, a signal comes or something fails; leave nothing behind."""
         signals = handling((*SIGNALS, signal.SIGUSR1), self._note_signal)
@@ -174,7 +158,7 @@ class Supervisor:
             except OSError as error:
                 raise ConfigError(f"{self._claim.folder.path} cannot be written: {reason(error)}") from error
             self._run()
-        return 0 if self._end.signal is None else 128 + self._end.signal
+        return 0 if self.end.signal is None else 128 + self.end.signal
 
     def _run(self) -> None:
         fleet: Fleet | None = None
@@ -185,13 +169,13 @@ class Supervisor:
             self._comparisons.note_first_slots()
             start, pool = self._start()
             end_pool.callback(pool.close)
-            self._lost.note_start(start, continued=self._continued is not None)
+            self._lost.start = start
             matchups = self._comparisons.first_matchups()
             fleet = self._starts_fleet(self._resolved, start, matchups, pool)
             self._comparisons.send_to(fleet)
             ended = self._loop(fleet)
             unsaved = self._save_at_end(fleet)
-            if unsaved and self._end.signal is None:
+            if unsaved and self.end.signal is None:
                 failure = RunFailed(f"the run has ended ({ended}), and {unsaved}")
         except (RunFailed, EnvSetupError) as error:
             ended, failure = "failed", error
@@ -213,7 +197,7 @@ class Supervisor:
             for event in fleet.events(PATIENCE_SECONDS):
                 self._handle(fleet, event)
             self._comparisons.look()
-            ended = self._end.why
+            ended = self.end.why
             if ended is not None and (fleet.settled or self._hurried):
                 return ended
             self._checkpoints.step()
@@ -232,7 +216,7 @@ class Supervisor:
         if number == signal.SIGUSR1:  # what schedulers send before they end a job
             self._checkpoints.when.asked = True
             return
-        self._end.signal = self._end.signal or number
+        self.end.signal = self.end.signal or number
         if number == signal.SIGINT:
             self._presses.note()
 
@@ -247,7 +231,7 @@ class Supervisor:
         """Return where the processes begin, and the memory of all states. Raises ConfigError if some cannot be read."""
         values = [member.values for member in self._population.members]
         store, pool, names = make_store(self._resolved, values[0])
-        self._checkpoints.set_names(names)
+        self._checkpoints.names = names
         sources: list[tuple[int, Read]] = []
         if self._continued is not None:
             sources = self._continued.sources(names)
@@ -414,19 +398,22 @@ class Supervisor:
         return checkpoints.failure
 
     def _finish(self, ended: str) -> None:
-        self._checkpoints.games.finish(lambda: self._end.signal is None and ended != "failed")
+        def patient() -> bool:
+            return self.end.signal is None and ended != "failed"
+
+        self._checkpoints.games.finish(patient)
         view = self._view(None)
         saved = self._checkpoints.newest if self._saved_at_end else None
-        if saved is not None and self._end.signal is None and ended != "failed":
+        if saved is not None and patient():
             trained = self._throughput.training_seconds
             view = self._checkpoints.games.judged(
-                view, self._resolved.spec, saved, trained, lambda: self._end.signal is not None
+                view, self._resolved.spec, saved, trained, lambda: self.end.signal is not None
             )
         self._recorder.finish(
             view,
             ended=ended,
             frames_per_second_steady=self._throughput.steady_rate(),
-            replacement_milliseconds=self._comparisons.replacement_times.milliseconds,
-            patient=lambda: self._end.signal is None and ended != "failed",
+            replacement_milliseconds=self._comparisons.replacement_times,
+            patient=patient,
             saved_at_frames=None if saved is None else saved.frames,
         )

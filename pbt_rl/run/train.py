@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pbt_rl.actors.waiting import Waiting
+from pbt_rl.actors.child import Waiting
 from pbt_rl.config import Config
 from pbt_rl.display.trackers.outlets import check as check_trackers
 from pbt_rl.errors import ConfigError, RunFailed
@@ -101,11 +101,11 @@ def train_on(
             declared = run.config.with_declared_hypers()
             run = replace(run, table=value_table(declared, run.spec.shaping, continued.value_names))
         supervisor = Supervisor(run, claim, continued, first, callbacks, fleet)
-        if supervisor.over is None:
+        if supervisor.end.why is None:
             code = supervisor.run()
         else:
             remove_unfinished(claim.folder.checkpoints)
-            print(f"{claim.folder.path} has ended ({supervisor.over}): {supervisor.remedy}")
+            print(f"{claim.folder.path} has ended ({supervisor.end.why}): {supervisor.end.remedy}")
             code = 0
         failed = False
     except RunFailed:  # after it had begun: what it left explains it

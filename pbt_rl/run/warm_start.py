@@ -24,15 +24,18 @@ from pbt_rl.learner.build import build_pack, net_names
 from pbt_rl.options import path_given
 from pbt_rl.population.dispatch import Read
 from pbt_rl.record.checkpoints import (
+    ALL,
     NORMALISERS,
     OPTIMIZER,
     WEIGHTS,
     Arrays,
+    Misfit,
     NetNames,
     check_finite,
     header_from_metadata,
     misfit_text,
     misfits,
+    shortened,
     to_tensors,
     unpack,
 )
@@ -40,7 +43,6 @@ from pbt_rl.record.saved import Source, find_saved
 from pbt_rl.run.resolved import ResolvedRun
 
 SUFFIX = ".safetensors"
-MAX_LINES = 20
 
 
 @dataclass(frozen=True)
@@ -50,65 +52,47 @@ class Fitted:
     arrays: dict[str, NDArray[Any]]
     loaded: tuple[str, ...]
     """Names in the file."""
+    misfits: tuple[Misfit, ...]
+    """What was asked for and is not there, or does not fit."""
     skipped: tuple[str, ...]
-    """Names that were asked for and not loaded, each with the reason."""
+    """Names that were asked for and not loaded, each with the reason: the misfits, and what belongs to them."""
 
 
-@dataclass(frozen=True)
-class Saved:
-    """What a file of a member, or one of weights alone, holds. path: for messages."""
+def fit(path: Path, tensors: Arrays, names: NetNames, onto: Arrays, parts: str = "all") -> Fitted:
+    """Lay the tensors of a file over copies of a member's arrays (fresh ones, say). parts: see `--init-parts`.
 
-    path: Path
-    tensors: Arrays
-    header: SnapshotHeader | None
+    Whatever fits by name, shape and dtype is loaded. The optimiser's state is loaded as a whole or not at all, as
+    moments and step counts of two origins would be wrong for each other; so are the statistics of one observation.
 
-
-def fit(
-    saved: Saved,
-    names: NetNames,
-    onto: Arrays,
-    *,
-    strict: bool,
-    optimizer: bool = True,
-    normalisers: bool = True,
-) -> Fitted:
-    """Lay what was saved over copies of a member's arrays (fresh ones, say).
-
-    strict: all that is asked for must be there and fit. Otherwise whatever fits by name, shape and dtype is loaded. The
-    optimiser's state is loaded as a whole or not at all, as moments and step counts of two origins would be wrong for
-    each other; so are the statistics of one observation.
-
-    Raises ConfigError with the layers if it (strict) does not fit, and for what is loaded and not finite.
+    Raises ConfigError for what is loaded and not finite.
     """
-    tensors = saved.tensors
     arrays = {name: array.copy() for name, array in onto.items()}
     targets = to_tensors(arrays, names)
-    asked = (WEIGHTS, *([OPTIMIZER] if optimizer else []), *([NORMALISERS] if normalisers else []))
+    asked = {"all": ALL, "weights": (WEIGHTS,)}.get(parts, (WEIGHTS, NORMALISERS))
     found = misfits(tensors, targets, asked)
-    if strict and found:
-        raise ConfigError(misfit_text(saved.path, found))
     spoilt = {_group(misfit.name) for misfit in found}
     fitting = {name for name in targets if name.startswith(asked)} & tensors.keys()
     loaded = sorted(name for name in fitting if _group(name) not in spoilt)
-    check_finite(saved.path, {name: tensors[name] for name in loaded})
+    check_finite(path, {name: tensors[name] for name in loaded})
     for name in loaded:
         np.copyto(targets[name], tensors[name])
     reasons = {name: f"{name}: others of {_group(name)} do not fit" for name in fitting - set(loaded)}
     reasons |= {misfit.name: str(misfit) for misfit in found}
-    return Fitted(arrays, tuple(loaded), tuple(reasons[name] for name in sorted(reasons)))
+    return Fitted(arrays, tuple(loaded), tuple(found), tuple(reasons[name] for name in sorted(reasons)))
 
 
-def read_saved(path: Path) -> Saved:
-    """Read a file. Raises ConfigError if it cannot be read or is damaged."""
+def read_saved(path: Path) -> Arrays:
+    """Read the tensors of a file. Raises ConfigError if it cannot be read or is damaged."""
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a path that no file can have
         raise ConfigError(f"{path} is not a file: give a safetensors file of a member")
     try:
         tensors, metadata = unpack(path.read_bytes())
-        return Saved(path, tensors, header_from_metadata(metadata))
+        header_from_metadata(metadata)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise CheckpointBroken(f"{path} cannot be used: {error}") from error
+    return tensors
 
 
 def _group(name: str) -> str:
@@ -122,11 +106,12 @@ def _group(name: str) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """What members begin from. text: as the user wrote it; found: what that is."""
+    """What members begin from. text: as the user wrote it; found: what that is. path: of the file, for messages."""
 
     text: str
     found: str
-    saved: Saved
+    path: Path
+    tensors: Arrays
 
 
 @dataclass(frozen=True)
@@ -161,7 +146,8 @@ class WarmStart:
 
     def _snapshot(self, member: int, values: Values, names: NetNames) -> MemberSnapshot:
         _, fresh = _fresh(self.resolved, member)
-        fitted = _fit(self.origin(member), names, fresh, self.resolved.config, strict=False)
+        origin = self.origin(member)
+        fitted = fit(origin.path, origin.tensors, names, fresh, self.resolved.config.init_parts)
         # Its factor belongs to the schedule of the other run.
         arrays = fitted.arrays | {"lr_factor": fresh["lr_factor"]}
         header = SnapshotHeader(member, 0, values, frames=0, steps=0, updates=0, fresh_frames=0)
@@ -172,18 +158,14 @@ class WarmStart:
         lines = []
         for number, (origin, skipped) in enumerate(zip(self.origins, self.skipped, strict=True)):
             who = "all members begin" if len(self.origins) == 1 else f"member {number} begins"
-            lines.append(f"{who} from {origin.found} ({self._parts})")
-            lines += [f"  not loaded: {reason}" for reason in _shortened(skipped)]
+            lines.append(f"{who} from {origin.found} ({self.resolved.config.init_parts})")
+            lines += [f"  not loaded: {reason}" for reason in shortened(skipped)]
         return lines
 
     def record(self) -> dict[str, Any]:
         """Return what is loaded, and where each member begins, in order of id."""
         members = [self.origin(member).found for member in range(self.resolved.config.members)]
-        return {"parts": self._parts, "members": members}
-
-    @property
-    def _parts(self) -> str:
-        return self.resolved.config.init_parts
+        return {"parts": self.resolved.config.init_parts, "members": members}
 
 
 def _origin(text: str, note: Callable[[str], None]) -> Origin:
@@ -191,9 +173,10 @@ def _origin(text: str, note: Callable[[str], None]) -> Origin:
     if source is not None:
         policy = find_saved(source, note)
         checkpoint, member = policy.checkpoint, policy.member
-        return Origin(text, str(policy), Saved(checkpoint.file(member), *checkpoint.tensors(member)))
+        return Origin(text, str(policy), checkpoint.file(member), checkpoint.tensors(member)[0])
     if text.endswith(SUFFIX):
-        return Origin(text, text, read_saved(path_given("--init-from", text)))
+        path = path_given("--init-from", text)
+        return Origin(text, text, path, read_saved(path))
     raise ConfigError(
         f"--init-from {text} cannot be used: write a member of a run as RUN[@FRAMES][:MEMBER], with its folder, "
         f"or a file of a member that ends in {SUFFIX}"
@@ -208,36 +191,16 @@ def _fresh(resolved: ResolvedRun, member: int) -> tuple[NetNames, Arrays]:
     return net_names(pack), {name: tensor.numpy() for name, tensor in pack.export_member(0).items()}
 
 
-def _fit(origin: Origin, names: NetNames, fresh: Arrays, config: Config, *, strict: bool) -> Fitted:
-    return fit(
-        origin.saved,
-        names,
-        fresh,
-        strict=strict,
-        optimizer=config.init_parts == "all",
-        normalisers=config.init_parts != "weights",
-    )
-
-
 def _checked(origin: Origin, names: NetNames, fresh: Arrays, config: Config) -> tuple[str, ...]:
     """Return what would be skipped. Raises ConfigError if that may not be, or is everything."""
-    fitted = _fit(origin, names, fresh, config, strict=False)
-    if fitted.skipped and config.init_strict:
-        try:
-            _fit(origin, names, fresh, config, strict=True)
-        except ConfigError as error:
-            raise ConfigError(
-                f"--init-from {origin.text} cannot be used: {error}\n"
-                "Give the options of that run (--model..., --learner.normalize-observations, "
-                "--learner.normalize-images), leave parts out (--init-parts weights), or load what fits "
-                "(--init-strict no)"
-            ) from error
+    fitted = fit(origin.path, origin.tensors, names, fresh, config.init_parts)
+    if fitted.misfits and config.init_strict:
+        raise ConfigError(
+            f"--init-from {origin.text} cannot be used: {misfit_text(origin.path, fitted.misfits)}\n"
+            "Give the options of that run (--model..., --learner.normalize-observations, --learner.normalize-images), "
+            "leave parts out (--init-parts weights), or load what fits (--init-strict no)"
+        )
     # One bias or the other fits every network.
-    if not any(name.startswith(WEIGHTS) and origin.saved.tensors[name].ndim > 1 for name in fitted.loaded):
+    if not any(name.startswith(WEIGHTS) and origin.tensors[name].ndim > 1 for name in fitted.loaded):
         raise ConfigError(f"--init-from {origin.text} cannot be used: none of its weights fits this network")
     return fitted.skipped
-
-
-def _shortened(lines: Sequence[str]) -> list[str]:
-    more = [f"and {len(lines) - MAX_LINES} more"] if len(lines) > MAX_LINES else []
-    return [*lines[:MAX_LINES], *more]

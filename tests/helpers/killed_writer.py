@@ -50,12 +50,12 @@ def kill_one(folder, after_seconds, after_reports=0):
 
 def check(folder, at_least, notes):
     found = Checkpoints(folder).newest(notes.append)
-    number = found.number if found else 0
+    number = found.manifest.number if found else 0
     assert number >= at_least, f"{number} is the newest, {at_least} was reported"
     if found:
         for member in (0, 1):
             assert_same(found.load(member, NAMES), snapshot(member, 1, found.frames))
-        assert_same(found.load_remembered(1, 0, NAMES), snapshot(1, 0, found.frames, remembered=True))
+        assert_same(found.load(1, NAMES, 0), snapshot(1, 0, found.frames, remembered=True))
     return number
 
 

@@ -313,7 +313,7 @@ class Run:
         log, self.fleet.log = self.fleet.log, []
         population, dispatch = self.population, self.comparisons.dispatch
         counts = (population.lag_mean, population.lag_max, population.discarded)
-        counts += (dispatch.replacements, dispatch.mutations, self.comparisons.replacement_times.milliseconds)
+        counts += (dispatch.replacements, dispatch.mutations, [*self.comparisons.replacement_times])
         return json.dumps(
             as_json_types([log, population.views(), counts]),
             default=lambda decision: as_json_types(decision_to_dict(decision)),

@@ -15,7 +15,6 @@ from safetensors.numpy import load_file, save
 
 from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.record.checkpoints import (
-    DTYPES,
     Checkpoint,
     Checkpoints,
     NetNames,
@@ -62,13 +61,13 @@ def edit(path, change):
 def test_everything_comes_back_from_the_files_that_are_documented(folder):
     found, notes = newest(folder)
     assert notes == []
-    assert (found.frames, found.number, found.kept) == (2000, 2, False)
+    assert (found.frames, found.manifest.number, found.manifest.kept) == (2000, 2, False)
     assert found.state() == {"controller": {"seed": 3, "best": "nan"}, "text": "é"}
     assert [(s.member, s.generation, s.frames) for s in found.members()] == [(0, 1, 2000), (1, 1, 2000)]
     assert [(s.member, s.generation) for s in found.remembered()] == [(0, 0), (1, 4)]
     for member in (0, 1):
         assert_same(found.load(member, NAMES), snapshot(member, 1, 2000))
-    assert_same(found.load_remembered(1, 4, NAMES), snapshot(1, 4, 2000, remembered=True))
+    assert_same(found.load(1, NAMES, 4), snapshot(1, 4, 2000, remembered=True))
     names = ("policy_00", "policy_01", "remembered_00_0", "remembered_01_4")
     arrays = {f"{name}.safetensors" for name in names}
     assert {p.name for p in (folder / "at_1000").iterdir()} == arrays | {"manifest.json", "state.json"}
@@ -80,7 +79,7 @@ def test_order_is_by_number_not_by_frames(tmp_path):
     write_all(tmp_path, 2000, 1000, 2000)
     assert [one.path.name for one in Checkpoints(tmp_path).all()] == ["at_2000", "at_1000", "at_2000_2"]
     assert newest(tmp_path)[0].path.name == "at_2000_2"
-    assert Checkpoints(tmp_path).at(2000).number == 3
+    assert Checkpoints(tmp_path).at(2000).manifest.number == 3
     (tmp_path / "empty").mkdir()
     assert newest(tmp_path / "none") == newest(tmp_path / "empty") == (None, [])
     assert Checkpoints(tmp_path / "none").all() == []
@@ -211,7 +210,7 @@ def broken(folder):
 
 def read_everything(checkpoint):
     members = [checkpoint.load(saved.member, NAMES) for saved in checkpoint.members()]
-    members += [checkpoint.load_remembered(s.member, s.generation, NAMES) for s in checkpoint.remembered()]
+    members += [checkpoint.load(s.member, NAMES, s.generation) for s in checkpoint.remembered()]
     arrays = [{name: array.tobytes() for name, array in one.arrays.items()} for one in members]
     return checkpoint.manifest, checkpoint.state(), [one.header for one in members], arrays
 
@@ -264,7 +263,8 @@ def test_every_array_begins_at_a_multiple_of_its_item():
 
 
 def test_every_dtype_comes_back():
-    arrays = {code: np.ones(3, dtype) for code, dtype in DTYPES.items()}
+    codes = ("f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "bool")
+    arrays = {code: np.ones(3, code) for code in codes}
     same(unpack(bytes(pack(arrays, {})))[0], arrays)
 
 

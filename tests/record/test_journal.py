@@ -30,15 +30,7 @@ from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.controllers.records import NOT_JSON, converted
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.events import End, Other, Progress, Resume, Start, decode_event
-from pbt_rl.record.journal import (
-    Journal,
-    cut_journal,
-    each_event,
-    git_version,
-    read_journal,
-    versions,
-    was_saved,
-)
+from pbt_rl.record.journal import Journal, cut_journal, git_version, read_journal, versions, was_saved
 from pbt_rl.run.resolved import build_controller
 from tests.helpers.journals import read_events
 
@@ -150,7 +142,7 @@ def test_values_of_many_types(tmp_path):
 def test_a_path_that_is_no_text_does_not_make_a_journal_unreadable(tmp_path):
     with closing(Journal(tmp_path / "j")) as journal:
         journal.start({"out": os.fsdecode(b"runs/\xff"), "name": "h\u00fctte \U0001f600"}, 0, None)
-    [start] = each_event(tmp_path / "j")
+    start = decode_event((tmp_path / "j").read_bytes(), 1)
     assert start.config == {"out": "runs/?", "name": "h\u00fctte \U0001f600"}
     journal = Journal(tmp_path / "k")
     journal.write("one", 1)

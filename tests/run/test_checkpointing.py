@@ -26,7 +26,7 @@ class Office:
         config = Config(env="toy/identity", num_policies=6, slots=2, name="x", out=folder.parent)
         run = SimpleNamespace(config=config, spread=False)
         self.checkpointing = Checkpointing(run, self.folder, self.desk.dispatch, record)
-        self.checkpointing.set_names(NetNames((("w", 0, (2,)),), 2))
+        self.checkpointing.names = NetNames((("w", 0, (2,)),), 2)
 
     def begin(self) -> None:
         fleet = SimpleNamespace(send=lambda _pack, _message: None)

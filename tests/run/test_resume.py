@@ -25,6 +25,7 @@ from pbt_rl.run.ending import RunEnd
 from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.run.train import train
 from tests.helpers import runs as helper
+from tests.helpers.serial import weights
 
 SHARED = ("time", "milliseconds", "decision_to_applied_milliseconds", "milliseconds_until")
 SERIAL = {"env": "toy/shaped", "mode": "serial", "num-policies": 4, "actors": 2, "envs-per-unit": 2}
@@ -56,7 +57,7 @@ def run(out, name, frames, **more):
     whole = RunEnd.why
 
     def why(self):
-        if frames is not None and self._population.least_frames >= frames:
+        if frames is not None and self.population.least_frames >= frames:
             self.signal = signal.SIGTERM
         return whole.fget(self)
 
@@ -66,11 +67,6 @@ def run(out, name, frames, **more):
     finally:
         RunEnd.why = whole
     return out / name
-
-
-def weights(folder):
-    newest = Checkpoints(folder / "checkpoints").all()[-1].path
-    return {path.name: path.read_bytes() for path in newest.glob("*.safetensors")}
 
 
 def decisions(folder):

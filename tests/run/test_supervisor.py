@@ -25,19 +25,17 @@ from pbt_rl.actors.messages import (
     SetValues,
 )
 from pbt_rl.actors.store import Counts, StatePool
-from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.population.store import Store
 from pbt_rl.record.checkpoints import NetNames
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.run import supervisor as module
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, MachineLeaving, Received
-from pbt_rl.run.plan import Machine
-from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.supervisor import Supervisor
+from tests.helpers.plans import resolved
 
 OPTIONS = (
-    "--env=toy/identity --num-policies=4 --devices=cpu --no-figures --train-for-frames=3000 --pbt.period-frames=1000"
+    "--num-policies=4 --devices=cpu --no-figures --train-for-frames=3000 --pbt.period-frames=1000"
     " --pbt.start-frames=1000 --pbt.min-episodes=1 --pbt.replace-fraction=0.5 --max-actor-restarts=2"
 )
 
@@ -156,23 +154,22 @@ def start(tmp_path, monkeypatch):
     """Return a function that runs a supervisor over a script: (fleet, run), where run() returns the exit code."""
 
     def make(script, *options, spread=False):
-        config, _ = parse_train([*OPTIONS.split(), *options, "--name=x", f"--out={tmp_path}"])
-        resolved = dataclasses.replace(ResolvedRun.resolve(config, Machine(2, 0)), spread=spread)
-        claim = claim_run_folder(config)
+        run = resolved("toy/identity", *OPTIONS.split(), *options, "--name=x", f"--out={tmp_path}")
+        claim = claim_run_folder(run.config)
         fleet = FakeFleet(script)
         monkeypatch.setattr(module, "ProcessFleet", lambda *_: fleet)
         store = Store(fleet.pool, DRAWS)
         monkeypatch.setattr(module, "make_store", lambda *_: (store, fleet.pool, NAMES))
         fleet.store = store
-        supervisor = Supervisor(dataclasses.replace(resolved, config=claim.config), claim)
+        supervisor = Supervisor(dataclasses.replace(run, config=claim.config, spread=spread), claim)
 
-        def run():
+        def train():
             try:
                 return supervisor.run()
             finally:
                 claim.release(failed=False)
 
-        return fleet, run
+        return fleet, train
 
     return make
 

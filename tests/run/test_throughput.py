@@ -2,7 +2,6 @@
 
 import pytest
 
-from pbt_rl.run.comparisons import REPLACEMENT_TIMES, ReplacementTimes
 from pbt_rl.run.throughput import HISTORY_REPORTS, Spent, Throughput
 
 
@@ -79,16 +78,6 @@ def test_a_long_run_keeps_few_reports_and_its_rates(clock, throughput):
     assert len(throughput._history) <= HISTORY_REPORTS
     assert throughput.rate() == 300.0
     assert 100 < throughput.steady_rate() < 101
-
-
-def test_the_times_of_replacements_are_the_newest_and_the_slowest():
-    times = ReplacementTimes()
-    assert times.milliseconds == []
-    for milliseconds in (5.0, 90.0, *[7.0] * REPLACEMENT_TIMES):
-        times.note(milliseconds)
-    assert times.milliseconds == [*[7.0] * REPLACEMENT_TIMES, 90.0]
-    times.note(99.0)
-    assert times.milliseconds == [*[7.0] * (REPLACEMENT_TIMES - 1), 99.0]
 
 
 def test_busy_threads_are_a_mean_over_the_last_minute(clock, throughput):

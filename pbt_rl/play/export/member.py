@@ -12,8 +12,7 @@ from pbt_rl.play.export.formats import FORMATS, SUFFIXES
 from pbt_rl.play.export.net import exported_policy
 from pbt_rl.play.export.rsl_rl import write_rsl_rl
 from pbt_rl.play.member import Policy, evaluation_spec, load_pack, play_episodes, say, warn_of_mistakes
-from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.journal import each_event
+from pbt_rl.record.journal import journal_events
 from pbt_rl.record.saved import PLAY, SavedPolicy, Source, check_trust, find_saved, read_config
 
 CARD = "README.md"
@@ -70,7 +69,7 @@ def export_member(
 def _lineage(saved: SavedPolicy) -> Lineage | None:
     """Return the run's lineage; None if its journal is gone or damaged, which the member does not need."""
     try:
-        return Lineage.from_events(each_event(RunFolder(saved.run).journal))
+        return Lineage.from_events(journal_events(saved.run))
     except (OSError, ValueError) as error:
         say(f"the model card has no lineage: {error}")
         return None
