@@ -315,9 +315,6 @@ class Config:
     """Cut the first episode of each environment short, at a step drawn up to its time limit, so that environments do
     not run in phase. It counts for no objective. For environments of Gymnasium with a `TimeLimit` and for simulators
     that count the steps of their episodes; others begin together."""
-    decorrelate_steps: int = option(0, at_least=0, zero="off")
-    """Instead: let each unit play random actions first, each for another number of steps below this. For units whose
-    time limit is not known; if all episodes have the same length, give that length."""
     actor_timeout_seconds: float = option(60.0, above=0, may_change=True)
     """Restart an actor that has work and gets nowhere for this long: no environment made, reset or stepped. (A native
     vector steps all of its environments in one call.)"""

@@ -27,16 +27,7 @@ from pbt_rl.actors.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
 from pbt_rl.actors.messages import Remarked
 from pbt_rl.actors.polling import AdaptivePoller
 from pbt_rl.actors.tables import MatchupTable, ShapingTable
-from pbt_rl.envs.base import (
-    EnvSetupError,
-    EnvSpec,
-    SavesState,
-    Seated,
-    SpreadsPhases,
-    Unit,
-    cpu_clock,
-    random_actions,
-)
+from pbt_rl.envs.base import EnvSetupError, EnvSpec, SavesState, Seated, SpreadsPhases, cpu_clock
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.growing import Growth
 from pbt_rl.envs.registry import EnvOptions, make_unit
@@ -60,8 +51,6 @@ class ActorSetup:
     """Raised by the learner when actions are written."""
     ready_fd: int
     """Raised by the actor when a step is written."""
-    warm_up_steps: tuple[int, ...]
-    """One per unit: random steps that it takes before its first step counts."""
     spread_phases: bool = False
     """Units that can cut their rows' first episodes short (`SpreadsPhases`)."""
     matchup_fd: int = -1
@@ -73,8 +62,6 @@ class ActorSetup:
     """Number of the actor's first row among those of the run."""
     saved: tuple[dict[str, Any], ...] = ()
     """States of the units, to continue from, or none: then they begin with a reset."""
-    cores: tuple[int, ...] = ()
-    """Cores that the process stays on; empty: any."""
     grows: bool = False
     """Units may begin without all their rows, which are then made while the run goes on (see `Growth`)."""
 
@@ -91,67 +78,72 @@ class ActorSetup:
 
 
 UNCOUNTED_VERSION = -1
-"""Shaping version of episodes that begin while a unit plays at random, or are cut short: it counts for no member."""
+"""Shaping version of episodes that are cut short: it counts for no member."""
 
 
+@dataclass(eq=False)
 class EpisodeSource:
     """Gives a unit, for every episode that begins on a row, the shaping and how far the training has come."""
 
-    def __init__(
-        self,
-        table: ShapingTable,
-        envs_per_policy: int,
-        pulse: memoryview,
-        *,
-        lets_grow: bool,
-        begins_empty: bool = False,
-        tell: Callable[[str], None] | None = None,
-    ) -> None:
-        self._table, self.envs_per_policy = table, envs_per_policy
-        self.lets_grow, self.begins_empty = lets_grow, begins_empty
-        self._tell = tell
-        self.pulse = pulse
-        """See `envs/episodes.py`."""
-        self.uncounted = False
-        """Episodes that begin now are played at random, or cut short."""
+    table: ShapingTable
+    envs_per_policy: int
+    pulse: memoryview
+    """See `envs/episodes.py`."""
+    lets_grow: bool
+    begins_empty: bool = False
+    tell: Callable[[str], None] | None = None
+    uncounted: bool = False
+    """Episodes that begin now are cut short."""
 
     def __call__(self, row: int) -> tuple[int, dict[str, float]]:
         """See `ShapingSource`."""
-        shaping_version, values = self._table.read(row // self.envs_per_policy)
+        shaping_version, values = self.table.read(row // self.envs_per_policy)
         return (UNCOUNTED_VERSION if self.uncounted else shaping_version), values
 
     def remark(self, text: str) -> None:
         """See `Remarks`. One unit speaks for all of its run, whose environments are alike."""
-        if self._tell is not None:
-            self._tell(text)
+        if self.tell is not None:
+            self.tell(text)
 
     def training_info(self, row: int) -> dict[str, Any]:
         """See `TrainingInfoInterface`."""
         slot = row // self.envs_per_policy
-        return {
-            "frames": int(self._table.frames[slot]),
-            "budget_frames": int(self._table.budget_frames[slot]),
-        }
+        frames, budget = int(self.table.frames[slot]), int(self.table.budget_frames[slot])
+        return {"frames": frames, "budget_frames": budget}
 
 
 class UnitRunner:
-    """One unit and its mailbox."""
+    """One unit of an actor, by its number among them, and its mailbox. tell: see `Actor`."""
 
     def __init__(
-        self,
-        unit: Unit,
-        box: Mailbox,
-        ready_fd: int,
-        source: EpisodeSource,
-        warm_up_steps: int,
-        spreads: bool,
-        seed: int,
+        self, setup: ActorSetup, number: int, table: ShapingTable, tell: Callable[[str], None]
     ) -> None:
-        self._unit, self._box, self._ready_fd = unit, box, ready_fd
-        self._source, self._warm_up_steps, self._seed = source, warm_up_steps, seed
-        self._spreads = spreads
-        self._started = False
-        self._clock = cpu_clock(unit)
+        self._box = Mailbox(setup.spec, setup.rows, setup.mailbox_fds[number])
+        self._source = EpisodeSource(
+            table,
+            setup.envs_per_policy,
+            self._box.pulse,
+            lets_grow=setup.grows,
+            begins_empty=number > 0,
+            tell=tell if setup.first_row == 0 and number == 0 else None,
+        )
+        self._ready_fd, self._seed, self._spreads = setup.ready_fd, setup.seeds[number], setup.spread_phases
+        options = replace(setup.options, first_row=setup.first_row + number * setup.rows)
+        self.unit = make_unit(setup.spec.env_id, setup.rows, self._seed, options, self._source)
+        if self.unit.spec != setup.spec:
+            raise EnvSetupError(
+                f"{setup.spec.env_id} differs each time that it is made: it was {setup.spec}, "
+                f"now {self.unit.spec}. Give it the same spaces and shaping every time"
+            )
+        if setup.matchup_fd >= 0:
+            matchups = MatchupTable.map(setup.matchup_shape, setup.matchup_fd)
+            assert isinstance(self.unit, Seated), "units of several seats follow matchups"
+            self.unit.follow(functools.partial(matchups.read, setup.first_unit + number))
+        self._started = bool(setup.saved)  # else it begins with a reset
+        if setup.saved:
+            assert isinstance(self.unit, SavesState)
+            self.unit.restore_state(setup.saved[number])
+        self._clock = cpu_clock(self.unit)
 
     def advance(self) -> bool:
         """Take one step if it is the actor's turn; return whether it was."""
@@ -159,44 +151,27 @@ class UnitRunner:
             return False
         before = self._clock()
         if self._started:
-            self._unit.step(self._box.action, self._box.step)
+            self.unit.step(self._box.action, self._box.step)
         else:
             self._start()
             self._started = True
         self._box.header[BUSY_NS] += self._clock() - before
-        self._box.header[STEPS] += self._unit.rows
+        self._box.header[STEPS] += self.unit.rows
         self._box.publish_step(self._ready_fd)
         return True
 
     def _start(self) -> None:
-        """Reset, then play at random for `warm_up_steps`; the step that results is `first`, as after a reset."""
-        step, rng = self._box.step, np.random.default_rng(self._seed)
-        cut = self._spreads and isinstance(self._unit, SpreadsPhases) and self._unit.spread_phases(rng)
-        self._source.uncounted = cut or self._warm_up_steps > 0
+        """Reset. First episodes that are cut short count for nobody."""
+        rng = np.random.default_rng(self._seed)
+        cut = self._spreads and isinstance(self.unit, SpreadsPhases) and self.unit.spread_phases(rng)
+        self._source.uncounted = cut
         self._box.header[HEARTBEAT_NS] = time.monotonic_ns()
-        self._unit.reset(step)
-        for _ in range(self._warm_up_steps):
-            self._unit.step(random_actions(self._unit.spec, step, rng), step)
-            self._box.header[HEARTBEAT_NS] = time.monotonic_ns()
+        self.unit.reset(self._box.step)
         self._source.uncounted = False
-        if self._warm_up_steps:
-            step.first[:] = True
-            for array_R in (step.reward, step.terminated, step.truncated, step.episode_done):
-                array_R[:] = 0
 
     def save(self) -> dict[str, Any] | None:
         """Return the unit's state; None if it cannot be saved, or was not reset yet."""
-        return self._unit.save_state() if self._started and isinstance(self._unit, SavesState) else None
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state, instead of beginning with a reset."""
-        assert isinstance(self._unit, SavesState)
-        self._unit.restore_state(state)
-        self._started = True
-
-    def close(self) -> None:
-        """Release the environment."""
-        self._unit.close()
+        return self.unit.save_state() if self._started and isinstance(self.unit, SavesState) else None
 
 
 def _print_warning(text: str) -> None:
@@ -210,48 +185,8 @@ class Actor:
         """tell: is told what an environment does wrong though nothing breaks."""
         self._setup = setup
         table = ShapingTable.map(tuple(setup.spec.shaping), setup.policies, setup.shaping_fd)
-        boxes = [Mailbox(setup.spec, setup.rows, fd) for fd in setup.mailbox_fds]
-        sources = [
-            EpisodeSource(
-                table,
-                setup.envs_per_policy,
-                box.pulse,
-                lets_grow=setup.grows,
-                begins_empty=number > 0,
-                tell=tell if setup.first_row == 0 and number == 0 else None,
-            )
-            for number, box in enumerate(boxes)
-        ]
-        units = [
-            make_unit(
-                setup.spec.env_id,
-                setup.rows,
-                seed,
-                replace(setup.options, first_row=setup.first_row + number * setup.rows),
-                source,
-            )
-            for number, (seed, source) in enumerate(zip(setup.seeds, sources, strict=True))
-        ]
-        for unit in units:
-            if unit.spec != setup.spec:
-                raise EnvSetupError(
-                    f"{setup.spec.env_id} differs each time that it is made: it was {setup.spec}, "
-                    f"now {unit.spec}. Give it the same spaces and shaping every time"
-                )
-        if setup.matchup_fd >= 0:
-            matchups = MatchupTable.map(setup.matchup_shape, setup.matchup_fd)
-            for number, unit in enumerate(units, start=setup.first_unit):
-                assert isinstance(unit, Seated), "units of several seats follow matchups"
-                unit.follow(functools.partial(matchups.read, number))
-        self._runners = [
-            UnitRunner(unit, box, setup.ready_fd, source, steps, setup.spread_phases, seed)
-            for unit, box, source, steps, seed in zip(
-                units, boxes, sources, setup.warm_up_steps, setup.seeds, strict=True
-            )
-        ]
-        for runner, state in zip(self._runners, setup.saved, strict=bool(setup.saved)):
-            runner.restore(state)
-        self._growth = Growth(units)
+        self._runners = [UnitRunner(setup, number, table, tell) for number in range(len(setup.seeds))]
+        self._growth = Growth([runner.unit for runner in self._runners])
 
     def save(self) -> list[dict[str, Any] | None]:
         """Return the states of the units; None for one that cannot be saved."""
@@ -285,7 +220,7 @@ class Actor:
         """Release the environments. What they raise is printed."""
         for runner in self._runners:
             try:
-                runner.close()
+                runner.unit.close()
             except Exception:  # noqa: BLE001 - nothing depends on it any more
                 traceback.print_exc()
 
@@ -293,8 +228,6 @@ class Actor:
 def main() -> None:
     """Run as a child process until the parent hangs up or kills it. Environments are closed if it hangs up."""
     connection, setup = begin_child()
-    if setup.cores:
-        os.sched_setaffinity(0, setup.cores)
     try:
         actor = Actor(setup, lambda text: connection.send(Remarked(text)))
         actor.run(connection)

@@ -423,8 +423,6 @@ def main() -> None:
     connection, setup = begin_child()
     if setup.connection_fd >= 0:
         connection = Connection(setup.connection_fd)
-    if setup.plan.cores:
-        os.sched_setaffinity(0, setup.plan.cores)
     try:
         learner = Learner(setup, connection)
         learner.run()

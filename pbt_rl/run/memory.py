@@ -147,20 +147,18 @@ class Memory:
 
         Actors are there before their learner is: the episodes that begin meanwhile must be of a version that it knows.
         """
-        shaping = self._shaping_table(number, self._packs[number].shaping_fd)
-        loads = start.slots[number]
+        names, loads = tuple(self._resolved.spec.shaping), start.slots[number]
+        shaping = ShapingTable.map(
+            names, self._resolved.plan.packs[number].slots, self._packs[number].shaping_fd
+        )
         holders = [None if load is None else load.member for load in loads]
         versions = shaping_versions(start.learners[number] if start.learners else {}, holders)
         shaping.guard[:] = 0  # a learner that was killed while it wrote has left an odd one
         shaping.budget_frames[:] = self._resolved.config.train_for_frames
         for slot, load in enumerate(loads):
             values = start.unheld_values if load is None else load.values
-            shaping.write(slot, versions[slot], {name: values[SHAPING + name] for name in shaping.names})
+            shaping.write(slot, versions[slot], {name: values[SHAPING + name] for name in names})
             shaping.frames[slot] = 0 if load is None else load.counts.frames
-
-    def _shaping_table(self, number: int, fd: int) -> ShapingTable:
-        names = tuple(self._resolved.spec.shaping)
-        return ShapingTable.map(names, self._resolved.plan.packs[number].slots, fd)
 
     def _actor(self, number: int, index: int, seed: np.random.SeedSequence) -> ActorRecord:
         """Make the mailboxes of an actor. number, index: of the pack, and of the actor among the pack's."""
@@ -179,18 +177,13 @@ class Memory:
             shaping_fd=shared.shaping_fd,
             wake_fd=self._eventfd(),
             ready_fd=shared.ready_fd,
-            warm_up_steps=tuple(
-                config.decorrelate_steps * unit // pack.units
-                for unit in range(first_unit, first_unit + units)
-            ),
-            spread_phases=config.random_phases and not config.decorrelate_steps,
+            spread_phases=config.random_phases,
             matchup_fd=-1 if shared.matchup is None else shared.matchup.fd,
             matchup_shape=(0, 0, 0) if shared.matchup is None else shared.matchup.shape,
             first_unit=first_unit,
             first_row=sum(p.units * p.rows for p in self._resolved.plan.packs[:number])
             + first_unit * pack.rows,
             saved=tuple(self._start.units[len(self.actors) + index]) if self._start.units else (),
-            cores=pack.cores,
             grows=config.mode == "async",
         )
         return ActorRecord(number, setup, boxes)

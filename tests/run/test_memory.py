@@ -11,23 +11,18 @@ from pbt_rl.actors.actor import Actor
 from pbt_rl.actors.mailbox import ACTIONS, BUSY_NS, OBSERVATIONS
 from pbt_rl.actors.store import Counts
 from pbt_rl.actors.tables import MatchupTable, ShapingTable
-from pbt_rl.cli.train import parse_train
 from pbt_rl.controllers.hypers import SHAPING
 from pbt_rl.envs.registry import make_unit
-from pbt_rl.run.memory import Memory, Start
+from pbt_rl.run.memory import Memory
 from pbt_rl.run.plan import Machine
-from pbt_rl.run.resolved import ResolvedRun
+from tests.helpers import plans
+from tests.helpers.plans import fresh
 
 OPTIONS = ("--num-policies=4", "--actors=4", "--envs-per-unit=2", "--devices=cpu,cpu", "--units-per-actor=3")
 
 
 def resolve(env="toy/shaped", *options):
-    config, _ = parse_train([f"--env={env}", *OPTIONS, *options])
-    return ResolvedRun.resolve(config, Machine(4, 0))
-
-
-def fresh(resolved):
-    return Start.fresh(resolved.plan, resolved.controller().initial(4))
+    return plans.resolved(env, *OPTIONS, *options, machine=Machine(4, 0))
 
 
 @pytest.fixture
@@ -57,11 +52,7 @@ def test_packs_share_nothing_but_the_states(memory, resolved):
             assert record.setup.ready_fd == learner.ready_fd
 
 
-def test_every_unit_has_a_seed_a_number_and_steps_to_warm_up_of_its_own():
-    resolved = resolve("toy/shaped", "--decorrelate-steps=60")
-    memory = Memory(resolved, fresh(resolved))
-    memory.close()
-    assert [record.setup.warm_up_steps for record in memory.actors] == [(0, 10, 20), (30, 40, 50)] * 2
+def test_every_unit_has_a_seed_and_a_number_of_its_own(memory):
     seeds = [seed for record in memory.actors for seed in record.setup.seeds]
     assert len(set(seeds)) == len(seeds) == 12
     assert [record.setup.first_unit for record in memory.actors] == [0, 3, 0, 3]
@@ -140,14 +131,6 @@ def test_nothing_stays_open(resolved):
     for fd in descriptors:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)
-
-
-def test_actors_know_the_cores_that_they_stay_on(resolved):
-    first, second = resolved.plan.packs
-    packs = (replace(first, cores=(0, 1)), second)
-    memory = Memory(replace(resolved, plan=replace(resolved.plan, packs=packs)), fresh(resolved))
-    assert [record.setup.cores for record in memory.actors] == [(0, 1), (0, 1), (), ()]
-    memory.close()
 
 
 def test_a_pack_begins_anew_and_the_others_notice_nothing(memory, resolved):

@@ -59,8 +59,6 @@ def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
     remedy = f"{config.env} lives in the learner: leave it out, and give --rows"
     require(not config.actors, "actors", config.actors, remedy)
     require(not config.envs_per_unit, "envs-per-unit", config.envs_per_unit, remedy)
-    remedy = f"{config.env} has one simulator for all rows: leave it out; --random-phases spreads them"
-    require(not config.decorrelate_steps, "decorrelate-steps", config.decorrelate_steps, remedy)
 
 
 def _check_abilities(config: Config, spec: EnvSpec) -> None:

@@ -3,11 +3,4 @@
 from pbt_rl.run.plan.layout import PackPlan, Plan, make_plan, parse_devices
 from pbt_rl.run.plan.machine import Machine, available_cpus
 
-__all__ = [
-    "Machine",
-    "PackPlan",
-    "Plan",
-    "available_cpus",
-    "make_plan",
-    "parse_devices",
-]
+__all__ = ["Machine", "PackPlan", "Plan", "available_cpus", "make_plan", "parse_devices"]

@@ -32,8 +32,6 @@ class PackPlan:
     """P: members on the device at the same time."""
     groups: int = 0
     """G: groups of a policy's rows in a simulator on the device, which has no actors; 0 with actors."""
-    cores: tuple[int, ...] = ()
-    """Cores beside the device, on which its learner and actors stay; empty if any core will do."""
 
     @property
     def rows(self) -> int:
@@ -150,8 +148,6 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut 
     sizing = sizing_of(config, max(slots_of), seats, on_gpu="cpu" not in devices)
     wanted = config.actors or _wanted_actors(config, machine, devices)
     sizing, actors = _actors(config, machine, sizing, wanted, [len(m) for m in members], slots_of)
-    serial = config.mode == "serial"
-    cores = [()] * len(devices) if serial else machine.cores_beside(devices, actors)
     sizes = sizing.sizes([n * config.units_per_actor for n in actors])
     packs = []
     for i, device in enumerate(devices):
@@ -164,7 +160,6 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut 
             units_per_batch=sizes[i].rollouts,
             threads=_threads(config, machine, devices, device),
             slots=slots_of[i],
-            cores=cores[i],
         )
         check_minibatches(config, pack)
         packs.append(pack)

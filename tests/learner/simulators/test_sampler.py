@@ -218,7 +218,6 @@ def test_episodes_come_as_rounds_with_their_count():
         (["--mode=async"], "use sync or serial"),
         (["--actors=2"], "give --rows"),
         (["--envs-per-unit=4"], "give --rows"),
-        (["--decorrelate-steps=4"], "leave it out"),
         (["--algo=unreal"], "replay"),
         (["--algo=fun"], "values the last observation of an episode by itself"),
         (["--model.last-action-reward=true"], "add them to its observations"),
