@@ -25,11 +25,11 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, TypeVar, cast
 
 from pbt_rl.actors import keeper
 from pbt_rl.actors.paths import interpreter_options, working_directory_last
@@ -82,14 +82,6 @@ class ChildFailed:
     text: str
     user_error: bool
     killed: bool = False
-
-
-@runtime_checkable
-class Unfinished(Protocol):
-    """A first message to a child that is started before its setup is known."""
-
-    def finished(self, connection: Connection[Any, Any]) -> Any:
-        """Return the setup, received from its parent. Called in the child."""
 
 
 class Program:
@@ -290,6 +282,90 @@ class Child(Program, Generic[SendT, ReceiveT]):
         self.connection.close()
 
 
+# -- a child that starts before its setup is known ------------------------------------------------------------
+
+MOST_FDS = 200
+"""Descriptors in one message; Linux takes 253."""
+LEARNER = "pbt_rl.learner.learner"
+
+
+def spare_learner(run: str) -> Waiting[Any, Any] | None:
+    """Start a learner that loads torch and waits for its setup; None on one core, where it would gain nothing.
+
+    run: what people know it by, in the list of processes.
+    """
+    return Waiting(LEARNER, f"{run}: learner 0") if len(os.sched_getaffinity(0)) > 1 else None
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The second message. fds: the parent's numbers of descriptors that follow it."""
+
+    setup: Any
+    fds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Later:
+    """The first message: its setup is sent later, with descriptors by the numbers that they have here."""
+
+    def finished(self, connection: Connection[Any, Any]) -> Any:
+        """Return the setup, received from the parent. Called in the child."""
+        begun: Begun = connection.recv()
+        here: list[int] = []
+        with socket.socket(fileno=os.dup(connection.fileno())) as line:
+            for part in _parts(begun.fds):
+                here += socket.recv_fds(line, 1, len(part))[1]
+        for fd in here:
+            os.set_inheritable(fd, False)
+        mapped = dict(zip(begun.fds, here, strict=True))
+        return _renumbered(begun.setup, mapped)
+
+
+class Waiting(Child[SendT, ReceiveT]):
+    """A child that imports its module and waits for its setup, while its parent finds out what that is."""
+
+    def __init__(self, module: str, run: str = "") -> None:
+        super().__init__(module, module, Later(), (), run=run)
+
+    def set_up(self, label: str, setup: object, fds: Sequence[int], log: Path | None) -> None:
+        """Tell it what a `Child` is told at its start. The setup has descriptors in fields `..._fd` and `..._fds`."""
+        self.label, self._log = label, log
+        with contextlib.suppress(OSError):  # it has ended already: the sentinel shows it
+            self._line.send(f"{label}\n{'' if log is None else log.absolute()}".encode())
+            self.connection.send(cast("SendT", Begun(setup, tuple(fds))))
+            with socket.socket(fileno=os.dup(self.connection.fileno())) as line:
+                for part in _parts(fds):
+                    socket.send_fds(line, [b"\0"], part)
+
+    def discard(self) -> None:
+        """End it, unless it has begun. Safe to call twice."""
+        if self.label == self.module and self._line.fileno() >= 0:
+            self.kill()
+            self.end(0)
+
+
+def _renumbered(setup: Any, numbers: Mapping[int, int]) -> Any:
+    """Return a setup with other numbers for its descriptors: number there -> number here."""
+
+    def here(fd: int) -> int:
+        return numbers.get(fd, fd)
+
+    names = [f.name for f in fields(setup)]
+    single = {name: here(getattr(setup, name)) for name in names if name.endswith("_fd")}
+    several = {name: tuple(map(here, getattr(setup, name))) for name in names if name.endswith("_fds")}
+    return replace(setup, **single, **several)
+
+
+def _parts(fds: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield as many descriptors as the kernel takes at once."""
+    for at in range(0, len(fds), MOST_FDS):
+        yield fds[at : at + MOST_FDS]
+
+
+# -- commands, and the child itself ---------------------------------------------------------------------------
+
+
 def python_module(module: str, *arguments: str) -> list[str]:
     """Return the command that runs a module, which calls `working_directory_last` first."""
     return [sys.executable, *interpreter_options(), "-m", module, *arguments]
@@ -338,7 +414,7 @@ def begin_child() -> tuple[Connection[Any, Any], Any]:
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, LINE_BUFFERED, 0)
     working_directory_last()
     setup = connection.recv()
-    return connection, setup.finished(connection) if isinstance(setup, Unfinished) else setup
+    return connection, setup.finished(connection) if isinstance(setup, Later) else setup
 
 
 def leave_to_parent() -> None:
@@ -346,7 +422,11 @@ def leave_to_parent() -> None:
     for number in PARENTS_SIGNALS:
         if number != signal.SIGTERM:
             signal.signal(number, signal.SIG_IGN)
-    _outlive_sigterm()
+    # Taken, not ignored: programs that an environment starts would inherit that, and `terminate()` could not end them,
+    # for which `close()` waits in many environments.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.siginterrupt(signal.SIGTERM, False)
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (*PARENTS_SIGNALS, STACKS_SIGNAL))
 
 
@@ -390,16 +470,6 @@ class StackDumps:
         for child in self._children():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, STACKS_SIGNAL)
-
-
-def _outlive_sigterm() -> None:
-    """Take SIGTERM and do nothing, instead of ignoring it, which programs that an environment starts would inherit.
-
-    They could then not be ended by `terminate()`, for which `close()` waits in many environments.
-    """
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    signal.siginterrupt(signal.SIGTERM, False)
-    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 
 
 def send_failure(connection: Connection[Any, Any], text: str, *, user_error: bool) -> None:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pbt_rl.actors.waiting import spare_learner
+from pbt_rl.actors.child import spare_learner
 from pbt_rl.cli.parse import HELP, holds_pairs, over, spellings, typed
 from pbt_rl.config import NAME, OF_NAMES, Config
 from pbt_rl.errors import ConfigError

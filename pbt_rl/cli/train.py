@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from pbt_rl.actors.waiting import Waiting, spare_learner
+from pbt_rl.actors.child import Waiting, spare_learner
 from pbt_rl.algos import registry as algorithms
 from pbt_rl.cli.files import file_of_options, with_start_values, written
 from pbt_rl.cli.parse import draw, typed, value_of

@@ -77,42 +77,27 @@ def around(
     """Return the controller that does not see the controls of a run, if there are any. Raises ConfigError."""
     if not config.controls:
         return controller
-    name, given = "control", _given(config)
-    require(
-        not entry.searches,
-        name,
-        given,
-        f"--controller {config.controller} draws members and stops them, so that they have no frames to compare at: "
-        "compare two runs instead",
-    )
-    require(
-        not entry.follows,
-        name,
-        given,
-        f"--controller {config.controller} compares no members: give other --seed or --hypers",
-    )
-    require(
-        config.pbt.enabled or config.controller != "pbt",
-        name,
-        given,
-        "with --pbt.enabled no every member is left alone: leave out one of the two",
-    )
+    why = ""
+    if entry.searches:
+        why = (
+            f"--controller {config.controller} draws members and stops them, so that they have no frames to compare "
+            "at: compare two runs instead"
+        )
+    elif entry.follows:
+        why = f"--controller {config.controller} compares no members: give other --seed or --hypers"
+    elif config.controller == "pbt" and not config.pbt.enabled:
+        why = "with --pbt.enabled no every member is left alone: leave out one of the two"
+    require(not why, "control", f"{config.control:g}", why)
     return Controlled(controller, config.num_policies)
 
 
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
     """Raise ConfigError if controls would be opponents of the population."""
-    require(
-        not config.controls or spec.seats == 1,
-        "control",
-        _given(config),
-        f"the members of {config.env} play each other, so that controls would be opponents of the population: "
-        "leave it out",
+    why = (
+        f"the members of {config.env} play each other, so that controls would be opponents of the population"
     )
-
-
-def _given(config: Config) -> str:
-    return f"{config.control:g}"
+    fits = not config.controls or spec.seats == 1
+    require(fits, "control", f"{config.control:g}", f"{why}: leave it out")
 
 
 def notes(config: Config) -> list[str]:

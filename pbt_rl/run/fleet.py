@@ -17,10 +17,9 @@ from typing import Any, Never, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.actors.child import Child, StackDumps
+from pbt_rl.actors.child import LEARNER, Child, StackDumps, Waiting
 from pbt_rl.actors.messages import FromLearner, LearnerReady, Remarked, StopLearner, ToLearner
 from pbt_rl.actors.store import StatePool
-from pbt_rl.actors.waiting import LEARNER, Waiting
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.awake import GAP_SECONDS, AwakeClock, Starved
 from pbt_rl.run.memory import Matchups, Memory, Start
@@ -243,7 +242,8 @@ class ProcessFleet(LocalFleet):
         for pack, learner in enumerate(learners):
             if learner in heard:
                 for message in learner.messages():
-                    self._note_ready(pack, message)
+                    if isinstance(message, LearnerReady):
+                        self._ready.add(pack)
                     yield Received(pack, message)
                 if learner in ended:
                     ending = learner.ending()
@@ -259,10 +259,6 @@ class ProcessFleet(LocalFleet):
             self._hang_check = time.monotonic()
             yield from self._hung_learners()
             yield from self._hung_actors()
-
-    def _note_ready(self, pack: int, message: FromLearner) -> None:
-        if isinstance(message, LearnerReady):
-            self._ready.add(pack)
 
     def silent_seconds(self, pack: int) -> float:
         """Time in which this process did not run, or the learner waited for a processor, counts less."""

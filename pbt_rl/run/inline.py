@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import pickle
 import sys
 import time
@@ -18,6 +17,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -70,37 +70,6 @@ class InlinePack:
     actors: list[Actor]
 
 
-class Folder:
-    """The working directory of the environments, as it would be in a process of their own.
-
-    Some change theirs, and the paths of a run may be relative to that of this process.
-    """
-
-    def __init__(self) -> None:
-        self._fd = self._open()
-
-    @staticmethod
-    def _open() -> int:
-        return os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-
-    @contextlib.contextmanager
-    def entered(self) -> Iterator[None]:
-        """Be there inside."""
-        ours = self._open()
-        os.fchdir(self._fd)
-        try:
-            yield
-        finally:
-            self.close()
-            self._fd = self._open()
-            os.fchdir(ours)
-            os.close(ours)
-
-    def close(self) -> None:
-        """Forget it."""
-        os.close(self._fd)
-
-
 class InlineFleet(LocalFleet):
     """Serial mode: actors and learners take turns in this process; the same seed gives the same bits."""
 
@@ -109,7 +78,8 @@ class InlineFleet(LocalFleet):
     ) -> None:
         super().__init__(resolved, start, matchups, pool)
         self._env_id = resolved.config.env
-        self._folder = Folder()
+        self._folder = Path.cwd()
+        """The working directory of the environments, as it would be in a process of their own: some change theirs."""
         self.packs = [self._start_pack(number) for number in range(len(resolved.plan.packs))]
         self._going = 0
         """The pack that goes on."""
@@ -123,9 +93,19 @@ class InlineFleet(LocalFleet):
         there, back = deque[bytes](), deque[bytes]()
         theirs = cast("Connection[FromLearner | ChildFailed, ToLearner]", Line(back, there))
         learner = Learner(self.memory.learners[number], theirs)
-        with environment_code(self._env_id), self._folder.entered():
+        with environment_code(self._env_id), self._there():
             actors = [Actor(record.setup) for record in self.memory.actors if record.pack == number]
         return InlinePack(Line(there, back), learner, actors)
+
+    @contextlib.contextmanager
+    def _there(self) -> Iterator[None]:
+        """Be in the working directory of the environments inside."""
+        with contextlib.chdir(self._folder):
+            try:
+                yield
+            finally:
+                with contextlib.suppress(FileNotFoundError):  # one that has removed its own, as it was closed
+                    self._folder = Path.cwd()
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
         """Packs take turns until a learner sends a message; without patience, to hear what was sent."""
@@ -149,7 +129,16 @@ class InlineFleet(LocalFleet):
 
     def _go_on(self, pack: InlinePack) -> None:
         for actor in () if self._paused else pack.actors:
-            self._advance(actor)
+            try:
+                with self._there():
+                    actor.turn()
+            except EnvSetupError:
+                raise
+            except (Exception, SystemExit) as error:
+                raise RunFailed(
+                    f"{self._env_id} raised, and in serial mode it has no process that could be replaced (in the "
+                    f"others an actor is restarted).\n{environment_traceback(error)}"
+                ) from error
         self._learn(pack)
 
     @staticmethod
@@ -157,18 +146,6 @@ class InlineFleet(LocalFleet):
         """Let a learner have its turn. Modes of torch that an environment has begun in this thread are not its own."""
         with torch.inference_mode(False), torch.autocast("cpu", enabled=False):
             pack.learner.turn()
-
-    def _advance(self, actor: Actor) -> None:
-        try:
-            with self._folder.entered():
-                actor.turn()
-        except EnvSetupError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise RunFailed(
-                f"{self._env_id} raised, and in serial mode it has no process that could be replaced (in the others "
-                f"an actor is restarted).\n{environment_traceback(error)}"
-            ) from error
 
     def send(self, pack: int, message: ToLearner) -> None:
         self._paused = self._paused or isinstance(message, PauseTraining)
@@ -197,47 +174,35 @@ class InlineFleet(LocalFleet):
     def save_units(self) -> list[Any]:
         """Environments whose `save_state` raises, or returns what is not JSON, cost no checkpoint."""
         try:
-            with self._folder.entered():
+            with self._there():
                 units = [actor.save() for pack in self.packs for actor in pack.actors]
-            _check_keys(units)
-            json.dumps(as_json_types(units), allow_nan=False)
+            _check_json(as_json_types(units))
         except Exception as error:  # noqa: BLE001 - a user's code: the run is saved without it
-            self._note_unsaved(error)
+            if not self._said_unsaved:
+                self._said_unsaved = True
+                self._notices.append(
+                    Notice(
+                        f"the state of {self._env_id} cannot be saved, so that a resumed run begins new episodes: its "
+                        f"save_state() must return a dict of JSON types ({type(error).__name__}: {error})"
+                    )
+                )
             return []
         return [] if any(state is None for states in units for state in states) else units
 
-    def _note_unsaved(self, error: Exception) -> None:
-        """Say once that the environments begin anew when the run is resumed."""
-        if not self._said_unsaved:
-            self._said_unsaved = True
-            self._notices.append(
-                Notice(
-                    f"the state of {self._env_id} cannot be saved, so that a resumed run begins new episodes: its "
-                    f"save_state() must return a dict of JSON types ({type(error).__name__}: {error})"
-                )
-            )
-
     def close(self, *, at_once: bool = False) -> None:  # noqa: ARG002 - the time is limited anyway
         """An environment that is not closed in time is left."""
-        with self._folder.entered(), contextlib.ExitStack() as actors:
+        with self._there(), contextlib.ExitStack() as actors:
             for actor in (actor for pack in self.packs for actor in pack.actors):
                 actors.callback(actor.close)
             if text := close_in_time(actors):
                 print(f"pbt-rl: {text}", file=sys.stderr)
-        self._folder.close()
         self._stacks.close()
         for pack in self.packs:
             pack.learner.close()
         self.memory.close()
 
 
-def _check_keys(state: Any) -> None:
-    """Raise TypeError for a key of a dict that is no text: in JSON it would become one."""
-    if isinstance(state, dict):
-        for key, value in state.items():
-            if not isinstance(key, str):
-                raise TypeError(f"key {key!r:.40} is not a text")
-            _check_keys(value)
-    elif isinstance(state, list | tuple):
-        for value in state:
-            _check_keys(value)
+def _check_json(states: Any) -> None:
+    """Raise TypeError or ValueError for what JSON does not give back, such as keys of dicts that are no texts."""
+    if json.loads(json.dumps(states, allow_nan=False)) != states:
+        raise TypeError("a key of a dict is not a text")

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,14 +22,7 @@ from pbt_rl.algos.rollout import FIELDS
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec, step_array_specs
 from pbt_rl.errors import ConfigError
-from pbt_rl.learner.build import (
-    blank_inputs,
-    build_net,
-    compute_dtype,
-    obs_layouts,
-    one_thread,
-    packings_of,
-)
+from pbt_rl.learner.build import blank_inputs, build_net, compute_dtype, obs_layouts, one_thread, packings_of
 from pbt_rl.run.plan import PackPlan
 from pbt_rl.run.plan.machine import CGROUPS, OWN_CGROUPS, cgroups_around, number_in
 from pbt_rl.run.resolved import ResolvedRun
@@ -174,9 +168,7 @@ def host_memory(info: Path = MEMORY_INFO, own: Path = OWN_CGROUPS, cgroups: Path
 
 def _cached(stat: Path, name: str) -> int:
     try:
-        return next(
-            (int(line.split()[1]) for line in stat.read_text().splitlines() if line.split()[0] == name), 0
-        )
+        return int(dict(line.split() for line in stat.read_text().splitlines()).get(name, 0))
     except OSError:
         return 0
 
@@ -207,43 +199,40 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
     net = build_net(spec, config.model, config.algorithm)
     dtype = compute_dtype(config.learner.precision, torch.device(plan.device), spec)
     numbers = sum(p.numel() for p in net.parameters())
-    moments = len(config.algorithm.optimizer.moments)
-    state = 4 * numbers * (1 + moments)
+    state = 4 * numbers * (1 + len(config.algorithm.optimizer.moments))
     # Beside the state: serving weights and, in a smaller dtype, working weights; gradients in both dtypes.
     smaller = dtype.itemsize * numbers if dtype != torch.float32 else 0
     copies = 4 * numbers if not smaller else 2 * smaller
-    if (
-        plan.device != "cpu" and config.mode == "async"
-    ):  # publications on their way to acting (algos/weights.py)
-        copies += 2 * dtype.itemsize * numbers
-    together = 1 if packings_of(config, spec, plan) == ("loop",) else plan.slots
     on_device = plan.device != "cpu"
-    environments = plan.environments // spec.seats
+    if on_device and config.mode == "async":  # publications on their way to acting (algos/weights.py)
+        copies += 2 * dtype.itemsize * numbers
+    ways = packings_of(config, spec, plan)
+    together = 1 if ways == ("loop",) else plan.slots
+    if "bmm" in ways:
+        compute_by_products(net)
+    layouts, components, auxiliary = obs_layouts(spec), spec.action.components, config.algorithm.auxiliary
+    replay = (
+        0
+        if auxiliary is None
+        else auxiliary.replay.device_bytes(layouts, plan.units, plan.slots, plan.envs_per_policy, components)
+    )
+    steps = [(np.dtype(array.dtype), array.shape) for array in step_array_specs(spec).values()]
+    # Recorded turns have a rollout for no unit.
+    rollouts = rollouts_of(config, plan) + (on_device and not spec.resident)
     family = config.env.partition("/")[0]
     return PackBytes(
-        rollouts=(
-            rollouts_of(config, plan) + (on_device and not spec.resident)
-        )  # recorded turns have one for no unit
-        * _rollout_bytes(spec, config.learner.rollout, plan.rows, net.state_size)
+        rollouts=rollouts * _rollout_bytes(spec, config.learner.rollout, plan.rows, net.state_size)
         + spec.resident * plan.rows * _episode_bytes(spec, config.learner.rollout, net.state_size, on_device)
-        + plan.units * plan.rows * _stack_bytes(spec),
-        replay=_replay_bytes(config, spec, plan),
+        + plan.units * plan.rows * _size(layout.stored for layout in layouts.values() if layout.stack > 1),
+        replay=replay,
         weights=plan.slots * (state + copies) + together * (4 * numbers + smaller),
-        update=_update_bytes(config, spec, plan, net, dtype)
+        update=together * _update_bytes(config, spec, plan, net, dtype)
         + on_device * OPTIMIZER_VECTORS * together * 4 * numbers,
         parked=(len(plan.members) - plan.slots) * state,
-        mailboxes=plan.units * plan.rows * _step_bytes(spec),
-        environments=environments * ENVIRONMENT_BYTES.get(family, SMALL_ENVIRONMENT_BYTES),
+        mailboxes=plan.units * plan.rows * (_size(steps) + 4 * components),
+        environments=plan.environments // spec.seats * ENVIRONMENT_BYTES.get(family, SMALL_ENVIRONMENT_BYTES),
         actors=plan.actors * ACTOR_BYTES,
     )
-
-
-def _replay_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> int:
-    auxiliary = config.algorithm.auxiliary
-    if auxiliary is None:
-        return 0
-    sizes = plan.units, plan.slots, plan.envs_per_policy, spec.action.components
-    return auxiliary.replay.device_bytes(obs_layouts(spec), *sizes)
 
 
 def rollouts_of(config: Config, plan: PackPlan) -> int:
@@ -269,47 +258,26 @@ def _episode_bytes(spec: EnvSpec, steps: int, state_size: int, recorded: bool) -
     Values after limits, the last observation and state that one was met with, what its episode's round sums up; and
     what recorded turns are given.
     """
-    kept = [layout.kept for layout in obs_layouts(spec).values()]
-    last = sum(dtype.itemsize * math.prod(shape) for dtype, shape in kept)
+    last = _size(layout.kept for layout in obs_layouts(spec).values())
     given = recorded * (2 * last + GIVEN_BYTES)
     return 4 * steps + last + 4 * state_size + 8 + ROUND_BYTES + given
 
 
-def _step_bytes(spec: EnvSpec) -> int:
-    """Return the size of one row's step in a mailbox."""
-    arrays = step_array_specs(spec).values()
-    return (
-        sum(np.dtype(array.dtype).itemsize * math.prod(array.shape) for array in arrays)
-        + 4 * spec.action.components
-    )
-
-
-def _stack_bytes(spec: EnvSpec) -> int:
-    """Return the size of one row's stacks, of which a unit has one set."""
-    stacked = [layout.stored for layout in obs_layouts(spec).values() if layout.stack > 1]
-    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in stacked)
-
-
-def _stored_bytes(spec: EnvSpec) -> int:
-    """Return the size of one row's observation as the network is given it."""
-    stored = [layout.stored for layout in obs_layouts(spec).values()]
-    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in stored)
+def _size(arrays: Iterable[tuple[torch.dtype | np.dtype[Any], tuple[int, ...]]]) -> int:
+    """Return the bytes of arrays of these dtypes and shapes."""
+    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in arrays)
 
 
 def _update_bytes(config: Config, spec: EnvSpec, plan: PackPlan, net: PolicyNet, dtype: torch.dtype) -> int:
-    """Return what one optimiser step takes: the batch's observations, the minibatch's, and what backward needs."""
-    ways = packings_of(config, spec, plan)
-    together = 1 if ways == ("loop",) else plan.slots
-    if "bmm" in ways:
-        compute_by_products(net)
+    """Return what one optimiser step of a policy takes: observations of batch and minibatch, what backward needs."""
     batch = plan.batch_rows * config.learner.rollout
     parts = 1 if config.algorithm.learns_per_unit else config.learner.minibatches
-    stored = _stored_bytes(spec)
+    stored = _size(layout.stored for layout in obs_layouts(spec).values())
     kept = _kept_for_backward(spec, net, dtype)
     copies = 2 if parts > 1 else 1
     auxiliary = config.algorithm.auxiliary
     replayed = 0 if auxiliary is None else auxiliary.replay.drawn_steps(batch)
-    return together * (batch * (stored * copies + (stored + kept) // parts) + replayed * (stored + kept))
+    return batch * (stored * copies + (stored + kept) // parts) + replayed * (stored + kept)
 
 
 def _kept_for_backward(spec: EnvSpec, net: PolicyNet, dtype: torch.dtype) -> int:

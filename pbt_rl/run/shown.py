@@ -5,7 +5,7 @@ the page of `--show`: values, and options other than the defaults.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from math import prod
 
 from pbt_rl.algos.encoders import CNNS, is_grid, is_image, is_text
@@ -23,7 +23,6 @@ from pbt_rl.population.matchups import run as matchups
 from pbt_rl.registry import CONTROLLERS, READY_RULES, RULES
 from pbt_rl.run import control
 from pbt_rl.run.memory_check import memory_notes
-from pbt_rl.run.plan import PackPlan
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.warm_start import WarmStart
 
@@ -32,9 +31,14 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
     """Yield the lines. first: the values of member 0 at the start."""
     yield from describe_values(resolved, first)
     yield "options that differ from the defaults (by recipes or as typed; --format toml prints all):"
-    unread = ENVIRONMENT_GROUPS - read_groups(resolved.config.env, resolved.spec.seats)
-    yield from (f"  {line}" for line in _differing(resolved.config, unread, resolved.table))
-    if resolved.config.init_from:
+    config = resolved.config
+    unread = ENVIRONMENT_GROUPS - read_groups(config.env, resolved.spec.seats)
+    for one in table(config).values():
+        group, value = one.path[0], one.of(config)
+        shown = group not in unread and (group != "hypers" or one.path[-1] in resolved.table)
+        if shown and value != one.default:
+            yield from (f"  {line}" for line in as_typed(one, value))
+    if config.init_from:
         start = WarmStart.find(resolved, print)
         yield from () if start is None else start.described()
 
@@ -61,84 +65,57 @@ def environments_each(resolved: ResolvedRun) -> int:
     return max(pack.environments // pack.slots for pack in resolved.plan.packs)
 
 
-def _frames_of_episodes(resolved: ResolvedRun) -> int:
-    """Return the most frames of a member in which each of its environments ends an episode; 0 if it is not known."""
-    plan, spec = resolved.plan, resolved.spec
-    rounds = -(-resolved.config.pbt.min_episodes // min(plan.environments_of.values()))
-    return environments_each(resolved) * rounds * spec.time_limit * spec.frame_skip
-
-
 def describe_comparisons(resolved: ResolvedRun) -> list[str]:
-    """Return a line that says when members are compared and by which rules; none if they are not."""
-    config, pbt = resolved.config, resolved.config.pbt
-    if not compares(config):
-        return []
-    if READY_RULES[pbt.ready].by_time:
-        when = f"after {first_comparison(config):g} s of training and every {pbt.period_seconds:g} s"
-    else:
-        when = f"at {first_comparison(config):,} frames each and every {pbt.period_frames:,}"
-    known = _frames_of_episodes(resolved)
-    rules = (
-        f"members are compared {when} from there: --controller {config.controller}, --pbt.ready {pbt.ready}, "
-        f"--pbt.exploit {pbt.exploit}, --pbt.explore {pbt.explore}"
+    """Say when members are compared and by which rules, and what keeps comparisons from coming in time."""
+    config, pbt, spec, plan = resolved.config, resolved.config.pbt, resolved.spec, resolved.plan
+    entry, frames, seconds = (
+        controller_entry(config.controller),
+        config.train_for_frames,
+        config.train_for_seconds,
     )
-    needs = f"a comparison needs an episode of each of a member's {environments_each(resolved)} environments"
-    limit = f": up to {known:,} frames" if known else ""
-    return [rules] if resolved.spec.seats > 1 else [rules, needs + limit]
-
-
-def comparison_notes(resolved: ResolvedRun) -> list[str]:
-    """Return hints at comparisons that the budget does not reach, and at periods that are too short."""
-    config = resolved.config
-    entry, frames = controller_entry(config.controller), config.train_for_frames
     noted = [*filter(None, [entry.note(config, config.num_policies, frames)])]
     if config.searches:
         return noted
-    if entry.compares and config.pbt.enabled and config.num_policies == 1:
+    if entry.compares and pbt.enabled and config.num_policies == 1:
         return ["note: with one policy PBT has nothing to compare: give --num-policies 4, or more"]
     if not compares(config):
         return []
-    late = _late_comparison(resolved)
-    return (
-        [f"note: PBT compares members first {late} to see it at work"]
-        if late
-        else [*noted, *_short_period(resolved)]
+    by_time, first, each = (
+        READY_RULES[pbt.ready].by_time,
+        first_comparison(config),
+        environments_each(resolved),
     )
-
-
-def _late_comparison(resolved: ResolvedRun) -> str:
-    """Say that the first comparison is not within the budget; nothing if it is, as far as that is known."""
-    config, first, members = resolved.config, first_comparison(resolved.config), resolved.config.num_policies
-    frames, seconds = config.train_for_frames, config.train_for_seconds
-    if READY_RULES[config.pbt.ready].by_time:
-        if not 0 < seconds <= first:
-            return ""
-        return (
-            f"after {first:g} s, and this run ends after {seconds:g}: "
-            "lower --pbt.start-seconds and --pbt.period-seconds"
-        )
-    if first >= frames:
-        said = f"and this run ends at {frames:,}"
-    elif seconds and first * members > SLOW_CORE * resolved.plan.cpus * seconds:
-        said = f"which takes {first * members / seconds:,.0f} frames/s in a run of {seconds:g} s"
-    else:
-        return ""
-    return f"at {first:,} frames each, {said}: lower --pbt.start-frames and --pbt.period-frames"
-
-
-def _short_period(resolved: ResolvedRun) -> list[str]:
-    """Return a warning of a period in which nothing can be compared."""
-    config, period = resolved.config, resolved.config.pbt.period_frames
-    steps = max(pack.batch_rows for pack in resolved.plan.packs) * config.learner.rollout
-    update, episodes = steps * resolved.spec.frame_skip, _frames_of_episodes(resolved)
-    if READY_RULES[config.pbt.ready].by_time or period >= max(update, episodes):
-        return []
-    why = (
-        f"{update:,}, which a member learns from at a time"
-        if update >= episodes
-        else f"{episodes:,}, which an episode of each of a member's environments may take"
-    )
-    return [f"warning: --pbt.period-frames {period:,} is less than {why}: comparisons will come later"]
+    # The most frames of a member in which each of its environments ends an episode; 0 if it is not known.
+    rounds = -(-pbt.min_episodes // min(plan.environments_of.values()))
+    episodes = each * rounds * spec.time_limit * spec.frame_skip
+    when = f"at {first:,} frames each and every {pbt.period_frames:,}"
+    if by_time:
+        when = f"after {first:g} s of training and every {pbt.period_seconds:g} s"
+    rules = f"--pbt.ready {pbt.ready}, --pbt.exploit {pbt.exploit}, --pbt.explore {pbt.explore}"
+    lines = [f"members are compared {when} from there: --controller {config.controller}, {rules}"]
+    if spec.seats == 1:
+        limit = f": up to {episodes:,} frames" if episodes else ""
+        lines.append(f"a comparison needs an episode of each of a member's {each} environments{limit}")
+    late, needed = "", first * config.num_policies
+    if by_time:
+        if 0 < seconds <= first:
+            late = f"after {first:g} s, and this run ends after {seconds:g}"
+    elif first >= frames:
+        late = f"at {first:,} frames each, and this run ends at {frames:,}"
+    elif seconds and needed > SLOW_CORE * plan.cpus * seconds:
+        late = f"at {first:,} frames each, which takes {needed / seconds:,.0f} frames/s in a run of {seconds:g} s"
+    if late:
+        unit = "seconds" if by_time else "frames"
+        lower = f"lower --pbt.start-{unit} and --pbt.period-{unit} to see it at work"
+        return [*lines, f"note: PBT compares members first {late}: {lower}"]
+    update = max(pack.batch_rows for pack in plan.packs) * config.learner.rollout * spec.frame_skip
+    if by_time or pbt.period_frames >= max(update, episodes):
+        return [*lines, *noted]
+    why = f"{update:,}, which a member learns from at a time"
+    if update < episodes:
+        why = f"{episodes:,}, which an episode of each of a member's environments may take"
+    short = f"--pbt.period-frames {pbt.period_frames:,} is less than {why}: comparisons will come later"
+    return [*lines, *noted, f"warning: {short}"]
 
 
 def tuned_table(resolved: ResolvedRun) -> dict[str, HyperSpec]:
@@ -186,20 +163,6 @@ def _row(spec: HyperSpec, first: float) -> tuple[str, ...]:
     return spec.name, f"{first:g}", str(spec.start), f"{spec.low:g}..{spec.high:g}", legal
 
 
-def _differing(config: Config, unread: Collection[str], values: Collection[str]) -> list[str]:
-    """Return the options that differ from the defaults, as they are typed.
-
-    unread: groups of options, and values: the hypers that are read.
-    """
-    found = []
-    for one in table(config).values():
-        group, value = one.path[0], one.of(config)
-        shown = group not in unread and (group != "hypers" or one.path[-1] in values)
-        if shown and value != one.default:
-            found += as_typed(one, value)
-    return found
-
-
 ENVIRONMENT_GROUPS = frozenset(name for family in FAMILIES.values() for name in family.option_groups)
 """Groups of options that some families of environments read, and others do not."""
 
@@ -221,13 +184,9 @@ def as_typed(option: Option, value: object) -> list[str]:
 
 
 def _as_word(value: object) -> str:
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 # -- the plan --------------------------------------------------------------------------------------------
@@ -249,12 +208,14 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
     lines = [first_line]
     for number, pack in enumerate(plan.packs):
         steps, asked = pack.batch_rows * config.learner.rollout, config.learner.batch
+        units = f"{counted(pack.units_per_actor, 'unit')} of {pack.envs_per_policy}"
+        by = "1 simulator on the device" if pack.groups else f"{counted(pack.actors, 'actor')} x {units}"
         wanted = f" ({asked} asked for)" if steps != asked and not plan.sizing.per_unit else ""
         lines.append(
             f"learner {number} on {pack.device}: member{'s' * (len(pack.members) > 1)} {_ids(pack.members)}"
             f"{'' if pack.slots == len(pack.members) else ' in ' + counted(pack.slots, 'slot')}; "
             f"{counted(pack.environments // pack.slots, 'row' if spec.seats > 1 else 'environment')} of each "
-            f"({_sampled_by(pack)}); "
+            f"({by}); "
             f"batch {steps} steps per policy{wanted}; "
             f"{counted(pack.threads, 'thread')}"
         )
@@ -266,29 +227,16 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
         )
     lines += [f"warning: {mistake}" for mistake in spec.mistakes]
     lines += [f"note: {note}" for note in spec.notes] + network_sees(config, spec)
-    lines += [*describe_comparisons(resolved), *comparison_notes(resolved)]
-    lines += [*control.notes(config), *hours_note(config)]
+    lines += describe_comparisons(resolved)
+    lines += control.notes(config)
+    if config.hours is not None:
+        times = f", compared every {config.pbt.period_seconds:.3g} s" if config.pbt.ready == "timed" else ""
+        lines.append(f"--hours {config.hours:g}: {config.train_for_seconds:,.0f} s of training{times}")
     if spec.seats > 1:
         lines.append(matchups.note(config, plan.packs))
     if not resolved.spread:  # else the memory is that of other machines
         lines += memory_notes(resolved)
     return [*lines, *unread(resolved)]
-
-
-def hours_note(config: Config) -> list[str]:
-    """Return what `--hours` means."""
-    if config.hours is None:
-        return []
-    times = f", compared every {config.pbt.period_seconds:.3g} s" if config.pbt.ready == "timed" else ""
-    return [f"--hours {config.hours:g}: {config.train_for_seconds:,.0f} s of training{times}"]
-
-
-def _sampled_by(pack: PackPlan) -> str:
-    if pack.groups:
-        return "1 simulator on the device"
-    return (
-        f"{counted(pack.actors, 'actor')} x {counted(pack.units_per_actor, 'unit')} of {pack.envs_per_policy}"
-    )
 
 
 def _ids(members: tuple[int, ...]) -> str:

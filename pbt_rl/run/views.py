@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from pbt_rl.controllers.lineage import Lineage, Noise
 from pbt_rl.controllers.registry import controller_entry
 from pbt_rl.display.ranking import best, best_member, number, replacements
 from pbt_rl.display.terminal import counted
-from pbt_rl.display.view import MemberView, RunView
+from pbt_rl.display.view import RunView
 from pbt_rl.envs.registry import backend_of
 from pbt_rl.learner.simulators import run as rows_of_simulators
 from pbt_rl.population.dispatch import Dispatch
@@ -24,26 +23,16 @@ from pbt_rl.record.events import Round
 from pbt_rl.record.journal import journal_events
 from pbt_rl.registry import READY_RULES
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.shown import (
-    compares,
-    environments_each,
-    first_comparison,
-    tuned_names,
-)
+from pbt_rl.run.shown import compares, environments_each, first_comparison, tuned_names
 from pbt_rl.run.throughput import Throughput
 
 
 def discarded_share(resolved: ResolvedRun, discarded: int, steps: int) -> float:
     """Return the share of discarded rollouts among all. discarded: rollouts of one policy; steps: of all members."""
-    sampled = rollouts_in(resolved, steps)
-    return min(1.0, discarded / sampled) if sampled >= 1 else 0.0
-
-
-def rollouts_in(resolved: ResolvedRun, steps: int) -> float:
-    """Return how many rollouts of one policy these steps make."""
     packs = resolved.plan.packs
     envs = sum(pack.envs_per_policy for pack in packs) / len(packs)
-    return steps / (envs * resolved.config.learner.rollout)
+    sampled = steps / (envs * resolved.config.learner.rollout)
+    return min(1.0, discarded / sampled) if sampled >= 1 else 0.0
 
 
 UNCOMPARED = "members were never compared"
@@ -86,7 +75,8 @@ def run_view(
 
     begun: all learners have been ready.
     """
-    config, rate = resolved.config, throughput.steady_rate()
+    config, rate, members = resolved.config, throughput.steady_rate(), population.views()
+    controls = [replace(m, control=True) for m in members[config.num_policies :]]
     return RunView(
         env_id=config.env,
         name=str(config.name),
@@ -103,7 +93,7 @@ def run_view(
         comparison_in_seconds=seconds_to_comparison(
             controller, population, rate, throughput.training_seconds
         ),
-        members=_marked(population.views(), config.num_policies),
+        members=[*members[: config.num_policies], *controls],
         replacements=dispatch.replacements,
         mutations=dispatch.mutations,
         actors=resolved.plan.actors,
@@ -145,11 +135,6 @@ def seconds_to_comparison(
     if not isinstance(controller, PbtController) or rate <= 0 or min(training, len(report.members)) < 2:
         return None
     return controller.frames_left(report) * training / rate
-
-
-def _marked(members: Sequence[MemberView], population: int) -> list[MemberView]:
-    """Mark the controls, whose ids follow those of the population."""
-    return [*members[:population], *(replace(m, control=True) for m in members[population:])]
 
 
 def _waits_for(resolved: ResolvedRun, *, begun: bool) -> str:

@@ -14,21 +14,17 @@ import pytest
 from pbt_rl.actors.child import Child
 from pbt_rl.actors.mailbox import ACTIONS, OBSERVATIONS
 from pbt_rl.actors.messages import Load
-from pbt_rl.cli.train import parse_train
 from pbt_rl.learner.learner import Learner
-from pbt_rl.run.memory import Memory, Start
-from pbt_rl.run.plan import Machine
-from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.memory import Memory
+from tests.helpers.plans import fresh, resolved
 
 
 class Actors:
     """The actor processes of a run, without its learner."""
 
     def __init__(self, *arguments):
-        config, _ = parse_train([*arguments, "--devices=cpu"])
-        facts = ResolvedRun.resolve(config, Machine(2, 0))
-        values = facts.controller().initial(config.num_policies)
-        self.memory = Memory(facts, Start.fresh(facts.plan, values))
+        run = resolved(*arguments, "--devices=cpu")
+        self.memory = Memory(run, fresh(run))
         self.children = [self.start(i) for i in range(len(self.memory.actors))]
 
     def start(self, index):
@@ -75,17 +71,10 @@ def receive(learner, rollouts, received, seconds=60):
 
 @pytest.mark.parametrize(("kills", "turns"), [(0, 0), (6, 0), (0, 6)])
 def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
-    options = (
-        "--num-policies=5",
-        "--slots=2",
-        "--actors=2",
-        "--envs-per-unit=2",
-        "--learner.rollout=8",
-        "--hypers.unroll=8",
-    )
+    options = "--num-policies=5 --slots=2 --actors=2 --envs-per-unit=2 --learner.rollout=8 --hypers.unroll=8"
     from pbt_rl.envs.toy import counting_errors
 
-    with actors("--env=toy/counting", *options) as group:
+    with actors("toy/counting", *options.split()) as group:
         ours, theirs = Pipe()
         learner = Learner(group.memory.learners[0], theirs)
         units = learner.sampler.units
@@ -153,7 +142,7 @@ def test_slow_rows_give_signs_of_life_and_a_hung_one_gives_none(tmp_path, monkey
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
     sizes = ("--num-policies=2", "--actors=1", "--units-per-actor=1", "--envs-per-unit=15")
-    with actors("--env=slow_of_a_test:Slow", f"--env-option=hangs={hangs}", *sizes) as group:
+    with actors("slow_of_a_test:Slow", f"--env-option=hangs={hangs}", *sizes) as group:
         (record,) = group.memory.actors
         (box,) = record.boxes
         silence, deadline = 0.0, time.monotonic() + 60

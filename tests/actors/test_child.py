@@ -4,12 +4,9 @@ import os
 import select
 import signal
 import time
-from pathlib import Path
-
-import pytest
 
 from pbt_rl.actors import keeper
-from pbt_rl.actors.child import PARENTS_SIGNALS, Child, ChildFailed
+from pbt_rl.actors.child import PARENTS_SIGNALS, ChildFailed
 
 CODE = """
 import os, signal, sys, time
@@ -37,23 +34,6 @@ match setup:
         os.write(connection.fileno(), (100).to_bytes(4, "big") + b"half of it")
         os.kill(os.getpid(), signal.SIGKILL)
 """
-
-
-@pytest.fixture
-def child(tmp_path, monkeypatch):
-    """Return a function that starts a child with a setup; all are ended afterwards."""
-    (tmp_path / "child_of_the_test.py").write_text(CODE)
-    paths = [str(tmp_path), os.environ.get("PYTHONPATH", ""), str(Path.cwd())]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
-    started = []
-
-    def start(*setup, fds=()):
-        started.append(Child("child_of_the_test", "the child", setup, fds))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.end(0)
 
 
 def received(child, count, seconds=30):

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from pbt_rl.actors import keeper
-from pbt_rl.actors.child import Child, Program, bound_to_us
+from pbt_rl.actors.child import Program, bound_to_us
 from pbt_rl.actors.keeper import FILE_BYTES, BoundedLog
 
 CODE = """
@@ -89,30 +89,6 @@ child = Child("child_of_the_test", "the child", ("breed", "stay"), ())
 print(child.connection.recv(), flush=True)
 time.sleep(600)
 """
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    """Path where children of the test are found."""
-    (tmp_path / "child_of_the_test.py").write_text(CODE)
-    paths = [str(tmp_path), os.environ.get("PYTHONPATH", ""), str(Path.cwd())]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
-    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    return tmp_path
-
-
-@pytest.fixture
-def child(place):
-    """Return a function that starts a child with a setup; all are ended afterwards."""
-    started = []
-
-    def start(*setup, log=None):
-        started.append(Child("child_of_the_test", "the child", setup, (), log))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.end(0)
 
 
 class Clock:
@@ -246,7 +222,8 @@ def test_a_stopped_keeper_still_ends_everything(child):
     assert one.exit_code() == -signal.SIGKILL
 
 
-def test_nothing_outlives_parent_and_child_that_are_killed_at_once(place):
+@pytest.mark.usefixtures("child")
+def test_nothing_outlives_parent_and_child_that_are_killed_at_once():
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
     pid = int(parent.stdout.readline())
     everyone = family(pid)
@@ -314,8 +291,9 @@ time.sleep(600)
 """
 
 
+@pytest.mark.usefixtures("child")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_bound_program_gets_its_signal_when_its_parent_is_killed(place, number):
+def test_a_bound_program_gets_its_signal_when_its_parent_is_killed(number):
     readable, writable = os.pipe()
     command = [sys.executable, "-c", BOUND % number, str(writable)]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=[writable])

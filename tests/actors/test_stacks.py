@@ -4,11 +4,8 @@ import os
 import re
 import signal
 import time
-from pathlib import Path
 
-import pytest
-
-from pbt_rl.actors.child import STACKS_SIGNAL, Child, StackDumps
+from pbt_rl.actors.child import STACKS_SIGNAL, StackDumps
 
 CODE = """
 import itertools
@@ -16,7 +13,7 @@ import threading
 import time
 from pbt_rl.actors.child import begin_child
 
-connection, setup = begin_child()
+connection, (setup,) = begin_child()
 
 def within_c():
     connection.send("ready")
@@ -41,27 +38,14 @@ within_c()
 """
 
 
-@pytest.fixture
-def children(tmp_path, monkeypatch):
-    (tmp_path / "child_of_the_test.py").write_text(CODE)
-    paths = [str(tmp_path), os.environ.get("PYTHONPATH", ""), str(Path.cwd())]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
-    started = []
-    yield started
-    for child in started:
-        child.end(0)
-
-
-def test_every_process_shows_where_it_stands(tmp_path, capfd, children):
+def test_every_process_shows_where_it_stands(tmp_path, capfd, child):
     before = signal.getsignal(STACKS_SIGNAL)
+    children = [child(name, log=tmp_path / "logs" / f"{name}.log") for name in ("busy", "churns", "end")]
     dumps = StackDumps(lambda: children)
-    for name in ("busy", "churns", "end"):
-        children.append(Child("child_of_the_test", name, name, (), tmp_path / "logs" / f"{name}.log"))
-    assert [child.connection.recv() for child in children[:2]] == 2 * ["ready"]
+    assert [one.connection.recv() for one in children[:2]] == 2 * ["ready"]
     children[2].how_it_ended()
-    for _ in range(
-        30
-    ):  # a handler in C that walked through running frames crashed, once in some dozens of times
+    # A handler in C that walked through running frames crashed, once in some dozens of times.
+    for _ in range(30):
         os.kill(os.getpid(), STACKS_SIGNAL)
         time.sleep(0.001)
     dumps.close()

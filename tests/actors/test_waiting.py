@@ -5,8 +5,7 @@ import os
 import time
 from pathlib import Path
 
-from pbt_rl.actors.child import STACKS_SIGNAL
-from pbt_rl.actors.waiting import MOST_FDS, Waiting
+from pbt_rl.actors.child import MOST_FDS, STACKS_SIGNAL, Waiting
 from tests.actors.test_child import received
 
 LATE = """

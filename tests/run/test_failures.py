@@ -98,9 +98,7 @@ def test_a_learner_that_hangs_at_the_end_is_not_waited_for(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options",
-    [(), ("--mode=sync",), ("--devices=cpu,cpu",), TURNS],
-    ids=["async", "sync", "packs", "turns"],
+    "options", [(), ("--mode=sync",), ("--devices=cpu,cpu",), TURNS], ids=["async", "sync", "packs", "turns"]
 )
 def test_a_learner_that_hangs_is_replaced_and_so_is_another(tmp_path, options):
     options = ("--save-every-seconds=1", "--learner-timeout-seconds=5", *options)

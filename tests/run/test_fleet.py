@@ -11,14 +11,11 @@ from pbt_rl.actors.child import Child
 from pbt_rl.actors.mailbox import ACTIONS, HEARTBEAT_NS, OBSERVATIONS
 from pbt_rl.actors.messages import LearnerReady, Save, Saved
 from pbt_rl.actors.polling import MAIN_NS, TRAINER_NS
-from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.episodes import AT_ONCE, ROW
 from pbt_rl.run import awake
 from pbt_rl.run import fleet as module
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, ProcessFleet, Received
-from pbt_rl.run.memory import Start
-from pbt_rl.run.plan import Machine
-from pbt_rl.run.resolved import ResolvedRun
+from tests.helpers.plans import fresh, resolved
 
 LEARNER = """
 from pbt_rl.actors.child import begin_child, send_failure
@@ -69,10 +66,8 @@ def start(tmp_path, monkeypatch):
     fleets = []
 
     def make(env="toy/identity", *options):
-        config, _ = parse_train([f"--env={env}", "--num-policies=2", "--actors=2", "--devices=cpu", *options])
-        resolved = ResolvedRun.resolve(config, Machine(2, 0))
-        start = Start.fresh(resolved.plan, resolved.controller().initial(2))
-        fleets.append(ProcessFleet(resolved, start))
+        run = resolved(env, "--num-policies=2", "--actors=2", "--devices=cpu", *options)
+        fleets.append(ProcessFleet(run, fresh(run)))
         return fleets[-1]
 
     yield make

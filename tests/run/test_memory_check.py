@@ -5,7 +5,7 @@ import pytest
 from pbt_rl.envs.base import ArraySpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.learner import Learner
-from pbt_rl.run.memory import Memory, Start
+from pbt_rl.run.memory import Memory
 from pbt_rl.run.memory_check import (
     GIB,
     HOST,
@@ -21,18 +21,16 @@ from pbt_rl.run.memory_check import (
 )
 from pbt_rl.run.plan import Machine
 from tests.helpers.driven import DrivenLearner
-from tests.helpers.plans import resolved
+from tests.helpers.plans import fresh, resolved
 from tests.helpers.pretend import DEVICE, PretendRecorder, pretend_device
-
-MACHINE = Machine(2, 0)
 
 
 @pytest.mark.parametrize(
     "options", [(), ("--mode=sync",), ("--model.core=gru", "--algo=a3c"), ("--slots=2",)], ids=str
 )
 def test_the_large_parts_are_what_a_learner_allocates(options):
-    run = resolved("toy/identity", "--num-policies=3", "--model.encoder=mlp", *options, machine=MACHINE)
-    memory = Memory(run, Start.fresh(run.plan, run.controller().initial(3)))
+    run = resolved("toy/identity", "--num-policies=3", "--model.encoder=mlp", *options)
+    memory = Memory(run, fresh(run))
     learner = Learner(memory.learners[0], _Silent())
     (pack,), plan = estimate(run).packs, run.plan.packs[0]
 
@@ -56,14 +54,14 @@ def test_the_large_parts_are_what_a_learner_allocates(options):
 
 
 def test_the_replay_is_counted():
-    run = resolved("toy/treasure", "--num-policies=2", "--algo=unreal", machine=MACHINE)
+    run = resolved("toy/treasure", "--num-policies=2", "--algo=unreal")
     (pack,), plan = estimate(run).packs, run.plan.packs[0]
     of_step = 2 * 28 * 28 + 4 * 5 + 4  # the image, the last action and reward, the action
     streams = min(plan.envs_per_policy, 16 // plan.units) * plan.units
     assert pack.replay == 2 * streams * 2000 * of_step
-    without = estimate(resolved("toy/treasure", "--algo=a3c", machine=MACHINE))
+    without = estimate(resolved("toy/treasure", "--algo=a3c"))
     assert estimate(run).needed[HOST] > without.needed[HOST] + pack.replay
-    assert resolved("toy/treasure", machine=MACHINE).config.algorithm.auxiliary is None
+    assert resolved("toy/treasure").config.algorithm.auxiliary is None
 
 
 class _Silent:
@@ -78,7 +76,7 @@ def test_policies_of_atari_are_estimated_as_they_were_measured():
     """PSS of a learner in a run."""
     for policies, measured in ((1, 501), (4, 650), (40, 2500)):
         options = (f"--num-policies={policies}", "--learner.precision=bf16")
-        needed = estimate(resolved("atari/pong", *options, machine=MACHINE))
+        needed = estimate(resolved("atari/pong", *options))
         pack = needed.packs[0]
         learner = needed.needed[HOST] - pack.actors - pack.environments - pack.mailboxes - SUPERVISOR_BYTES
         assert learner / MIB == pytest.approx(measured, rel=0.3)
@@ -98,11 +96,11 @@ def there(monkeypatch):
 
 def test_more_than_fits_is_refused_with_what_fits(there):
     there(23, 22)
-    run = resolved("atari/pong", "--num-policies=500", machine=MACHINE)
+    run = resolved("atari/pong", "--num-policies=500")
     with pytest.raises(ConfigError, match=r"cannot fit into memory: it needs [0-9.]+ GiB of 23.0 GiB"):
         check_memory(run)
-    check_memory(resolved("atari/pong", "--num-policies=500", "--slots=8", machine=MACHINE))
-    run = resolved("atari/pong", "--num-policies=4", "--envs-per-unit=100000", machine=MACHINE)
+    check_memory(resolved("atari/pong", "--num-policies=500", "--slots=8"))
+    run = resolved("atari/pong", "--num-policies=4", "--envs-per-unit=100000")
     with pytest.raises(ConfigError, match=r"use fewer environments \(--envs-per-unit"):
         check_memory(run)
     run = resolved("atari/pong", "--num-policies=64", machine=Machine(16, 1))
@@ -114,7 +112,7 @@ def test_more_than_fits_is_refused_with_what_fits(there):
 
 
 def test_a_run_that_is_near_what_is_there_is_warned_about_only(there):
-    run = resolved("atari/pong", "--num-policies=16", machine=MACHINE)
+    run = resolved("atari/pong", "--num-policies=16")
     there(4, 1)
     check_memory(run)
     (text,) = memory_notes(run)

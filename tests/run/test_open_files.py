@@ -9,10 +9,8 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.run import fleet
 from pbt_rl.run import train as module
-from pbt_rl.run.memory import Start
-from pbt_rl.run.plan import Machine
-from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.train import COMFORTABLE, RESERVE, SEGMENTS, allow_open_files, descriptors_needed, train
+from tests.helpers.plans import fresh, resolved
 
 
 @pytest.fixture
@@ -61,13 +59,12 @@ def test_a_hard_limit_that_does_not_suffice_is_one_clear_error(limit, tmp_path):
 def test_a_fleet_opens_as_many_files_as_were_estimated(monkeypatch):
     monkeypatch.setattr(fleet, "GRACE_SECONDS", 0.0)
     options = ("--num-policies=4", "--actors=4", "--devices=cpu,cpu", "--units-per-actor=3")
-    config, _ = parse_train(["--env=toy/identity", *options])
-    resolved = ResolvedRun.resolve(config, Machine(2, 0))
+    run = resolved("toy/identity", *options)
     before = open_files()
-    started = fleet.ProcessFleet(resolved, Start.fresh(resolved.plan, resolved.controller().initial(4)))
+    started = fleet.ProcessFleet(run, fresh(run))
     opened = open_files() - before
     started.close()
     del started  # and with it the maps
     assert open_files() == before
     record = 4 + 6
-    assert opened == descriptors_needed(resolved.plan, 4, 1) - RESERVE - record - SEGMENTS
+    assert opened == descriptors_needed(run.plan, 4, 1) - RESERVE - record - SEGMENTS

@@ -9,33 +9,23 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from pbt_rl.cli.train import parse_train
 from pbt_rl.controllers.controllers import defaults
 from pbt_rl.controllers.decisions import Stop
 from pbt_rl.envs.toy import Identity
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.saved import Source
 from pbt_rl.run.inline import InlineFleet, InlinePack
-from pbt_rl.run.train import train
-from tests.helpers.serial import record, weights
+from tests.helpers.serial import record, run, weights
 
-
-def serial(out, name, seed, **more):
-    """Train a small population; returns its folder."""
-    options = "--mode=serial --actors=2 --envs-per-unit=2 --learner.batch=128 --pbt.period-frames=500"
-    options += " --pbt.start-frames=500 --pbt.min-episodes=1"
-    own = {"env": "toy/shaped", "out": out, "name": name, "seed": seed}
-    own |= {"num-policies": 4, "train-for-frames": 4000}
-    own |= {option.replace("_", "-"): value for option, value in more.items()}
-    words = (f"--{option}={value}" for option, value in own.items())
-    assert train(parse_train([*options.split(), *words])[0]) == 0
-    return out / name
+SHAPED = {"env": "toy/shaped", "mode": "serial", "num-policies": 4, "actors": 2, "envs-per-unit": 2}
+SHAPED |= {"learner.batch": 128, "pbt.period-frames": 500, "pbt.start-frames": 500, "pbt.min-episodes": 1}
+SHAPED |= {"train-for-frames": 4000}
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     out = tmp_path_factory.mktemp("serial")
-    return [serial(out, name, seed) for name, seed in (("a", 5), ("b", 5), ("c", 6))]
+    return [run(out, name, SHAPED, seed=seed) for name, seed in (("a", 5), ("b", 5), ("c", 6))]
 
 
 def objectives(folder):
@@ -70,7 +60,7 @@ def test_weights_are_finite_and_belong_to_the_best(runs):
 def turns(tmp_path_factory):
     """Four members on two slots."""
     out = tmp_path_factory.mktemp("turns")
-    return [serial(out, name, 5, slots=2, slot_frames=300) for name in ("a", "b")]
+    return [run(out, name, SHAPED, seed=5, slots=2, slot_frames=300) for name in ("a", "b")]
 
 
 @pytest.mark.long
@@ -104,7 +94,7 @@ class StopsTheSecond:
 def test_a_pack_without_members_holds_nobody_up(tmp_path):
     """Packs take turns: it has none of its own to end, and the run is saved and ends without it."""
     more = {"num-policies": 2, "devices": "cpu,cpu", "train-for-frames": 1000}
-    folder = serial(tmp_path, "x", 0, controller=f"{__name__}:StopsTheSecond", **more)
+    folder = run(tmp_path, "x", SHAPED, controller=f"{__name__}:StopsTheSecond", **more)
     frames = [m["frames"] for m in json.loads((folder / "summary.json").read_text())["members"]]
     assert frames[0] >= 1000 > frames[1]
     assert Checkpoints(folder / "checkpoints").newest(print).frames == frames[0]
@@ -140,8 +130,8 @@ def test_an_environment_that_changes_its_folder_takes_the_run_nowhere(tmp_path, 
 
     monkeypatch.chdir(tmp_path)
     small = {"num_policies": 1, "actors": 1, "train_for_frames": 200}
-    run = serial(Path("runs"), "x", 0, env=f"{__name__}:Wandering", figures="no", **small)
-    files = export_member(Source(run), "safetensors", episodes=1, trust=True)
+    folder = run(Path("runs"), "x", SHAPED, env=f"{__name__}:Wandering", **small)
+    files = export_member(Source(folder), "safetensors", episodes=1, trust=True)
     assert Path.cwd() == tmp_path
-    assert Checkpoints(run / "checkpoints").all()
-    assert all(file.is_file() for file in [run / "summary.json", *files])
+    assert Checkpoints(folder / "checkpoints").all()
+    assert all(file.is_file() for file in [folder / "summary.json", *files])

@@ -2,13 +2,12 @@
 
 import pytest
 
-from pbt_rl.run.plan import Machine
 from pbt_rl.run.shown import describe_plan, unread
 from tests.helpers.plans import resolved
 
 
 def notes(*options) -> str:
-    return "\n".join(describe_plan(resolved("gym/CartPole-v1", *options, machine=Machine(2, 0))))
+    return "\n".join(describe_plan(resolved("gym/CartPole-v1", *options)))
 
 
 def test_a_run_whose_time_or_frames_do_not_reach_the_first_comparison_is_told():
@@ -60,10 +59,6 @@ def test_a_period_in_which_nothing_can_be_compared_is_warned_of(options, said):
 # -- options that nothing reads -----------------------------------------------------------------------------
 
 
-def planned(env, *options):
-    return resolved(env, *options, machine=Machine(2, 0))
-
-
 READ = """
 --pbt.factors 0.5 2 --pbt.explore factors
 --pbt.factors 0.5 2 --pbt.explore resample
@@ -107,7 +102,7 @@ UNREAD = {
 
 @pytest.mark.parametrize("text", UNREAD)
 def test_what_nothing_reads_is_said(text):
-    (note,) = unread(planned("gym/CartPole-v1", *text.split()))
+    (note,) = unread(resolved("gym/CartPole-v1", *text.split()))
     option = text.partition(" --")[0]
     assert note.startswith(f"note: {option} does nothing here: ")
     assert UNREAD[text] in note
@@ -115,17 +110,17 @@ def test_what_nothing_reads_is_said(text):
 
 @pytest.mark.parametrize("text", READ.strip().splitlines())
 def test_nothing_is_said_of_what_is_read(text):
-    assert unread(planned("gym/CartPole-v1", *text.split())) == []
+    assert unread(resolved("gym/CartPole-v1", *text.split())) == []
 
 
 def test_periods_are_of_frames_or_of_seconds():
-    assert unread(planned("toy/identity", "--pbt.ready", "timed", "--pbt.period-seconds", "5")) == []
-    (note,) = unread(planned("toy/identity", "--pbt.period-seconds", "5"))
+    assert unread(resolved("toy/identity", "--pbt.ready", "timed", "--pbt.period-seconds", "5")) == []
+    (note,) = unread(resolved("toy/identity", "--pbt.period-seconds", "5"))
     assert "--pbt.ready timed" in note
-    (note,) = unread(planned("toy/identity", "--pbt.ready", "timed", "--pbt.period-frames", "500"))
+    (note,) = unread(resolved("toy/identity", "--pbt.ready", "timed", "--pbt.period-frames", "500"))
     assert "--pbt.period-frames 500" in note
 
 
 @pytest.mark.parametrize("env", ["toy/identity", "gym/CartPole-v1", "gym/Pendulum-v1", "atari/pong"])
 def test_nothing_is_said_of_what_recipes_choose(env):
-    assert unread(planned(env)) == []
+    assert unread(resolved(env)) == []

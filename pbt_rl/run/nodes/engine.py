@@ -13,10 +13,10 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.actors.messages import Load, ToLearner
+from pbt_rl.actors.messages import ToLearner
 from pbt_rl.actors.store import ArrayLayout, Counts
-from pbt_rl.controllers.hypers import Values
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, Received
+from pbt_rl.run.memory import Start
 from pbt_rl.run.resolved import ResolvedRun
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
@@ -35,21 +35,13 @@ class HostSetup:
     """What a host begins with. The plan in `resolved` has its one pack."""
 
     resolved: ResolvedRun
-    slots: tuple[Load | None, ...]
-    """What each slot holds. Weights that do not lie in the pool are drawn."""
-    unheld_values: Values
-    """What a slot without a member is built with."""
+    start: Start
     layout: ArrayLayout
     """Of the arrays of a state."""
     states: Mapping[int, State]
-    """Entry of the pool -> what lies there."""
-    learner: Mapping[str, Any]
-    """What the learner continues from besides its members."""
+    """Entry of the pool -> what lies there. Weights that do not lie in the pool are drawn."""
     matchups: tuple[NDArray[np.int64], ...]
     """Rows [U, E, S], if environments have several seats."""
-    resumes: int
-    renewals: int
-    seeds_before: int
     folder: Path
     """Working directory of the supervisor, where modules of the user may lie."""
 

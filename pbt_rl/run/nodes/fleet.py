@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,9 +54,6 @@ from pbt_rl.run.nodes.engine import (
 from pbt_rl.run.nodes.plan import cluster_run, free_places, packs_per_node, places_of
 from pbt_rl.run.nodes.station import Station
 from pbt_rl.run.resolved import ResolvedRun
-
-if TYPE_CHECKING:
-    from pbt_rl.run.nodes.engine import Engine
 
 UNREACHABLE_SECONDS = 30.0
 DEATH_SECONDS = 30.0
@@ -133,21 +130,16 @@ class NodeFleet:
             self._notices.append(Notice(f"learner {station.number} starts on {self._nodes[place.node].name}"))
 
     def _setup(self, station: Station) -> HostSetup:
-        number, start = station.number, station.start
         packs = self._resolved.plan.packs
-        (slots,) = start.slots
-        entries = [load.entry for load in slots if load is not None and load.entry is not None]
+        before = sum(1 + pack.actors for pack in packs[: station.number])
+        start = replace(station.start, units=(), renewals=station.incarnation, seeds_before=before)
+        entries = [load.entry for load in start.slots[0] if load is not None and load.entry is not None]
         return HostSetup(
-            replace(self._resolved, plan=replace(self._resolved.plan, packs=(packs[number],))),
-            slots,
-            start.unheld_values,
+            replace(self._resolved, plan=replace(self._resolved.plan, packs=(packs[station.number],))),
+            start,
             self._pool.layout,
             {entry: self._state(entry) for entry in entries},
-            start.learners[0] if start.learners else {},
             () if station.rows is None else (station.rows,),
-            start.resumes,
-            station.incarnation,
-            sum(1 + pack.actors for pack in packs[:number]),
             Path.cwd(),
         )
 

@@ -11,7 +11,6 @@ from pbt_rl.actors.messages import Applied, LearnerReady, Load, Save, Saved, Set
 from pbt_rl.actors.store import StatePool
 from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, ProcessFleet, Received
 from pbt_rl.run.inline import InlineFleet
-from pbt_rl.run.memory import Start
 from pbt_rl.run.nodes.engine import (
     Answer,
     Heard,
@@ -133,20 +132,10 @@ def start_fleet(setup: HostSetup, pool: StatePool) -> OwnFleet:
     with contextlib.suppress(OSError):  # on another file system it need not exist
         os.chdir(setup.folder)
     if os.getpriority(os.PRIO_PROCESS, 0) > 0:
-        with contextlib.suppress(
-            OSError
-        ):  # Ray starts its workers at niceness 15; only root may take that back
+        with contextlib.suppress(OSError):  # Ray's workers begin at niceness 15; only root may take that back
             os.setpriority(os.PRIO_PROCESS, 0, 0)
     # The run's folder is the supervisor's: children print into memory, and their last words come with their end.
     resolved = replace(setup.resolved, config=replace(setup.resolved.config, name=None))
     check_start(resolved)
-    start = Start(
-        [setup.slots],
-        setup.unheld_values,
-        learners=[setup.learner],
-        resumes=setup.resumes,
-        renewals=setup.renewals,
-        seeds_before=setup.seeds_before,
-    )
     own = InlineFleet if resolved.config.mode == "serial" else ProcessFleet
-    return own(resolved, start, setup.matchups, pool)
+    return own(resolved, setup.start, setup.matchups, pool)

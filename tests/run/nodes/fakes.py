@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from pbt_rl.actors.store import StatePool
 from pbt_rl.cli.train import parse_train
-from pbt_rl.run.memory import Start
 from pbt_rl.run.nodes.engine import Answer, Node
 from pbt_rl.run.nodes.fleet import NodeFleet
 from pbt_rl.run.nodes.host import PackHost
 from pbt_rl.run.nodes.plan import cluster_run
+from tests.helpers.plans import fresh
 
 LAYOUT = (("param", "<f4", (3,)),)
 
@@ -110,6 +110,5 @@ class InProcessEngine:
 def make_fleet(engine: FakeEngine, *options: str) -> NodeFleet:
     words = "--env=toy/shaped --num-policies=4 --nodes=ray --devices=cpu,cpu --actors=2"
     config, _ = parse_train([*words.split(), *options])
-    resolved = cluster_run(config, engine.nodes())
-    start = Start.fresh(resolved.plan, resolved.controller().initial(4))
-    return NodeFleet(engine, resolved, start, (), StatePool(LAYOUT))
+    run = cluster_run(config, engine.nodes())
+    return NodeFleet(engine, run, fresh(run), (), StatePool(LAYOUT))

@@ -52,9 +52,9 @@ def test_each_pack_runs_on_a_node_with_its_own_members(engine):
     assert [host.place.node for host in engine.hosts] == ["a", "b"]
     setups = [host.turns[0].setup for host in engine.hosts]
     assert [setup.resolved.plan.packs[0].members for setup in setups] == [(0, 2), (1, 3)]
-    assert [[load.member for load in setup.slots] for setup in setups] == [[0, 2], [1, 3]]
+    assert [[load.member for load in setup.start.slots[0]] for setup in setups] == [[0, 2], [1, 3]]
     actors = setups[0].resolved.plan.packs[0].actors
-    assert [setup.seeds_before for setup in setups] == [0, 1 + actors], "as on one machine"
+    assert [setup.start.seeds_before for setup in setups] == [0, 1 + actors], "as on one machine"
 
 
 def test_events_carry_the_numbers_of_the_run(engine):
@@ -102,7 +102,7 @@ def test_a_host_begins_with_the_states_that_its_slots_hold(engine):
     fleet.fence(0)
     fleet.replace_learner(0, Start(slots, {}))
     setup = engine.on("a").turns[0].setup
-    assert setup.slots == slots[0]
+    assert setup.start.slots == slots[:1]
     assert setup.states[3].arrays["param"].tolist() == [9.0] * 3
     assert setup.states.keys() == {3}
 
@@ -235,7 +235,7 @@ def test_nothing_is_heard_of_a_fenced_host(engine):
     new = engine.on("a")
     assert new is not old
     happened(fleet)
-    assert (new.turns[0].setup.renewals, [turn.number for turn in new.turns]) == (1, [0])
+    assert (new.turns[0].setup.start.renewals, [turn.number for turn in new.turns]) == (1, [0])
     assert orders(new) == [], "what was sent before belongs to the old one"
 
 
