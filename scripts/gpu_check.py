@@ -73,6 +73,9 @@ RIGHT = ("answers", "replays", "math", "races", "recording", "members", "leak", 
 LEAST_SECONDS = 10.0
 """A stage for which less is left is not begun."""
 MOST_SECONDS = {"facts": 90.0, "limit": 60.0, "replays": 120.0, "math": 90.0, "serial": 80.0, "two": 120.0}
+RESERVED_SECONDS = {"limit": 25, "answers": 15, "replays": 30, "math": 20, "races": 15, "recording": 5}
+"""What the stages before leave to one of WORTH, so that a slow one costs itself alone: what it takes on two idle cores.
+What is left beyond that goes to the first that needs it."""
 STAGE_SECONDS = 75.0
 """Most of any other stage, and of one that trains beside the training itself."""
 CARDS, CORES = ("H100", "H200", "B200"), 16
@@ -162,8 +165,7 @@ def main() -> int:
     end = time.monotonic() + 60 * (min(4.0, arguments.minutes) if arguments.quick else arguments.minutes)
     for stage in asked:
         began = time.monotonic()
-        most = MOST_SECONDS.get(stage, STAGE_SECONDS + stage.startswith(TRAIN) * arguments.seconds)
-        seconds = min(most, end - began)
+        seconds = seconds_of(stage, asked, end - began, arguments.seconds)
         if seconds < LEAST_SECONDS:
             results[stage] = {"no time": True}
         else:
@@ -185,6 +187,16 @@ def planned(policies: str, *, quick: bool) -> tuple[str, ...]:
     others = [s for s in populations if s not in (*WORTH, *MORE)]
     first = stages.index("limit") + 1
     return (*stages[:first], *others, *stages[first:])
+
+
+def seconds_of(stage: str, asked: Sequence[str], left: float, training: float) -> float:
+    """Return the most seconds of a stage. left: of all, in seconds. training: of one run of `train`, in seconds."""
+    most = MOST_SECONDS.get(stage, STAGE_SECONDS + stage.startswith(TRAIN) * training)
+    later = [other for other in asked[asked.index(stage) + 1 :] if other in WORTH]
+    reserved = sum(
+        1.5 * training if other.startswith(TRAIN) else RESERVED_SECONDS.get(other, 0) for other in later
+    )
+    return min(most, max(left - reserved, LEAST_SECONDS), left)
 
 
 def in_process(stage: str, results: Results, seconds: float = STAGE_SECONDS) -> dict[str, Any]:
