@@ -14,7 +14,7 @@ from .algorithm import Algorithm, Hypers, LossInputs, Present, UpdateSettings
 from .batch import Samples
 from .losses import COMMON_STATISTICS, Scalar, Stats, explained_variance, masked, mean
 from .optim import RMSPROP
-from .returns import gae
+from .returns import Trajectories, gae
 
 
 def a3c_loss(s: LossInputs, *, value_coef: Scalar, entropy_coef: Scalar) -> tuple[Tensor, Stats]:
@@ -48,8 +48,8 @@ def n_step_targets(
     """n-step returns by the present values (the last bootstrap by that of acting time), advantages in their scale."""
     gamma = hypers["gamma"]
     value_T1 = torch.cat([present.value, s.last_value.unsqueeze(1)], dim=1)
-    ends = (s.terminated, s.truncated, present.valid)
-    advantage = gae(s.reward, value_T1, *ends, gamma, torch.ones_like(gamma), hypers["unroll"])
+    of = Trajectories(s.reward, value_T1, s.terminated, s.truncated, present.valid)
+    advantage = gae(of, gamma, torch.ones_like(gamma), hypers["unroll"])
     return advantage + present.value, advantage / present.return_scale[:, None, None]
 
 

@@ -9,22 +9,18 @@ Axes: G policies of a group, T steps, B rows of a policy, N = T * B samples of o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from .batch import Batch, Samples, Segments
+from .batch import Samples, Segments
 from .distributions import Distribution
 from .losses import Stats
 from .models import NetInputs, PolicyNet
-from .observations import ObsLayout
 from .optim import OF_ALL_OPTIMIZERS, Optimizer
-from .rollout import Rollout
+from .replay import ReplaySpec
 from .weights import Group
 
 OF_VTRACE = ("vtrace_rho", "vtrace_c")
@@ -101,55 +97,6 @@ class OwnStep(NamedTuple):
     settings: UpdateSettings
 
 
-def no_fixed_advantage(_samples: Samples, _hypers: Hypers, _settings: UpdateSettings) -> Tensor | None:
-    """Leave all advantages to `Algorithm.targets`."""
-    return None
-
-
-def plain_network(net: PolicyNet, _inputs: NetInputs) -> PolicyNet:
-    """Learn with the network as the options describe it."""
-    return net
-
-
-def no_recipe(_env_recipe: Mapping[str, object]) -> Mapping[str, object]:
-    """Learn with the environment's defaults."""
-    return {}
-
-
-class Replay(Protocol):
-    """What is kept of what the policies of a pack did, to learn from again. Used by the thread that learns alone."""
-
-    def add(self, rollouts: Iterable[Rollout], weights_epoch: NDArray[np.int64]) -> None:
-        """Keep full rollouts, in the order in which they were filled. weights_epoch: [P], of the slots now."""
-
-    def draw(self, batch: Batch, generator: torch.Generator) -> tuple[Segments, ...]:
-        """Draw the pieces that belong to a batch; none of a policy is valid while too little is kept of it."""
-
-
-class ReplayKind(Protocol):
-    """What an algorithm keeps in a replay and draws from it."""
-
-    def make(
-        self,
-        layouts: Mapping[str, ObsLayout],
-        units: int,
-        policies: int,
-        rows: int,
-        rollout_steps: int,
-        action: tuple[int, torch.dtype],
-        device: torch.device,
-    ) -> Replay:
-        """Make the replay of a pack. rows: of a policy in one unit. action: columns and dtype."""
-
-    def device_bytes(
-        self, layouts: Mapping[str, ObsLayout], units: int, policies: int, rows: int, columns: int
-    ) -> int:
-        """Return the memory that it takes on the device, but for what is too small to count."""
-
-    def drawn_steps(self, steps: int) -> int:
-        """Return the observations of a policy that are drawn with a batch of so many steps."""
-
-
 @dataclass(frozen=True)
 class Auxiliary:
     """What an algorithm learns besides, in the same optimiser steps, from a replay of what its policies did."""
@@ -159,7 +106,8 @@ class Auxiliary:
     `Algorithm.loss`, and must run under torch.func.vmap. Without the axis of policies: fields [L, S, ...]."""
     hypers: tuple[str, ...]
     """Hypers that `loss` reads."""
-    replay: ReplayKind
+    replay: ReplaySpec
+    """What is kept of what the policies did, and what is drawn from it."""
     reads_pixels: bool = True
     """Whether `loss` is of the pixels themselves, which are then not normalised."""
 
@@ -182,11 +130,11 @@ class Algorithm:
     target_hypers: tuple[str, ...] = ("gamma", "gae_lambda", *OF_VTRACE, "unroll")
     """Hypers that `targets` and `fixed_advantage` read. Others do not reach them; those in OF_VTRACE do only if a run
     uses V-trace or there are no fixed advantages."""
-    fixed_advantage: Callable[[Samples, Hypers, UpdateSettings], Tensor | None] = no_fixed_advantage
+    fixed_advantage: Callable[[Samples, Hypers, UpdateSettings], Tensor | None] | None = None
     """Advantages [G, T, B] that hold for all passes over a batch; None: `targets` is called for each minibatch."""
-    recipe: Callable[[Mapping[str, object]], Mapping[str, object]] = no_recipe
+    recipe: Callable[[Mapping[str, object]], Mapping[str, object]] = lambda _: {}
     """The recipe of an environment (dotted option -> value), which is written for appo -> values that lie over it."""
-    network: Callable[[PolicyNet, NetInputs], PolicyNet] = plain_network
+    network: Callable[[PolicyNet, NetInputs], PolicyNet] = lambda net, _: net
     """The network as the options describe it -> with what the algorithm needs besides: `net.heads.auxiliary` is a place
     for heads of its own. Raises ValueError, whose text is for the user, if it cannot learn from these observations and
     actions."""
@@ -216,7 +164,7 @@ class Algorithm:
     def reads(self, *, use_vtrace: bool) -> set[str]:
         """Return the names of all hypers that change what is learned, and of those that it declares itself."""
         auxiliary = () if self.auxiliary is None else self.auxiliary.hypers
-        unused = () if use_vtrace or self.fixed_advantage is no_fixed_advantage else OF_VTRACE
+        unused = () if use_vtrace or self.fixed_advantage is None else OF_VTRACE
         of_targets = {*self.target_hypers}.difference(unused)
         own = () if self.hypers is None else [one.name for one in fields(self.hypers)]
         return of_targets.union(OF_ALL_OPTIMIZERS, self.optimizer.hypers, self.loss_hypers, auxiliary, own)

@@ -24,7 +24,7 @@ from .losses import (
     normalize_advantage,
 )
 from .optim import ADAM
-from .returns import gae, vtrace
+from .returns import Trajectories, gae, vtrace
 
 _MAX_LOG_RATIO = 20.0
 """exp() of more overflows after a few products, and one overflow turns a masked gradient into NaN."""
@@ -100,8 +100,8 @@ def gae_of_batch(s: Samples, hypers: Hypers, settings: UpdateSettings) -> Tensor
     if settings.use_vtrace:
         return None
     value_T1 = torch.cat([s.value, s.last_value.unsqueeze(1)], dim=1)
-    ends = (s.terminated, s.truncated, s.valid)
-    return gae(s.reward, value_T1, *ends, hypers["gamma"], hypers["gae_lambda"], hypers["unroll"])
+    of = Trajectories(s.reward, value_T1, s.terminated, s.truncated, s.valid)
+    return gae(of, hypers["gamma"], hypers["gae_lambda"], hypers["unroll"])
 
 
 def vtrace_targets(
@@ -114,9 +114,9 @@ def vtrace_targets(
     names = ("gamma", "gae_lambda", "vtrace_rho", "vtrace_c", "unroll")
     gamma, lam, rho_limit, c_limit, unroll = (hypers[name] for name in names)
     value_T1 = torch.cat([present.value, s.last_value.unsqueeze(1)], dim=1)
-    ends = (s.terminated, s.truncated, present.valid)
+    of = Trajectories(s.reward, value_T1, s.terminated, s.truncated, present.valid)
     log_ratio = torch.where(present.valid, present.log_prob - s.log_prob, 0.0)
-    target, advantage = vtrace(s.reward, value_T1, *ends, log_ratio, gamma, lam, rho_limit, c_limit, unroll)
+    target, advantage = vtrace(of, log_ratio, gamma, lam, rho_limit, c_limit, unroll)
     # The surrogate multiplies by the ratio itself; V-trace's advantage already holds it, clipped: take it out.
     rho = torch.minimum(log_ratio.exp(), rho_limit[:, None, None])
     return target, advantage / rho.clamp(min=1e-6)

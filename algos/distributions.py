@@ -2,15 +2,16 @@
 
 Each is a small frozen object without tensors of its own. Actions have a last axis of A components: int32
 for discrete components, float32 if any is continuous, as in the environment's mailbox. They are kept as they were
-drawn; what the environment receives is `delivered`. `log_prob`, `entropy` and `kl` are summed over the components
+drawn; what the environment receives is `delivered`. `log_prob` and `entropy` are summed over the components
 (they are independent) and work under torch.func.vmap.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -22,6 +23,7 @@ from torch.nn.functional import log_softmax, softplus
 from .device import has_kernels, kernel
 
 _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
+Numbers = Callable[[tuple[float, ...]], Tensor]
 
 
 @kernel
@@ -46,8 +48,8 @@ class DiagonalGaussian:
     """Independent normals; params are means, then log deviations.
 
     low, high: bounds at which draws are cut off on their way to the environment; infinite: not on that side; empty:
-    none. centre, half: what
-    becomes of a draw u before that, centre + half * u; empty: nothing. The policy learns from the draw itself.
+    none. centre, half: what becomes of a draw u before that, centre + half * u; empty: nothing. The policy learns from
+    the draw itself.
     """
 
     components: int
@@ -58,18 +60,12 @@ class DiagonalGaussian:
 
     @property
     def param_size(self) -> int:
-        """One mean and one log deviation per component."""
         return 2 * self.components
 
     @torch.no_grad()
     def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Shift and scale standard normal noise."""
-        noise = torch.randn(
-            (*params.shape[:-1], self.components),
-            generator=generator,
-            device=params.device,
-            dtype=params.dtype,
-        )
+        shape = (*params.shape[:-1], self.components)
+        noise = torch.randn(shape, generator=generator, device=params.device, dtype=params.dtype)
         return self.by_kernel(params, noise) if has_kernels(params) else self.by_tensors(params, noise)
 
     def by_tensors(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,7 +85,6 @@ class DiagonalGaussian:
         return action, log_prob
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """Return the log density of the normals."""
         mean, log_std = params.chunk(2, -1)
         return _normal_log_prob((action - mean) * (-log_std).exp(), log_std)
 
@@ -97,15 +92,7 @@ class DiagonalGaussian:
         """Sum 0.5 log(2 pi e) + log deviation."""
         return (params.chunk(2, -1)[1] + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
 
-    def kl(self, params_old: Tensor, params_new: Tensor) -> Tensor:
-        """Sum the closed form for two normals."""
-        (mean, log_std), (mean_new, log_std_new) = params_old.chunk(2, -1), params_new.chunk(2, -1)
-        scale = (-2 * log_std_new).exp()
-        squares = ((2 * log_std).exp() + (mean - mean_new).square()) * scale
-        return (log_std_new - log_std + 0.5 * squares - 0.5).sum(-1)
-
     def delivered(self, action: NDArray[Any]) -> NDArray[Any]:
-        """Scale to the environment's unit and cut off at the bounds."""
         if self.centre:
             action = np.array(self.centre, np.float32) + np.array(self.half, np.float32) * action
         if not self.low:
@@ -114,17 +101,17 @@ class DiagonalGaussian:
         return cut
 
     def delivered_here(self, action: Tensor) -> Tensor:
-        """Scale to the environment's unit and cut off at the bounds."""
-        if self.centre:
-            action = constant(self.centre, action) + constant(self.half, action) * action
-        return action.clamp(constant(self.low, action), constant(self.high, action)) if self.low else action
+        return self._bounded(action, partial(constant, like=action))
 
     def greedy(self, params: Tensor) -> Tensor:
-        """Return the means, scaled and cut off at the bounds; without constants that are kept, for exports."""
+        """Without constants that are kept, for exports."""
         mean = params.chunk(2, -1)[0]
+        return self._bounded(mean, mean.new_tensor)
+
+    def _bounded(self, action: Tensor, numbers: Numbers) -> Tensor:
         if self.centre:
-            mean = mean.new_tensor(self.centre) + mean.new_tensor(self.half) * mean
-        return mean.clamp(*(mean.new_tensor(bound) for bound in (self.low, self.high))) if self.low else mean
+            action = numbers(self.centre) + numbers(self.half) * action
+        return action.clamp(numbers(self.low), numbers(self.high)) if self.low else action
 
 
 def constant(values: tuple[float, ...], like: Tensor) -> Tensor:
@@ -160,9 +147,6 @@ class Distribution(Protocol):
 
     def entropy(self, params: Tensor) -> Tensor:
         """Return the entropy [...] in nats."""
-
-    def kl(self, params_old: Tensor, params_new: Tensor) -> Tensor:
-        """Return KL(old || new) [...] in nats, exact."""
 
     def delivered(self, action: NDArray[Any]) -> NDArray[Any]:
         """Return what the environment receives of actions [..., A] as drawn: within its bounds."""
@@ -214,7 +198,6 @@ class Categorical:
 
     @property
     def param_size(self) -> int:
-        """Number of logits of all components."""
         return sum(self.nvec)
 
     @torch.no_grad()
@@ -224,12 +207,8 @@ class Categorical:
         The uniform number is scaled by the last cumulative sum, which rounding keeps from being exactly 1:
         an action of probability 0 is never drawn.
         """
-        uniform = torch.rand(
-            (*params.shape[:-1], len(self.nvec)),
-            generator=generator,
-            device=params.device,
-            dtype=torch.float32,
-        )
+        shape = (*params.shape[:-1], len(self.nvec))
+        uniform = torch.rand(shape, generator=generator, device=params.device, dtype=torch.float32)
         return self.by_kernel(params, uniform) if has_kernels(params) else self.by_tensors(params, uniform)
 
     def by_tensors(self, params: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
@@ -259,7 +238,6 @@ class Categorical:
         return action, log_prob
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """Sum the chosen log probabilities."""
         chosen = [
             log_p.gather(-1, index)
             for log_p, index in zip(self._log_softmax(params), torch.split(action.long(), 1, -1), strict=True)
@@ -267,24 +245,15 @@ class Categorical:
         return torch.cat(chosen, -1).sum(-1)
 
     def entropy(self, params: Tensor) -> Tensor:
-        """Sum -p log p."""
         return torch.stack([-(log_p.exp() * log_p).sum(-1) for log_p in self._log_softmax(params)]).sum(0)
 
-    def kl(self, params_old: Tensor, params_new: Tensor) -> Tensor:
-        """Sum p_old (log p_old - log p_new)."""
-        pairs = zip(self._log_softmax(params_old), self._log_softmax(params_new), strict=True)
-        return torch.stack([(old.exp() * (old - new)).sum(-1) for old, new in pairs]).sum(0)
-
     def delivered(self, action: NDArray[Any]) -> NDArray[Any]:
-        """Return the indices as they are."""
         return action
 
     def delivered_here(self, action: Tensor) -> Tensor:
-        """Return the indices as they are."""
         return action
 
     def greedy(self, params: Tensor) -> Tensor:
-        """Return the most probable index of each component."""
         parts = [logits.argmax(-1) for logits in torch.split(params, list(self.nvec), -1)]
         return torch.stack(parts, -1).to(torch.int32)
 
@@ -311,7 +280,6 @@ class TanhGaussian:
 
     @property
     def param_size(self) -> int:
-        """One mean and one log deviation per component."""
         return 2 * len(self.low)
 
     @property
@@ -325,7 +293,6 @@ class TanhGaussian:
         return drawn, log_prob - self._log_slope(drawn).sum(-1)
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """Return the log density of a, given u."""
         return self._normals.log_prob(params, action) - self._log_slope(action).sum(-1)
 
     def entropy(self, params: Tensor) -> Tensor:
@@ -337,26 +304,21 @@ class TanhGaussian:
         share = constant(tuple(weights / weights.sum()), params).view(-1, *(1,) * mean.dim())
         return self._normals.entropy(params) + (slopes * share).sum(0).sum(-1)
 
-    def kl(self, params_old: Tensor, params_new: Tensor) -> Tensor:
-        """Return that of the normals: bending both alike does not change it."""
-        return self._normals.kl(params_old, params_new)
-
     def delivered(self, action: NDArray[Any]) -> NDArray[Any]:
-        """Bend u into the bounds."""
         low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
         bent: NDArray[Any] = np.clip((low + high) / 2 + (high - low) / 2 * np.tanh(action), low, high)
         return bent
 
     def delivered_here(self, action: Tensor) -> Tensor:
-        """Bend u into the bounds."""
-        low, high = constant(self.low, action), constant(self.high, action)
-        return torch.clamp((low + high) / 2 + (high - low) / 2 * action.tanh(), low, high)
+        return self._bent(action, partial(constant, like=action))
 
     def greedy(self, params: Tensor) -> Tensor:
-        """Bend the means into the bounds."""
         mean = params.chunk(2, -1)[0]
-        low, high = mean.new_tensor(self.low), mean.new_tensor(self.high)
-        return torch.clamp((low + high) / 2 + (high - low) / 2 * mean.tanh(), low, high)
+        return self._bent(mean, mean.new_tensor)
+
+    def _bent(self, u: Tensor, numbers: Numbers) -> Tensor:
+        low, high = numbers(self.low), numbers(self.high)
+        return torch.clamp((low + high) / 2 + (high - low) / 2 * u.tanh(), low, high)
 
     def _log_slope(self, u: Tensor) -> Tensor:
         """Log |da / du| of each component; log(1 - tanh(u)^2) in a form that keeps its digits for large u."""
@@ -375,47 +337,34 @@ class Hybrid:
 
     @property
     def param_size(self) -> int:
-        """Sum of both."""
         return self.discrete.param_size + self.continuous.param_size
 
     @torch.no_grad()
     def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Draw indices, then numbers, all float32."""
         logits, rest = self._params(params)
-        (index, log_prob), (number, density) = (
-            self.discrete.sample(logits, generator),
-            self.continuous.sample(rest, generator),
-        )
+        index, log_prob = self.discrete.sample(logits, generator)
+        number, density = self.continuous.sample(rest, generator)
         return torch.cat((index.to(number.dtype), number), -1), log_prob + density
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """Add the log density of the numbers to the log probability of the indices."""
         (logits, rest), (index, number) = self._params(params), self._actions(action)
         return self.discrete.log_prob(logits, index) + self.continuous.log_prob(rest, number)
 
     def entropy(self, params: Tensor) -> Tensor:
-        """Add both."""
         logits, rest = self._params(params)
         return self.discrete.entropy(logits) + self.continuous.entropy(rest)
 
-    def kl(self, params_old: Tensor, params_new: Tensor) -> Tensor:
-        """Add both."""
-        (logits, rest), (logits_new, rest_new) = self._params(params_old), self._params(params_new)
-        return self.discrete.kl(logits, logits_new) + self.continuous.kl(rest, rest_new)
-
     def delivered(self, action: NDArray[Any]) -> NDArray[Any]:
-        """Keep the indices, and the numbers within their bounds."""
         columns = len(self.discrete.nvec)
         numbers = self.continuous.delivered(action[..., columns:])
         return np.concatenate((action[..., :columns], numbers), -1)
 
     def delivered_here(self, action: Tensor) -> Tensor:
-        """Keep the indices, and the numbers within their bounds."""
         index, number = self._actions(action)
         return torch.cat((index, self.continuous.delivered_here(number)), -1)
 
     def greedy(self, params: Tensor) -> Tensor:
-        """Join both, float32."""
         logits, rest = self._params(params)
         numbers = self.continuous.greedy(rest)
         return torch.cat((self.discrete.greedy(logits).to(numbers.dtype), numbers), -1)

@@ -51,7 +51,7 @@ from .encoders import RELU_GAIN, Encoder, orthogonal
 from .hypers import FunHypers
 from .losses import COMMON_STATISTICS, Stats, explained_variance, masked, mean
 from .models import Body, LstmCore, NetInputs, PolicyNet, TwinBody
-from .returns import gae_torch
+from .returns import Trajectories, gae_torch
 
 HORIZON = 10
 """c, and the dilation r (Vezhnevets et al. 2017, section 5)."""
@@ -339,14 +339,15 @@ def fun_loss(
         intrinsic = intrinsic_reward(unrolled.latent, unrolled.goal, unrolled.episode, body.horizon)[1:]
         external = masked(s.reward[:-1], valid)
         both = external + hypers["intrinsic_coef"] * masked(intrinsic, valid)
-        advantage = gae_torch(both, value * return_scale, *ends, hypers["worker_gamma"], one, unroll)
+        of_worker = Trajectories(both, value * return_scale, *ends)
+        advantage = gae_torch(of_worker, hypers["worker_gamma"], one, unroll)
         target = advantage + value[:-1] * return_scale
-        managed = gae_torch(external, of_manager * return_scale, *ends, hypers["gamma"], one, unroll)
-        managed = managed / return_scale
+        of_the_manager = Trajectories(external, of_manager * return_scale, *ends)
+        managed = gae_torch(of_the_manager, hypers["gamma"], one, unroll) / return_scale
         manager_target = managed + of_manager[:-1]
     dist = settings.distribution
     log_prob, entropy = dist.log_prob(params, s.action)[:-1], dist.entropy(params)[:-1]
-    of_worker = LossInputs(
+    inputs = LossInputs(
         log_prob=log_prob,
         entropy=entropy,
         value=value[:-1],
@@ -358,7 +359,7 @@ def fun_loss(
         valid=valid,
     )
     coefs = {name: hypers[name] for name in ("value_coef", "entropy_coef")}
-    worker, stats = a3c_loss(LossInputs(*(x.flatten() for x in of_worker)), **coefs)
+    worker, stats = a3c_loss(LossInputs(*(x.flatten() for x in inputs)), **coefs)
 
     cosine, known = reached(latent, unrolled.goal[body.horizon :], *ends, body.horizon)
     goal_loss = -mean(managed * cosine, known)

@@ -112,7 +112,7 @@ class AlgorithmEntry:
     """What is known of an algorithm before it is imported."""
 
     module: str
-    """`module:OBJECT`; a module of this package begins with a dot."""
+    """`module:OBJECT`"""
     help: str = ""
     """One sentence."""
     hypers: type | None = None
@@ -125,8 +125,10 @@ class AlgorithmEntry:
     """Whether the recipes of environments are written for it: its own adds nothing to them."""
 
 
-APPO = AlgorithmEntry(".appo:APPO", "clipped PPO on asynchronous rollouts.", recipes_are_for_it=True)
-A3C = AlgorithmEntry(".a3c:A3C", "n-step actor-critic with RMSProp, as in GA3C.")
+APPO = AlgorithmEntry(
+    "pbt_rl.algos.appo:APPO", "clipped PPO on asynchronous rollouts.", recipes_are_for_it=True
+)
+A3C = AlgorithmEntry("pbt_rl.algos.a3c:A3C", "n-step actor-critic with RMSProp, as in GA3C.")
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,7 @@ FUN_RECIPES = {
     ),
 }
 FUN = AlgorithmEntry(
-    ".fun:FUN", "a manager sets goals for an a3c worker.", hypers=FunHypers, recipes=FUN_RECIPES
+    "pbt_rl.algos.fun:FUN", "a manager sets goals for an a3c worker.", hypers=FunHypers, recipes=FUN_RECIPES
 )
 
 
@@ -208,7 +210,7 @@ UNREAL_RECIPES = {
     ),
 }
 UNREAL = AlgorithmEntry(
-    ".unreal.unreal:UNREAL",
+    "pbt_rl.algos.unreal.unreal:UNREAL",
     "a3c with auxiliary tasks from a replay, for images.",
     hypers=UnrealHypers,
     recipes=UNREAL_RECIPES,

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -28,21 +28,18 @@ _TORCH = Path(torch.__file__).parent
 
 def make_own(part: str, path: str, *arguments: object) -> nn.Module:
     """Return what the factory makes of these arguments. part: such as "encoder". Raises ValueError."""
+    name = f"{part} {path!r}"
     try:
         factory = load_object(path, "factory")
     except ValueError as error:
-        raise ValueError(f"{part} {path!r} {error}") from error
+        raise ValueError(f"{name} {error}") from error
     try:
         module = factory(*arguments) if callable(factory) else factory
     except Exception as error:
-        raise ValueError(
-            f"{part} {path!r} raised {type(error).__name__} when it was made: {error}"
-        ) from error
-    if not isinstance(module, nn.Module):
-        raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
-            f"{part} {path!r} gave {type(module).__name__}: its factory must return a torch.nn.Module"
-        )
-    return module
+        raise ValueError(f"{name} raised {type(error).__name__} when it was made: {error}") from error
+    if isinstance(module, nn.Module):
+        return module
+    raise ValueError(f"{name} gave {type(module).__name__}: its factory must return a torch.nn.Module")
 
 
 @contextmanager
@@ -114,6 +111,11 @@ def described(value: Any) -> str:
     return type(value).__name__
 
 
+def refuse(name: str, returned: Any, given: Any, wanted: str) -> NoReturn:
+    """Raise NetworkError for what a user's module returned."""
+    raise NetworkError(f"{name} returned {described(returned)} for {described(given)}: return {wanted}")
+
+
 def place_of(error: Exception) -> str:
     """Return where in the user's code an error was raised, in parentheses; "" if that is not known."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
@@ -144,14 +146,11 @@ class UserEncoder(Encoder):
 
     @torch.no_grad()
     def _try(self, obs_shapes: ObsShapes) -> int:
-        """Return F, from what the user's module makes of two observations. Raises ValueError."""
-        out = self._features(
-            {n: torch.zeros((2, *shape), dtype=getattr(torch, d)) for n, (shape, d) in obs_shapes.items()}
-        )
+        """Return F, from what the user's module makes of two observations. Raises NetworkError."""
+        obs = {n: torch.zeros((2, *shape), dtype=getattr(torch, d)) for n, (shape, d) in obs_shapes.items()}
+        out = self._features(obs)
         if not (isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and out.is_floating_point()):
-            raise ValueError(
-                f"{self._name} returned {described(out)} for 2 observations: return a float tensor [2, F]"
-            )
+            refuse(self._name, out, obs, "a float tensor [2, F]")
         return int(out.shape[1])
 
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
@@ -200,19 +199,16 @@ class UserCore(Core):
     ) -> tuple[Tensor, Tensor]:
         """Raises NetworkError."""
         more = (cut_TB,) if self._cuts else ()
-        answer = call_own(self._name, self.module, x_TBF, state_BS, first_TB, *more)
-        shape = (*first_TB.shape, state_BS.shape[-1])
-        usable = isinstance(answer, tuple) and len(answer) == 2 and all(isinstance(x, Tensor) for x in answer)
-        if not (
-            usable
-            and (answer[0].shape[:-1], answer[1].shape) == (shape[:2], shape[1:])
-            and answer[0].is_floating_point()
-        ):
-            raise NetworkError(
-                f"{self._name} returned {described(answer)} for {described((x_TBF, state_BS, first_TB))}: return "
-                f"(float features [{shape[0]}, {shape[1]}, G], state {list(shape[1:])})"
-            )
-        return answer[0].to(weights_dtype(self.module)), answer[1].float()
+        given = (x_TBF, state_BS, first_TB)
+        answer = call_own(self._name, self.module, *given, *more)
+        steps, rows = first_TB.shape
+        match answer:
+            case (Tensor() as out, Tensor() as after) if out.is_floating_point() and (
+                (out.shape[:-1], after.shape) == (first_TB.shape, state_BS.shape)
+            ):
+                return out.to(weights_dtype(self.module)), after.float()
+        wanted = f"(float features [{steps}, {rows}, G], state {list(state_BS.shape)})"
+        refuse(self._name, answer, given, wanted)
 
     @torch.no_grad()
     def _try(self, size: int) -> int:
@@ -264,12 +260,8 @@ class UserHead(nn.Module):
         """Map [..., F] to [..., outputs]. Raises NetworkError."""
         rows = features.flatten(0, -2)
         out = call_own(self._name, self.module, rows)
-        if not (
-            isinstance(out, Tensor) and out.shape == (len(rows), self._outputs) and out.is_floating_point()
-        ):
-            raise NetworkError(
-                f"{self._name} returned {described(out)} for {described(rows)}: return a float tensor "
-                f"[{len(rows)}, {self._outputs}]"
-            )
+        size = (len(rows), self._outputs)
+        if not (isinstance(out, Tensor) and out.shape == size and out.is_floating_point()):
+            refuse(self._name, out, rows, f"a float tensor {list(size)}")
         shaped: Tensor = out.float().unflatten(0, features.shape[:-1])
         return shaped

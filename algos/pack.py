@@ -68,7 +68,10 @@ class Pack:
         self._template = template.to(device)
         if packing == "bmm":
             compute_by_products(self._template)
-        self._groups = self._make_groups()
+        parts = (self._template, self.weights, self._normalizers, self.state, self._serving.stats)
+        slots, alone = range(num_policies), packing == "loop"
+        together: list[tuple[int, ...]] = [(p,) for p in slots] if alone else [tuple(slots)]
+        self._groups = [Group(of_group, *parts, alone=alone) for of_group in together]
         for p in range(num_policies):
             self.set_fresh(p, template if p == 0 else make_net())
 
@@ -84,22 +87,6 @@ class Pack:
         }
         assert not moments.keys() & {"param", *rest}, "a moment of the optimiser has the name of another part"
         return {"param": zeros(self._layout.size), **moments, **rest}
-
-    def _make_groups(self) -> list[Group]:
-        alone = self.packing == "loop"
-        ids = range(self.num_policies)
-        return [
-            Group(
-                slots,
-                self._template,
-                self.weights,
-                self._normalizers,
-                self.state,
-                self._serving.stats,
-                alone=alone,
-            )
-            for slots in ([(p,) for p in ids] if alone else [tuple(ids)])
-        ]
 
     def groups(self) -> list[Group]:
         """Sets of policies that are computed together: each alone (loop), or all at once (vmap, bmm)."""
@@ -164,9 +151,10 @@ class Pack:
 
     # -- learning -------------------------------------------------------------------------------------------
 
-    def step(self, group: Group, learning_rate_factor: float | Tensor, active_G: Tensor) -> Tensor:
-        """Apply the gradients of one group and refresh its working weights; returns the norms, [G].
+    def step(self, group: Group, factor_P: Tensor, active_G: Tensor) -> tuple[Tensor, Tensor]:
+        """Apply the gradients of one group and refresh its working weights; returns their norms and the rates, [G].
 
+        The learning rate in use is the member's own value times the schedule's factors, one of which is given.
         A policy that is not active is skipped whole: momentum would move it without any sample. So is one whose
         gradient is not finite: one bad batch must not destroy a member.
         """
@@ -174,7 +162,7 @@ class Pack:
         grad = self.weights.collect_gradients(span)
         norm_G, scale_G = grad_scale(grad, hypers["max_grad_norm"])
         scale_G = torch.where(active_G, scale_G, 0.0)
-        rate_G = self.learning_rates(group, learning_rate_factor)
+        rate_G = hypers["learning_rate"] * state["lr_factor"][span] * factor_P[span]
         with torch.no_grad():
             state["optimizer_steps"][span] += (scale_G > 0).double()
             steps_G = state["optimizer_steps"][span].clamp(min=1)
@@ -184,17 +172,11 @@ class Pack:
             )
             grad.zero_()
             self.weights.refresh_working(span)
-        return norm_G
+        return norm_G, rate_G
 
     def hypers_of(self, span: slice) -> dict[str, Tensor]:
         """Hypers of these slots, [G]: views, so that a change of a value shows at once."""
         return {name: column[span] for name, column in self.hypers.items()}
-
-    def learning_rates(self, group: Group, factor: float | Tensor) -> Tensor:
-        """Learning rates in use, [G]: the member's own value x the schedule's factors (one, or [P])."""
-        if isinstance(factor, Tensor):
-            factor = factor[group.span]
-        return self.hypers["learning_rate"][group.span] * self.state["lr_factor"][group.span] * factor
 
     def normalize_value(self, value_GTB: Tensor, span: slice) -> Tensor:
         """Convert reward units to the network's: divide by the running root mean square of returns.
@@ -283,20 +265,6 @@ class Pack:
         """Weights by name of a state that `export_member` returned."""
         return dict(self._layout.named(state["param"]))
 
-    def parameter_places(self) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
-        """Name in the network's `state_dict`, offset in a policy's flat vector and shape of every parameter."""
-        layout = self._layout
-        return tuple(
-            (f"{part}.{segment.name}", segment.start, segment.shape)
-            for part, segments in (("body", layout.body), ("heads", layout.heads))
-            for segment in segments
-        )
-
-    @property
-    def parameter_count(self) -> int:
-        """Numbers in a policy's flat vector, those between the parameters included."""
-        return self._layout.size
-
     def _refresh(self, slot: int) -> None:
         self.weights.refresh_working(slice(slot, slot + 1))
         self._serving.publish((slot,), exchanged=True)
@@ -304,9 +272,8 @@ class Pack:
 
 def downloaded(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Bring tensors of a device to the CPU in one transfer."""
-    names = sorted(
-        parts, key=lambda name: -parts[name].element_size()
-    )  # so that each part begins at its alignment
+    # Sorted so that each part begins at its alignment.
+    names = sorted(parts, key=lambda name: -parts[name].element_size())
     flat = [parts[name].reshape(-1).view(torch.uint8) for name in names]
     pieces = torch.cat(flat).cpu().split([part.numel() for part in flat])
     host = dict(zip(names, pieces, strict=True))

@@ -5,7 +5,6 @@ An algorithm is a module with an `Algorithm`, and an `AlgorithmEntry` in the tab
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pbt_rl.registry import ALGORITHMS, load_object
@@ -37,13 +36,8 @@ def load(name: str) -> Algorithm:
 
     if not is_known(name):
         raise ValueError(f"algorithm {name!r} is unknown: use one of {', '.join(names())}, or module:OBJECT")
-    entry = ALGORITHMS.get(name)
-    if entry is not None:
-        module, _, attribute = entry.module.partition(":")
-        registered: Algorithm = getattr(import_module(module, __package__), attribute)
-        return registered
     try:
-        found = load_object(name, "OBJECT")
+        found = load_object(ALGORITHMS[name].module if name in ALGORITHMS else name, "OBJECT")
     except ValueError as error:
         raise ValueError(f"algorithm {name!r} {error}") from error
     if not isinstance(found, Algorithm):

@@ -22,6 +22,8 @@ temporary arrays; on a GPU the data would have to leave it for the kernel. The t
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -33,45 +35,36 @@ Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
 
 
-def gae(
-    reward_PTB: Tensor,
-    value_PT1B: Tensor,
-    terminated_PTB: Tensor,
-    truncated_PTB: Tensor,
-    valid_PTB: Tensor,
-    gamma_P: Tensor,
-    lam_P: Tensor,
-    unroll_P: Tensor,
-) -> Tensor:
+class Trajectories(NamedTuple):
+    """What returns are computed of, without gradients. But for the kernels P may be any leading axes, or none."""
+
+    reward_PTB: Tensor
+    """float32"""
+    value_PT1B: Tensor
+    """float32 [P, T+1, B]"""
+    terminated_PTB: Tensor
+    """bool, as are the next two."""
+    truncated_PTB: Tensor
+    valid_PTB: Tensor
+
+
+def gae(of: Trajectories, gamma_P: Tensor, lam_P: Tensor, unroll_P: Tensor) -> Tensor:
     """Generalised advantage estimation (Schulman et al. 2016, Eq. 16): advantage [P, T, B], float32.
 
         delta_t = r_t + gamma * (1 - terminated_t) * V_{t+1} - V_t
         A_t = delta_t + gamma * lam * A_{t+1}        (the second term only if the trace goes on)
 
-    reward [P, T, B] and value [P, T+1, B] float32 without gradients; terminated, truncated, valid [P, T, B]
-    bool; gamma, lam, unroll [P] on the same device.
+    gamma, lam, unroll: [P] on the same device.
     """
-    if reward_PTB.device.type != "cpu":
-        return gae_torch(
-            reward_PTB, value_PT1B, terminated_PTB, truncated_PTB, valid_PTB, gamma_P, lam_P, unroll_P
-        )
-    advantage_PTB = torch.empty(reward_PTB.shape, dtype=torch.float32)
-    _gae_kernel(
-        *_floats(reward_PTB, value_PT1B),
-        *_bools(terminated_PTB, truncated_PTB, valid_PTB),
-        *_floats(gamma_P, lam_P),
-        unroll_P.long().numpy(),
-        advantage_PTB.numpy(),
-    )
+    if of.reward_PTB.device.type != "cpu":
+        return gae_torch(of, gamma_P, lam_P, unroll_P)
+    advantage_PTB = torch.empty(of.reward_PTB.shape, dtype=torch.float32)
+    _gae_kernel(*_arrays(of), *_floats(gamma_P, lam_P), unroll_P.long().numpy(), advantage_PTB.numpy())
     return advantage_PTB
 
 
 def vtrace(
-    reward_PTB: Tensor,
-    value_PT1B: Tensor,
-    terminated_PTB: Tensor,
-    truncated_PTB: Tensor,
-    valid_PTB: Tensor,
+    of: Trajectories,
     log_ratio_PTB: Tensor,
     gamma_P: Tensor,
     lam_P: Tensor,
@@ -89,46 +82,26 @@ def vtrace(
     where v_{t+1} in the advantage is V_{t+1} if the trace does not go on. log_ratio [P, T, B] is log pi(a)
     of the learner's policy minus that of the policy that acted; other arguments as in `gae`.
     """
-    if reward_PTB.device.type != "cpu":
-        data = (reward_PTB, value_PT1B, terminated_PTB, truncated_PTB, valid_PTB, log_ratio_PTB)
-        return vtrace_torch(*data, gamma_P, lam_P, rho_P, c_P, unroll_P)
-    target_PTB, advantage_PTB = torch.empty((2, *reward_PTB.shape), dtype=torch.float32)
-    _vtrace_kernel(
-        *_floats(reward_PTB, value_PT1B),
-        *_bools(terminated_PTB, truncated_PTB, valid_PTB),
-        *_floats(log_ratio_PTB, gamma_P, lam_P, rho_P, c_P),
-        unroll_P.long().numpy(),
-        target_PTB.numpy(),
-        advantage_PTB.numpy(),
-    )
+    hypers = (gamma_P, lam_P, rho_P, c_P)
+    if of.reward_PTB.device.type != "cpu":
+        return vtrace_torch(of, log_ratio_PTB, *hypers, unroll_P)
+    target_PTB, advantage_PTB = torch.empty((2, *of.reward_PTB.shape), dtype=torch.float32)
+    numbers = _floats(log_ratio_PTB, *hypers)
+    _vtrace_kernel(*_arrays(of), *numbers, unroll_P.long().numpy(), target_PTB.numpy(), advantage_PTB.numpy())
     return target_PTB, advantage_PTB
 
 
-def gae_torch(
-    reward_PTB: Tensor,
-    value_PT1B: Tensor,
-    terminated_PTB: Tensor,
-    truncated_PTB: Tensor,
-    valid_PTB: Tensor,
-    gamma_P: Tensor,
-    lam_P: Tensor,
-    unroll_P: Tensor,
-) -> Tensor:
-    """Compute `gae` by vector operations: one fused multiply-add per step. P may be any leading axes, or none."""
+def gae_torch(of: Trajectories, gamma_P: Tensor, lam_P: Tensor, unroll_P: Tensor) -> Tensor:
+    """Compute `gae` by vector operations: one fused multiply-add per step."""
     gamma = gamma_P[..., None, None]
-    value_PTB, next_PTB = _values(value_PT1B, terminated_PTB)
-    goes_on_PTB = _goes_on(terminated_PTB | truncated_PTB, unroll_P)
-    delta_PTB = torch.where(valid_PTB, reward_PTB + gamma * next_PTB - value_PTB, 0.0)
-    decay_PTB = torch.where(goes_on_PTB & valid_PTB, gamma * lam_P[..., None, None], 0.0)
+    value_PTB, next_PTB, goes_on_PTB = _parts(of, unroll_P)
+    delta_PTB = torch.where(of.valid_PTB, of.reward_PTB + gamma * next_PTB - value_PTB, 0.0)
+    decay_PTB = torch.where(goes_on_PTB & of.valid_PTB, gamma * lam_P[..., None, None], 0.0)
     return _backward_sum(delta_PTB, decay_PTB)
 
 
 def vtrace_torch(
-    reward_PTB: Tensor,
-    value_PT1B: Tensor,
-    terminated_PTB: Tensor,
-    truncated_PTB: Tensor,
-    valid_PTB: Tensor,
+    of: Trajectories,
     log_ratio_PTB: Tensor,
     gamma_P: Tensor,
     lam_P: Tensor,
@@ -136,29 +109,28 @@ def vtrace_torch(
     c_P: Tensor,
     unroll_P: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Compute `vtrace` by vector operations. P may be any leading axes, or none."""
+    """Compute `vtrace` by vector operations."""
     gamma, lam, rho_limit, c_limit = (x[..., None, None] for x in (gamma_P, lam_P, rho_P, c_P))
-    value_PTB, next_PTB = _values(value_PT1B, terminated_PTB)
-    goes_on_PTB = _goes_on(terminated_PTB | truncated_PTB, unroll_P)
+    value_PTB, next_PTB, goes_on_PTB = _parts(of, unroll_P)
     ratio_PTB = log_ratio_PTB.exp()
     rho_PTB = torch.minimum(ratio_PTB, rho_limit)
     c_PTB = lam * torch.minimum(ratio_PTB, c_limit)
-    delta_PTB = torch.where(valid_PTB, rho_PTB * (reward_PTB + gamma * next_PTB - value_PTB), 0.0)
-    decay_PTB = torch.where(goes_on_PTB & valid_PTB, gamma * c_PTB, 0.0)
+    delta_PTB = torch.where(of.valid_PTB, rho_PTB * (of.reward_PTB + gamma * next_PTB - value_PTB), 0.0)
+    decay_PTB = torch.where(goes_on_PTB & of.valid_PTB, gamma * c_PTB, 0.0)
     correction_PTB = _backward_sum(delta_PTB, decay_PTB)  # v_t - V_t
 
     after_PTB = torch.cat((correction_PTB[..., 1:, :], torch.zeros_like(correction_PTB[..., :1, :])), -2)
-    ahead_PTB = torch.where(goes_on_PTB & valid_PTB, rho_PTB * gamma * after_PTB, 0.0)
+    ahead_PTB = torch.where(goes_on_PTB & of.valid_PTB, rho_PTB * gamma * after_PTB, 0.0)
     return value_PTB + correction_PTB, delta_PTB + ahead_PTB
 
 
-def _values(value_PT1B: Tensor, terminated_PTB: Tensor) -> tuple[Tensor, Tensor]:
-    return value_PT1B[..., :-1, :], torch.where(terminated_PTB, 0.0, value_PT1B[..., 1:, :])
-
-
-def _goes_on(ended_PTB: Tensor, unroll_P: Tensor) -> Tensor:
+def _parts(of: Trajectories, unroll_P: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return values, those that follow, and whether the trace goes on, [P, T, B] each."""
+    following_PTB = torch.where(of.terminated_PTB, 0.0, of.value_PT1B[..., 1:, :])
+    ended_PTB = of.terminated_PTB | of.truncated_PTB
     step_T1 = torch.arange(1, ended_PTB.shape[-2] + 1, device=ended_PTB.device)[:, None]
-    return (step_T1 % unroll_P[..., None, None] != 0) & ~ended_PTB
+    goes_on_PTB = (step_T1 % unroll_P[..., None, None] != 0) & ~ended_PTB
+    return of.value_PT1B[..., :-1, :], following_PTB, goes_on_PTB
 
 
 def _backward_sum(delta_PTB: Tensor, decay_PTB: Tensor) -> Tensor:
@@ -176,8 +148,8 @@ def _floats(*tensors: Tensor) -> tuple[Floats, ...]:
     return tuple(np.ascontiguousarray(x.numpy(), np.float32) for x in tensors)
 
 
-def _bools(*tensors: Tensor) -> tuple[Bools, ...]:
-    return tuple(np.ascontiguousarray(x.numpy(), np.bool_) for x in tensors)
+def _arrays(of: Trajectories) -> tuple[Floats | Bools, ...]:
+    return (*_floats(*of[:2]), *(np.ascontiguousarray(x.numpy(), np.bool_) for x in of[2:]))
 
 
 def _gae_loop(

@@ -131,23 +131,40 @@ OBS = "obs."
 """Begins the names of observations among those of other arrays."""
 
 
-def shapes_on_device(
-    layouts: Mapping[str, ObsLayout], steps: int, rows: int, action: tuple[int, torch.dtype], state_size: int
-) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    """Return name -> (shape, dtype) of a rollout's arrays on the device: what policies write, and `OBS`."""
-    sizes = {"action": action[0], "state": state_size}
-    shapes = {
-        name: (
-            spec.shape(steps, rows, sizes),
-            action[1] if spec.dtype == "action" else getattr(torch, spec.dtype),
-        )
-        for name, spec in FIELDS.items()
-        if spec.source == "policy"
-    }
-    return shapes | {
-        OBS + name: ((layout.history + steps + 1, rows, *layout.kept[1]), layout.kept[0])
-        for name, layout in layouts.items()
-    }
+@dataclass(frozen=True)
+class RolloutShape:
+    """What the rollouts of a pack's units are made for."""
+
+    layouts: Mapping[str, ObsLayout]
+    steps: int
+    """T"""
+    rows: int
+    """R: of all policies in one unit."""
+    policies: int
+    action: tuple[int, torch.dtype]
+    """Columns and dtype."""
+    state_size: int
+    device: torch.device
+
+    @property
+    def envs(self) -> int:
+        """Rows of each policy."""
+        return self.rows // self.policies
+
+    def array(self, spec: FieldSpec, rows: int) -> tuple[tuple[int, ...], torch.dtype]:
+        """Return shape and dtype of a field's array, of so many rows."""
+        dtype = self.action[1] if spec.dtype == "action" else getattr(torch, spec.dtype)
+        return spec.shape(self.steps, rows, {"action": self.action[0], "state": self.state_size}), dtype
+
+    def on_device(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """Return name -> (shape, dtype) of a rollout's arrays on the device: what policies write, and `OBS`."""
+        shapes = {
+            name: self.array(spec, self.rows) for name, spec in FIELDS.items() if spec.source == "policy"
+        }
+        return shapes | {
+            OBS + name: ((layout.history + self.steps + 1, self.rows, *layout.kept[1]), layout.kept[0])
+            for name, layout in self.layouts.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -155,33 +172,24 @@ class Memory:
     """All that the units of a sampler have on the device, of one kind in one piece."""
 
     rollouts: dict[str, Tensor]
-    """Name as in `shapes_on_device` -> [rollouts, ...]."""
+    """Name as in `RolloutShape.on_device` -> [rollouts, ...]."""
     stacks: dict[str, Tensor]
     """Name -> [units, R, H, W]."""
     states: Tensor
     """[units, R, S] recurrent state before the newest observation."""
 
     @classmethod
-    def make(
-        cls,
-        layouts: Mapping[str, ObsLayout],
-        steps: int,
-        rows: int,
-        action: tuple[int, torch.dtype],
-        state_size: int,
-        device: torch.device,
-        rollouts: int,
-        units: int,
-    ) -> Memory:
+    def make(cls, of: RolloutShape, rollouts: int, units: int) -> Memory:
         """Make it, poisoned but for the states."""
-        shapes = shapes_on_device(layouts, steps, rows, action, state_size)
+        device = of.device
+        stacks = make_stacks(of.layouts, units * of.rows, device)
         return cls(
-            {name: poisoned((rollouts, *shape), dtype, device) for name, (shape, dtype) in shapes.items()},
             {
-                name: stack.view(units, rows, *stack.shape[1:])
-                for name, stack in make_stacks(layouts, units * rows, device).items()
+                name: poisoned((rollouts, *shape), dtype, device)
+                for name, (shape, dtype) in of.on_device().items()
             },
-            torch.zeros(units, rows, state_size, device=device),
+            {name: stack.view(units, of.rows, *stack.shape[1:]) for name, stack in stacks.items()},
+            torch.zeros(units, of.rows, of.state_size, device=device),
         )
 
 
@@ -205,25 +213,13 @@ class Rollout(Transitions[NDArray[Any]]):
     unstacked[t]: name -> [P, B, ...] of every observation without stacked frames.
     """
 
-    def __init__(
-        self,
-        layouts: Mapping[str, ObsLayout],
-        steps: int,
-        rows: int,
-        policies: int,
-        action: tuple[int, torch.dtype],
-        state_size: int,
-        device: torch.device,
-        number: int = 0,
-        memory: Mapping[str, Tensor] | None = None,
-    ) -> None:
-        shapes = shapes_on_device(layouts, steps, rows, action, state_size)
+    def __init__(self, of: RolloutShape, number: int = 0, memory: Mapping[str, Tensor] | None = None) -> None:
         of_device = {
-            name: poisoned(shape, dtype, device) if memory is None else memory[name][number]
-            for name, (shape, dtype) in shapes.items()
+            name: poisoned(shape, dtype, of.device) if memory is None else memory[name][number]
+            for name, (shape, dtype) in of.on_device().items()
         }
         arrays: dict[str, Any] = {
-            name: spec.on_host(spec.shape(steps, rows, {}))
+            name: spec.on_host(of.array(spec, of.rows)[0])
             if spec.source == "environment"
             else of_device[name]
             for name, spec in FIELDS.items()
@@ -231,15 +227,15 @@ class Rollout(Transitions[NDArray[Any]]):
         super().__init__(**arrays)
         self.number = number
 
-        self.layouts, self.steps, self.rows = layouts, steps, rows
-        self.obs = {name: of_device[OBS + name] for name in layouts}
-        self.weights_version = np.full((steps, policies), -1, np.int64)
-        self.weights_epoch = np.full(policies, -1, np.int64)
+        self.layouts, self.steps, self.rows = of.layouts, of.steps, of.rows
+        self.obs = {name: of_device[OBS + name] for name in of.layouts}
+        self.weights_version = np.full((of.steps, of.policies), -1, np.int64)
+        self.weights_epoch = np.full(of.policies, -1, np.int64)
         self.unit = -1
         self.ready: Mark | None = None
 
         def split(x: Tensor) -> Tensor:
-            return x.view(x.shape[0], policies, rows // policies, *x.shape[2:])
+            return x.view(x.shape[0], of.policies, of.envs, *x.shape[2:])
 
         self.by_policy = {
             name: native(split(arrays[name]))
@@ -247,10 +243,10 @@ class Rollout(Transitions[NDArray[Any]]):
             if spec.source == "policy" and spec.span is not Span.START
         }
         self.outcomes = [arrays[name] for name in OUTCOMES]
-        unstacked = {name: split(obs) for name, obs in self.obs.items() if layouts[name].stack == 1}
-        self.unstacked = [{name: obs[t] for name, obs in unstacked.items()} for t in range(steps + 1)]
+        unstacked = {name: split(obs) for name, obs in self.obs.items() if of.layouts[name].stack == 1}
+        self.unstacked = [{name: obs[t] for name, obs in unstacked.items()} for t in range(of.steps + 1)]
         self.on_device = list(of_device.values())
-        self._on_host = device.type == "cpu"
+        self._on_host = of.device.type == "cpu"
         self._obs = {name: native(obs) for name, obs in self.obs.items()}
 
     def write_obs(

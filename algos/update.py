@@ -17,14 +17,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .algorithm import LossInputs, OwnStep, Present, UpdateSettings
+from .algorithm import Hypers, LossInputs, OwnStep, Present, UpdateSettings
 from .batch import Batch, Samples
 from .device import for_upload
 from .losses import Stats
@@ -67,21 +66,8 @@ class StepLog:
         return self._values_SPV.cpu().numpy()
 
 
-class Steps(Protocol):
-    """The optimiser steps of one group."""
-
-    def load_batch(self, samples: Samples, orders: Orders) -> None:
-        """Take up a batch."""
-
-    def run(self, step: int) -> None:
-        """Carry out one step of it."""
-
-    def end(self) -> None:
-        """Let go of the batch: each group's part of it takes as much memory as a member's whole state, or more."""
-
-
-class PlainSteps:
-    """Steps call by call."""
+class Steps:
+    """The optimiser steps of one group, call by call."""
 
     def __init__(self, span: slice, program: Program, log: StepLog) -> None:
         self._span, self._program, self._log = span, program, log
@@ -89,15 +75,18 @@ class PlainSteps:
         self._orders: Orders = ()
 
     def load_batch(self, samples: Samples, orders: Orders) -> None:
+        """Take up a batch."""
         self._samples, self._orders = samples, orders
 
     def run(self, step: int) -> None:
+        """Carry out one step of it."""
         samples, order = self._samples, self._orders[step]
         assert samples is not None, "no batch was begun"
         part = samples if order is None else samples.columns(order.to(samples.valid.device))
         self._log.write(step, self._span, self._program(part))
 
     def end(self) -> None:
+        """Let go of the batch: each group's part of it takes as much memory as a member's whole state, or more."""
         self._samples, self._orders = None, ()
 
 
@@ -109,7 +98,7 @@ class Stepping:
 
     def steps(self, span: slice, program: Program, log: StepLog, number: int) -> Steps:  # noqa: ARG002 - for those who do otherwise
         """Return the steps of a group. number: of steps of a batch."""
-        return PlainSteps(span, program, log)
+        return Steps(span, program, log)
 
 
 LR_FACTOR_RANGE = (0.01, 100.0)
@@ -213,7 +202,7 @@ class Updater:
     def _update_group(
         self, group: Group, steps: Steps, batch: Batch, generator: torch.Generator
     ) -> Iterator[tuple[int, ...]]:
-        pack, settings, span = self._pack, self._settings, group.span
+        settings, span = self._settings, group.span
         samples = self._samples(group, batch)
         columns = samples.valid.shape[2]
         orders = [
@@ -233,11 +222,19 @@ class Updater:
             yield group.slots
         steps.end()
         if settings.lr_schedule_kl is not None and done:
-            kl_SG, active_SG = (self._log.read(done, span, name) for name in ("kl", ACTIVE))
-            steps_G = active_SG.sum(0)  # a step without samples has a divergence of 0
-            kl_G = kl_SG.sum(0) / steps_G.clamp_min(1)
-            with self.changing:
-                _adapt_learning_rate(pack, group, kl_G, settings, self.current.tensor[span] & (steps_G > 0))
+            self._adapt_learning_rates(span, done, settings.lr_schedule_kl)
+
+    @torch.no_grad()
+    def _adapt_learning_rates(self, span: slice, done: int, usual: float) -> None:
+        """Divide the factor of policies that moved too far in so many steps, multiply it if they hardly moved."""
+        kl_SG, active_SG = (self._log.read(done, span, name) for name in ("kl", ACTIVE))
+        steps_G = active_SG.sum(0)  # a step without samples has a divergence of 0
+        kl_G = kl_SG.sum(0) / steps_G.clamp_min(1)
+        change = torch.where(kl_G > 2 * usual, 1 / KL_STEP, torch.where(kl_G < usual / 2, KL_STEP, 1.0))
+        with self.changing:
+            factor = self._pack.state["lr_factor"][span]
+            learned_G = self.current.tensor[span] & (steps_G > 0)
+            factor.copy_(torch.where(learned_G, (factor * change).clamp(*LR_FACTOR_RANGE), factor))
 
     @torch.no_grad()
     def _samples(self, group: Group, batch: Batch) -> Samples:
@@ -245,12 +242,27 @@ class Updater:
         pack, settings, span = self._pack, self._settings, group.span
         samples = Samples.of(batch, span, self._stepping.obs)
         with self.changing:
-            pack.observe_obs(span, self._seen(samples), samples.valid & self.current.tensor[span, None, None])
+            pack.observe_obs(
+                span, self._seen(samples.obs), samples.valid & self.current.tensor[span, None, None]
+            )
         if settings.proximal:
             found = [self._present(group, part) for part in samples.parts(settings.minibatches)]
             log_prob, value = (torch.cat(parts, 2) for parts in zip(*found, strict=True))
             samples = replace(samples, proximal=log_prob, value=value)
-        return _with_advantages(pack, span, samples, settings)
+        return self._with_advantages(samples, pack.hypers_of(span))
+
+    def _with_advantages(self, samples: Samples, hypers: Hypers) -> Samples:
+        """Add the advantages that hold for all passes over a batch, if any do."""
+        algorithm, settings = self._settings.algorithm, self._settings
+        if samples.final_value is not None:
+            assert algorithm.needs_final_steps is None, algorithm.needs_final_steps
+        if algorithm.fixed_advantage is None:
+            return samples
+        advantage = algorithm.fixed_advantage(samples.with_final_values(hypers["gamma"]), hypers, settings)
+        if advantage is None:
+            return samples
+        samples = replace(samples, advantage=advantage, final_value=None)
+        return samples.single_steps() if settings.minibatches > 1 and not self._pack.state_size else samples
 
     def _present(self, group: Group, s: Samples) -> tuple[Tensor, Tensor]:
         """Return what the present policy says of a batch: log probabilities and values in reward units, [G, T, B]."""
@@ -283,8 +295,7 @@ class Updater:
             stopped_G |= stats["kl"] > STOP_AT * settings.target_kl
         with self.changing:  # a slot may have been dropped meanwhile
             active_G = valid.any(2).any(1) & current_G & ~stopped_G
-            stats["grad_norm"] = pack.step(group, self._factor_P, active_G)
-            stats["learning_rate_in_use"] = pack.learning_rates(group, self._factor_P)
+            stats["grad_norm"], stats["learning_rate_in_use"] = pack.step(group, self._factor_P, active_G)
             stats[ACTIVE] = active_G
         return stats
 
@@ -307,7 +318,7 @@ class Updater:
             )
         params, value, _ = self._forward(group, s, valid)
         log_prob, entropy = dist.log_prob(params, s.action), dist.entropy(params)
-        target, advantage = _targets(pack, span, s, settings, valid, value.detach(), log_prob.detach())
+        target, advantage = self._targets(span, s, valid, value.detach(), log_prob.detach())
         observe_returns(target)
         inputs = LossInputs(
             log_prob=log_prob,
@@ -321,6 +332,18 @@ class Updater:
             valid=valid,
         )
         return _loss(group, inputs, hypers, settings) | self._auxiliary(group, s)
+
+    @torch.no_grad()
+    def _targets(
+        self, span: slice, s: Samples, valid: Tensor, value: Tensor, log_prob: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return value targets (reward units) and advantages, [G, T, B]."""
+        if s.advantage is not None:
+            return s.value + s.advantage, s.advantage
+        pack, hypers = self._pack, self._pack.hypers_of(span)
+        present = Present(log_prob, pack.denormalize_value(value, span), valid, pack.return_scale(span))
+        steps = s.with_final_values(hypers["gamma"])
+        return self._settings.algorithm.targets(steps, hypers, present, self._settings)
 
     def _observe_returns(self, span: slice, valid_GTB: Tensor, target_GTB: Tensor) -> None:
         """Update the statistics of returns by targets, which may be of the first steps alone."""
@@ -341,22 +364,18 @@ class Updater:
         state = torch.where(valid.any(1).unsqueeze(-1), s.state, 0.0)
         pack = self._pack
         cut = unroll_begins(pack.hypers_of(group.span)["unroll"], s.first) if pack.state_size else None
-        return self._seen(s), state, cut
+        return self._seen(s.obs), state, cut
 
-    def _seen(self, s: Samples) -> dict[str, Tensor]:
-        """Return the observations as the network sees them, but for their normalising."""
-        return {name: layout.as_seen(s.obs[name]) for name, layout in self._layouts.items()}
+    def _seen(self, obs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return stored observations as the network sees them, but for their normalising."""
+        return {name: layout.as_seen(obs[name]) for name, layout in self._layouts.items()}
 
     def _auxiliary(self, group: Group, s: Samples) -> Stats:
         """Go backward through what the algorithm learns from its replay; adds to the gradients."""
         auxiliary = self._settings.algorithm.auxiliary
         if auxiliary is None:
             return {}
-        layouts = self._layouts.items()
-        seen = [{name: layout.as_seen(x.obs[name]) for name, layout in layouts} for x in s.replayed]
-        segments = tuple(
-            x._replace(obs=group.normalized(obs)) for x, obs in zip(s.replayed, seen, strict=True)
-        )
+        segments = tuple(x._replace(obs=group.normalized(self._seen(x.obs))) for x in s.replayed)
         hypers, scale_G = _read(self._pack, group.span, auxiliary.hypers), self._pack.return_scale(group.span)
         loss_G, stats = group.of_each(auxiliary.loss, segments, hypers, scale_G)
         loss_G.sum().backward()
@@ -394,54 +413,7 @@ def _loss(group: Group, inputs: LossInputs, hypers: dict[str, Tensor], settings:
     return stats
 
 
-def _with_advantages(pack: Pack, span: slice, samples: Samples, settings: UpdateSettings) -> Samples:
-    """Add the advantages that hold for all passes over a batch, if any do."""
-    if samples.final_value is not None:
-        assert settings.algorithm.needs_final_steps is None, settings.algorithm.needs_final_steps
-    hypers = pack.hypers_of(span)
-    advantage = settings.algorithm.fixed_advantage(
-        samples.with_final_values(hypers["gamma"]), hypers, settings
-    )
-    if advantage is None:
-        return samples
-    samples = replace(samples, advantage=advantage, final_value=None)
-    return samples.single_steps() if settings.minibatches > 1 and not pack.state_size else samples
-
-
 def _minibatches(columns: int, parts: int, generator: torch.Generator) -> list[Tensor | None]:
     if parts == 1:
         return [None]
     return list(torch.randperm(columns, generator=generator).tensor_split(parts))
-
-
-@torch.no_grad()
-def _targets(
-    pack: Pack,
-    span: slice,
-    s: Samples,
-    settings: UpdateSettings,
-    valid: Tensor,
-    value: Tensor,
-    log_prob: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Value targets (reward units) and advantages, [G, T, B]."""
-    if s.advantage is not None:
-        return s.value + s.advantage, s.advantage
-    present = Present(log_prob, pack.denormalize_value(value, span), valid, pack.return_scale(span))
-    hypers = pack.hypers_of(span)
-    return settings.algorithm.targets(s.with_final_values(hypers["gamma"]), hypers, present, settings)
-
-
-@torch.no_grad()
-def _adapt_learning_rate(
-    pack: Pack, group: Group, kl_G: Tensor, settings: UpdateSettings, current_G: Tensor
-) -> None:
-    """Divide the factor if the policy moved too far, multiply it if it hardly moved."""
-    assert settings.lr_schedule_kl is not None
-    factor = pack.state["lr_factor"][group.span]
-    change = torch.where(
-        kl_G > 2 * settings.lr_schedule_kl,
-        1 / KL_STEP,
-        torch.where(kl_G < settings.lr_schedule_kl / 2, KL_STEP, 1.0),
-    )
-    factor.copy_(torch.where(current_G, (factor * change).clamp(*LR_FACTOR_RANGE), factor))

@@ -86,10 +86,13 @@ class NetLayout:
             for segment, parameter in zip(segments, module.parameters(), strict=True):
                 segment.view(flat).copy_(parameter)
 
+    def places(self) -> dict[str, Segment]:
+        """Return name in the network's `state_dict` -> where the parameter lies."""
+        return {f"body.{s.name}": s for s in self.body} | {f"heads.{s.name}": s for s in self.heads}
+
     def named(self, flat: Tensor) -> Mapping[str, Tensor]:
         """Views of a vector by the names of the network's `state_dict`."""
-        named = {f"body.{s.name}": s.view(flat) for s in self.body}
-        return named | {f"heads.{s.name}": s.view(flat) for s in self.heads}
+        return {name: segment.view(flat) for name, segment in self.places().items()}
 
 
 def lay_out(module: nn.Module, start: int = 0) -> list[Segment]:
@@ -248,11 +251,8 @@ class Group:
 
         cut: where gradients of a recurrent core end, see models.py; None: at the first step.
         """
-        obs = self.normalized(obs_GTB)
-        if self._alone:
-            return _single(self._learning, obs, state_GBS, first_GTB, cut_GTB)
         rows = (state_GBS, first_GTB) if cut_GTB is None else (state_GBS, first_GTB, cut_GTB)
-        learned: tuple[Tensor, ...] = self._learning_of_each(_outputs, obs, *rows)
+        learned: tuple[Tensor, ...] = self.of_each(_outputs, self.normalized(obs_GTB), *rows)
         return learned
 
     def serve(
@@ -261,7 +261,9 @@ class Group:
         """Compute the same by the published weights, without gradients."""
         obs = self._normalizers.normalize_obs(self._serving_stats, self.span, obs_GTB)
         if self._alone:
-            return _single(self._acting, obs, state_GBS, first_GTB)
+            of_one = {k: v[0] for k, v in obs.items()}
+            params, value, state = self._acting(of_one, state_GBS[0], first_GTB[0])
+            return params.unsqueeze(0), value.unsqueeze(0), state.unsqueeze(0)
         served: tuple[Tensor, ...] = self._acting_of_each(_outputs, obs, state_GBS, first_GTB)
         return served
 
@@ -311,14 +313,6 @@ class _Stacked:
 
 def _outputs(net: PolicyNet, *inputs: Any) -> Any:
     return net(*inputs)
-
-
-def _single(
-    net: PolicyNet, obs: Mapping[str, Tensor], state: Tensor, first: Tensor, cut: Tensor | None = None
-) -> tuple[Tensor, ...]:
-    cut_TB = None if cut is None else cut[0]
-    params, value, state = net({k: v[0] for k, v in obs.items()}, state[0], first[0], cut_TB)
-    return params.unsqueeze(0), value.unsqueeze(0), state.unsqueeze(0)
 
 
 def _mapped(change: Callable[[Tensor], Tensor], tree: Any) -> Any:

@@ -92,7 +92,7 @@ def measure_stage(
         turn = inference_turn(sampler, shared, pack_plan.units_per_actor)
         return timed_cpu(turn, seconds, begins=begins)
 
-    rollouts = [shared.free.take() for _ in range(pack_plan.units_per_batch)]
+    rollouts = [shared.free.popleft() for _ in range(pack_plan.units_per_batch)]
     for rollout in rollouts:
         assert rollout is not None
         _fill(rollout, rng, resolved.spec.action.nvec)
@@ -104,7 +104,7 @@ def measure_stage(
             shared.full.append(rollout)
         trainer.learn()
         for _ in rollouts:
-            shared.free.take()
+            shared.free.popleft()
         return int(pack_plan.units_per_batch * pack_plan.rows * rollouts[0].steps)
 
     return timed_cpu(step_learning, seconds, begins=begins)
@@ -121,7 +121,7 @@ def inference_turn(sampler: Any, shared: Any, units_per_actor: int) -> Callable[
         taken = sum(unit.taken for unit in turn)
         sampler.serve()
         while shared.full:
-            shared.free.give(shared.full.popleft())
+            shared.free.append(shared.full.popleft())
         return int(sum(unit.taken for unit in turn) - taken) * int(turn[0].box.rows)
 
     def step() -> int:

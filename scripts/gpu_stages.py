@@ -121,7 +121,7 @@ class Stand:
         while self.shared.full:
             rollout = self.shared.full.popleft()
             assert isinstance(rollout, Rollout), "of mailboxes"
-            self.shared.free.give(rollout)
+            self.shared.free.append(rollout)
 
     def repeat_steps(self) -> None:
         """Replay each group's optimiser step once more, in which no slot learns; nothing where nothing is recorded."""

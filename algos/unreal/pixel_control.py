@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..encoders import RELU_GAIN, orthogonal
-from ..returns import gae_torch
+from ..returns import Trajectories, gae_torch
 
 GAMMA = 0.9
 """Discount of pixel changes."""
@@ -116,7 +116,7 @@ def q_returns(
 
     change, best = change_TBhw.flatten(1), best_T1Bhw.flatten(1)
     one = torch.ones((), device=change.device)
-    ends = flat(terminated_TB), flat(truncated_TB), flat(valid_TB)
+    of = Trajectories(change, best, flat(terminated_TB), flat(truncated_TB), flat(valid_TB))
     never = torch.full((), change.shape[0] + 1, device=change.device)
-    returns = gae_torch(change, best, *ends, GAMMA * one, one, never) + best[:-1]
+    returns = gae_torch(of, GAMMA * one, one, never) + best[:-1]
     return returns.view(change_TBhw.shape)

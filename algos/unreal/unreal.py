@@ -31,9 +31,9 @@ from ..encoders import LAST, RELU_GAIN, is_image, orthogonal
 from ..hypers import UnrealHypers
 from ..losses import COMMON_STATISTICS, Stats, masked, mean
 from ..models import Body, NetInputs, PolicyNet
-from ..returns import gae_torch
+from ..replay import Draw, ReplaySpec
+from ..returns import Trajectories, gae_torch
 from .pixel_control import Cells, PixelQ, pixel_change, q_returns
-from .replay import Draw, ReplaySpec
 
 SEQUENCE = 20
 FRAMES = 3
@@ -126,7 +126,9 @@ def value_replay_loss(
         never = torch.full((), s.valid.shape[0] + 1, device=value.device)
         ends = (s.terminated, s.truncated, s.valid)
         reward = masked(s.reward, s.valid) / return_scale
-        target = gae_torch(reward, value, *ends, gamma, torch.ones_like(gamma), never) + value[:-1]
+        target = (
+            gae_torch(Trajectories(reward, value, *ends), gamma, torch.ones_like(gamma), never) + value[:-1]
+        )
     return mean(0.5 * (target - value[:-1]).square(), s.valid)
 
 

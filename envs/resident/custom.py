@@ -78,13 +78,18 @@ def filmed(env: Any, shaping: ShapingSource) -> tuple[Unit, Any] | None:
 
 def probe(env_id: str, options: EnvOptions) -> EnvSpec:
     """Make one row on the CPU, describe it and close it."""
+    return described(env_id, lambda: make_resident(env_id, 1, 0, "cpu", options))
+
+
+def described(env_id: str, make: Callable[[], Any]) -> EnvSpec:
+    """Make a simulator, which may take long, and close it; return its spec."""
     for tell in time_limits.told_of_long:
         tell()
     with time_limit(time_limits.LONG_SECONDS, making(env_id, long=True)):
-        simulator = make_resident(env_id, 1, 0, "cpu", options)
+        simulator = make()
         simulator.close()
-        spec: EnvSpec = simulator.spec
-        return spec
+    spec: EnvSpec = simulator.spec
+    return spec
 
 
 def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:

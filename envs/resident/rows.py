@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -94,11 +94,9 @@ class Checks:
 
     def obs(self, obs: object, what: str = "obs") -> None:
         """Check observations: names, and of each its kind, shape and device."""
-        names = set(obs) if isinstance(obs, Mapping) else None
-        if names is None or names != set(self._spec.obs):
-            given = f"{type(obs).__name__}" if names is None else f"the names {sorted(names)}"
+        if not isinstance(obs, Mapping) or set(obs) != set(self._spec.obs):
+            given = f"the names {sorted(obs)}" if isinstance(obs, Mapping) else type(obs).__name__
             self._fail(f"{what} is {given}, not a dict of tensors with the names {sorted(self._spec.obs)}")
-        assert isinstance(obs, Mapping)
         for name, array in self._spec.obs.items():
             self._tensor(obs[name], f'{what}["{name}"]', array.dtype, array.shape)
 
@@ -106,7 +104,6 @@ class Checks:
         """Check the tensors of a step, not what is in them."""
         if not isinstance(step, ResidentStep):
             self._fail(f"step returned {type(step).__name__}: return a pbt_rl.envs.resident.ResidentStep")
-        assert isinstance(step, ResidentStep)
         self.obs(step.obs)
         self._tensor(step.reward, "reward", "float32", ())
         self._tensor(step.terminated, "terminated", "bool", ())
@@ -138,7 +135,6 @@ class Checks:
     def _tensor(self, x: object, what: str, dtype: str, shape: tuple[int, ...]) -> None:
         if not isinstance(x, Tensor):
             self._fail(f"{what} is {type(x).__name__}, not a tensor")
-        assert isinstance(x, Tensor)
         if x.device != self._device:
             self._fail(
                 f"{what} is on {x.device}, not on {self._device}: make it there, not by .cpu() or .to()"
@@ -152,18 +148,14 @@ class Checks:
         if x.requires_grad:
             self._fail(f"{what} has a gradient: step under torch.no_grad(), or return x.detach()")
 
-    def _fail(self, text: str) -> None:
+    def _fail(self, text: str) -> NoReturn:
         raise EnvSetupError(f"{self._id}: {text}")
 
 
 def check_made(env: object, env_id: str, rows: int) -> None:
     """Check what a factory has returned. Raises EnvSetupError."""
-    missing = [
-        name
-        for name in ("spec", "rows", "device", "attach", "reset", "step", "close")
-        if not hasattr(env, name)
-    ]
-    if missing:
+    needed = ("spec", "rows", "device", "attach", "reset", "step", "close")
+    if missing := [name for name in needed if not hasattr(env, name)]:
         raise EnvSetupError(
             f"{env_id} returned {type(env).__name__}, which has no {', '.join(missing)}: its factory takes rows and "
             "device, so it must return a pbt_rl.envs.resident.ResidentEnv"
@@ -220,20 +212,16 @@ class ResidentUnit:
             for name, array in out.obs.items():
                 array[ended] = step.final_obs[name].cpu().numpy()[ended]
         out.reward[:] = np.where(first, 0, reward)
-        out.terminated[:], out.truncated[:], out.episode_done[:] = (
-            terminated & ended,
-            truncated & ended,
-            ended,
-        )
+        out.terminated[:], out.truncated[:] = terminated & ended, truncated & ended
+        out.episode_done[:] = ended
         rows = np.flatnonzero(ended)
         out.objective[rows], out.raw_return[rows] = self._sums[rows, 0], self._sums[rows, 0]
         out.shaped_return[rows], out.length[rows] = self._sums[rows, 1], self._sums[rows, 2]
         out.shaping_version[rows] = self._versions[rows]
         stats = {name: x.cpu().numpy() for name, x in step.stats.items()} if len(rows) else {}
         for row in rows.tolist():
-            self._remark.of_stats(
-                out, row, {name: float(values[row]) for name, values in stats.items()} or None
-            )
+            of_row = {name: float(values[row]) for name, values in stats.items()}
+            self._remark.of_stats(out, row, of_row or None)
         for row in np.flatnonzero(terminated | truncated).tolist():
             self._sums[row] = 0
             self._begin_episode(row)

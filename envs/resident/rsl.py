@@ -9,18 +9,18 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .. import time_limits
 from ..base import EnvSetupError, EnvSpec
 from ..families import ROBOTS
 from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe
-from .custom import filmed, units_of
+from ..time_limits import LONG_SECONDS
+from .custom import described, filmed, units_of
 
 MakeVecEnv = Callable[[str, int, int, str, str | None], Any]
 """(task, rows, seed, device, render_mode) -> RSL-RL `VecEnv`. Raises EnvSetupError."""
@@ -57,14 +57,8 @@ def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make:
         return VecEnvRows(env_id, make(name, rows, seed % 2**31, device, render_mode), objective)
 
     def describe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
-        env_id = f"{family}/{name}"
-        for tell in time_limits.told_of_long:
-            tell()
-        with time_limits.time_limit(time_limits.LONG_SECONDS, time_limits.making(env_id, long=True)):
-            env = make_resident(name, 1, 0, "cpu", EnvOptions(keywords=keywords))
-            env.close()
-        spec: EnvSpec = env.spec
-        return spec
+        one = partial(make_resident, name, 1, 0, "cpu", EnvOptions(keywords=keywords))
+        return described(f"{family}/{name}", one)
 
     first = FirstProbe(f"{family}/", describe)
     return Backend(
@@ -75,7 +69,7 @@ def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make:
             make_resident(name, rows, seed, "cpu", options, "rgb_array"), shaping
         ),
         recipe=lambda _name, _options: ROBOTS,
-        step_seconds=time_limits.LONG_SECONDS,
+        step_seconds=LONG_SECONDS,
         make_resident=make_resident,
     )
 

@@ -41,19 +41,15 @@ RECIPE: dict[str, object] = RESIDENT | {
     "hypers.learning_rate": 1e-3,
     "hypers.clip_ratio": 0.2,
     "hypers.gae_lambda": 0.95,
+    **budget(2_500_000),  # 256 rows of a member play two episodes of a pendulum in a period
 }
 OWN: dict[str, dict[str, object]] = {
     "pendulum": {
         "hypers.gamma": 0.95,
         "hypers.entropy_coef": 0.0,
         "learner.normalize_returns": True,
-        **budget(2_500_000),  # 256 rows of a member play two episodes of a pendulum in a period
     },
-    "cartpole": {
-        "hypers.gamma": 0.99,
-        "hypers.entropy_coef": 0.005,
-        **budget(2_500_000),  # 256 rows of a member play two episodes of a pendulum in a period
-    },
+    "cartpole": {"hypers.gamma": 0.99, "hypers.entropy_coef": 0.005},
 }
 
 

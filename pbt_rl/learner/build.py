@@ -19,12 +19,13 @@ from torch import Tensor
 
 from pbt_rl.actors.messages import Load
 from pbt_rl.actors.store import ArrayLayout
-from pbt_rl.algos.algorithm import Algorithm, Replay, UpdateSettings
+from pbt_rl.algos.algorithm import Algorithm, UpdateSettings
 from pbt_rl.algos.distributions import Distribution, make_distribution
 from pbt_rl.algos.encoders import CNNS, NetworkError, is_grid, is_image
 from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack, Packing
+from pbt_rl.algos.rollout import RolloutShape
 from pbt_rl.algos.weights import Streams
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.controllers.hypers import SHAPING, Values
@@ -178,10 +179,14 @@ LOOP_ON_CPU = 4096
 """But not if each policy has so many steps in a minibatch: they keep the cores busy, and are faster one by one."""
 
 
+def passes(config: Config) -> tuple[int, int]:
+    """Return the epochs of a batch, and the minibatches of each."""
+    return (1, 1) if config.algorithm.learns_per_unit else (config.learner.epochs, config.learner.minibatches)
+
+
 def minibatch_steps(config: Config, plan: PackPlan) -> int:
     """Return the steps of each policy in one optimiser step."""
-    parts = 1 if config.algorithm.learns_per_unit else config.learner.minibatches
-    return plan.batch_rows * config.learner.rollout // parts
+    return plan.batch_rows * config.learner.rollout // passes(config)[1]
 
 
 def packings(
@@ -281,19 +286,11 @@ def build_pack(
     )
 
 
-def build_replay(config: Config, spec: EnvSpec, plan: PackPlan) -> Replay | None:
-    """Make the replay of a plan's pack; None for an algorithm without one."""
-    auxiliary = config.algorithm.auxiliary
-    if auxiliary is None:
-        return None
-    return auxiliary.replay.make(
-        obs_layouts(spec),
-        plan.units,
-        plan.slots,
-        plan.envs_per_policy,
-        config.learner.rollout,
-        (spec.action.components, getattr(torch, spec.action.dtype)),
-        torch.device(plan.device),
+def rollout_shape(pack: Pack, spec: EnvSpec, steps: int, rows: int) -> RolloutShape:
+    """Return what the rollouts of a pack are like. rows: of a unit."""
+    action = (spec.action.components, getattr(torch, spec.action.dtype))
+    return RolloutShape(
+        obs_layouts(spec), steps, rows, pack.num_policies, action, pack.state_size, pack.device
     )
 
 
@@ -305,7 +302,8 @@ def lone_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: Values) -> 
 
 def net_names(pack: Pack) -> NetNames:
     """Return where each parameter of a pack's networks lies in a member's flat vector."""
-    return NetNames(pack.parameter_places(), pack.parameter_count)
+    layout = pack.weights.layout
+    return NetNames(tuple((name, s.start, s.shape) for name, s in layout.places().items()), layout.size)
 
 
 def fresh_arrays(pack: Pack, seed: int, member: int, generation: int) -> dict[str, NDArray[Any]]:
@@ -331,11 +329,11 @@ class Drawing:
 
 def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:
     """Return the part of a config that an update needs."""
-    learner, algorithm = config.learner, config.algorithm
+    learner, (epochs, minibatches) = config.learner, passes(config)
     return UpdateSettings(
-        algorithm=algorithm,
-        epochs=1 if algorithm.learns_per_unit else learner.epochs,
-        minibatches=1 if algorithm.learns_per_unit else learner.minibatches,
+        algorithm=config.algorithm,
+        epochs=epochs,
+        minibatches=minibatches,
         use_vtrace=config.uses_vtrace,
         normalize_advantage=learner.normalize_advantage,
         lr_schedule_kl=learner.lr_schedule_kl if learner.lr_schedule == "kl-adaptive" else None,

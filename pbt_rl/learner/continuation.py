@@ -90,10 +90,8 @@ class Continuation:
 
     def _restore_slot(self, slot: int, saved: Mapping[str, Any]) -> None:
         state = self._shared.pack
-        state.weights_version[slot], state.weights_epoch[slot] = (
-            saved["weights_version"],
-            saved["weights_epoch"],
-        )
+        state.weights_version[slot] = saved["weights_version"]
+        state.weights_epoch[slot] = saved["weights_epoch"]
         holder = state.holders[slot]
         if holder is not None:
             state.holders[slot] = SlotHolder(

@@ -50,16 +50,17 @@ from pbt_rl.actors.polling import AdaptivePoller, Heartbeat, mail_check
 from pbt_rl.actors.store import StatePool
 from pbt_rl.actors.tables import ShapingTable
 from pbt_rl.algos.distributions import Distribution
+from pbt_rl.algos.replay import Replay
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
-from pbt_rl.learner.build import LearnerSetup, build_pack, build_replay, network_errors, update_settings
+from pbt_rl.learner.build import LearnerSetup, build_pack, network_errors, rollout_shape, update_settings
 from pbt_rl.learner.continuation import Continuation
 from pbt_rl.learner.cuda.device import Acceleration
+from pbt_rl.learner.cuda.streams import streams_of
 from pbt_rl.learner.gpu import out_of_memory, prepare, ran_out
 from pbt_rl.learner.members import PackMembers
-from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import AnySampler, SharedState, SlotShaping
-from pbt_rl.learner.simulators.run import make_sampler
+from pbt_rl.learner.simulators.sampler import DeviceShaping, ResidentSampler
 from pbt_rl.learner.trainer import Trainer
 
 WINDOW_SECONDS = 1.0
@@ -128,7 +129,7 @@ class Learner:
         holders = [None if load is None else load.member for load in setup.slots]
         self.acceleration = Acceleration()
         packing, about_packing = self.acceleration.packing(setup, in_slots, connection)
-        streams = self.acceleration.streams(torch.device(plan.device), threads=config.mode == "async")
+        streams = streams_of(torch.device(plan.device), threads=config.mode == "async")
         self.pack = build_pack(config, spec, plan, in_slots, config.seed, holders, packing, streams=streams)
         gc.collect()  # the networks whose weights the pack has taken are circles; of many policies they are large
         self.pack.idle[:] = [load is None for load in setup.slots]
@@ -151,6 +152,8 @@ class Learner:
             spec.frame_skip,
         )
         members.place_first(loads)
+        rollouts = rollout_shape(self.pack, spec, config.learner.rollout, plan.rows)
+        auxiliary = config.algorithm.auxiliary
         self.trainer = Trainer(
             self.pack,
             self.shared,
@@ -161,7 +164,7 @@ class Learner:
             setup.seed + 2,
             self._learning_rate_factor,
             self._beat,
-            build_replay(config, spec, plan),
+            None if auxiliary is None else Replay(auxiliary.replay, rollouts, plan.units),
             self.acceleration.stepping(),
         )
         about = about_packing, self.acceleration.record(self.sampler, self.trainer)
@@ -189,9 +192,10 @@ class Learner:
         """Return what samples, of mailboxes or in a simulator of its own, and the shaping that its rows read."""
         setup, config, spec, plan = self._setup, self._setup.config, self._setup.spec, self._setup.plan
         if spec.resident:
-            beat = self._heartbeat.beat_main
-            return make_sampler(setup, self.pack, self.shared, table, distribution, beat, self._give_up)
-        sampler = self.acceleration.sampler(Sampler, on_policy=self._on_policy)(
+            on_device = DeviceShaping(table, plan.slots, self.pack.device)
+            parts = (self.pack, self.shared, config, spec, plan, on_device, distribution, setup.seed + 1)
+            return ResidentSampler(*parts, self._heartbeat.beat_main, self._give_up), on_device
+        sampler = self.acceleration.sampler(on_policy=self._on_policy)(
             self.pack,
             self.shared,
             spec,

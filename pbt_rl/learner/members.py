@@ -99,7 +99,11 @@ class PackMembers:
             return None
         if enters:
             self._note_counts(load)
-        self._take_weights(load, self._shared.members.index(load.member))
+        if load.of_slot is not None:
+            self._pack.copy_member(load.of_slot, slot)
+            self._note_fresh(load)
+        else:
+            self._import(slot, self._given(load))
         self._pack.set_hypers(slot, load.values)
         self.generations[load.member], self._values[load.member] = load.generation, load.values
         if enters:
@@ -120,23 +124,17 @@ class PackMembers:
         shared.learning.steps[index] = max(shared.learning.steps[index], steps)
         shared.learning.updates[index] = max(shared.learning.updates[index], updates)
 
-    def _take_weights(self, load: Load, index: int) -> None:
-        if load.of_slot is not None:
-            self._pack.copy_member(load.of_slot, load.slot)
-            self._note_fresh(load, index)
-        else:
-            self._import(load.slot, self._given(load))
-
     def _given(self, load: Load) -> Arrays:
         """Return the state that a member is given, in host memory, and note when it was drawn."""
-        assert load.member is not None
-        self._note_fresh(load, self._shared.members.index(load.member))
+        self._note_fresh(load)
         if load.entry is not None:
             return self._states.views(load.entry)
         assert load.drawn is not None
         return fresh_arrays(self._pack, self._seed, *load.drawn)
 
-    def _note_fresh(self, load: Load, index: int) -> None:
+    def _note_fresh(self, load: Load) -> None:
+        assert load.member is not None
+        index = self._shared.members.index(load.member)
         if load.entry is not None:
             self.fresh_steps[index] = self._states.counts(load.entry).fresh_frames // self._frame_skip
         elif load.of_slot is not None:

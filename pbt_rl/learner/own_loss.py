@@ -55,8 +55,7 @@ def _check_parts(net: PolicyNet, again: PolicyNet) -> None:
             "such as locks, open files and writers"
         ) from error
     others = dict(again.named_buffers())
-    drawn = [name for name, buffer in net.named_buffers() if not torch.equal(buffer, others[name])]
-    if drawn:
+    if drawn := [name for name, buffer in net.named_buffers() if not torch.equal(buffer, others[name])]:
         raise ConfigError(
             f"--model: buffers that differ each time that the network is made: {', '.join(drawn)}. Policies share "
             "them, and no checkpoint holds them: draw them by torch.Generator().manual_seed(0), or make them "
@@ -77,8 +76,7 @@ def check_loss(settings: UpdateSettings, values: Mapping[str, float]) -> None:
     algorithm = settings.algorithm
     if algorithm.backward is not None:
         return
-    unknown = [name for name in algorithm.loss_hypers if name not in values]
-    if unknown:
+    if unknown := [name for name in algorithm.loss_hypers if name not in values]:
         raise ValueError(
             f"loss_hypers names {', '.join(unknown)}, which is no hyper: declare it in a dataclass, and name that in "
             f"Algorithm(hypers=...); there are {', '.join(values)}"
@@ -124,25 +122,18 @@ def _check_answer(who: str, answer: Any, settings: UpdateSettings, shape: tuple[
             f"{who} returned {type(answer).__name__}: it must return (loss, statistics), a tensor and a dict of tensors"
         )
     loss, statistics = answer
-    for name, value in {
-        "the loss": loss,
-        **{f"the statistic {n!r}": v for n, v in statistics.items()},
-    }.items():
-        if not isinstance(value, Tensor):
-            raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
-                f"{who}: {name} is a {type(value).__name__}; it must be a tensor"
-            )
-        if value.shape != shape:
-            found = list(value.shape[len(shape) :])
-            raise ValueError(
-                f"{who}: {name} has the shape {found}; it must be one number (0-d), such as a mean"
-            )
-    unexplained = sorted(statistics.keys() ^ settings.algorithm.statistics.keys())
-    explained_elsewhere = settings.algorithm.auxiliary is not None
-    if unexplained and not explained_elsewhere:
+    named = {"the loss": loss} | {f"the statistic {name!r}": value for name, value in statistics.items()}
+    for name, value in named.items():
+        found = f"is a {type(value).__name__}"
+        if isinstance(value, Tensor):
+            found = "" if value.shape == shape else f"has the shape {list(value.shape[len(shape) :])}"
+        if found:
+            raise ValueError(f"{who}: {name} {found}; it must be a tensor of one number, such as a mean")
+    explained = settings.algorithm.statistics
+    if statistics.keys() != explained.keys() and settings.algorithm.auxiliary is None:
         raise ValueError(
             f"{who} returns the statistics {', '.join(statistics)}, and Algorithm(statistics=...) explains "
-            f"{', '.join(settings.algorithm.statistics)}: they must be the same"
+            f"{', '.join(explained)}: they must be the same"
         )
 
 

@@ -27,7 +27,7 @@ from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import OUTCOMES, Memory, Rollout, native
 from pbt_rl.envs.base import EnvSpec, read_stats
-from pbt_rl.learner.build import obs_layouts
+from pbt_rl.learner.build import rollout_shape
 from pbt_rl.learner.shared import SharedState
 
 
@@ -93,26 +93,11 @@ class Sampler:
         self.distribution, self._steps, self._on_policy = distribution, rollout_steps, on_policy
         self.generator = torch.Generator(pack.device).manual_seed(seed)
         self._weights_epoch = shared.pack.weights_epoch.copy()
-        policies, rows = pack.num_policies, boxes[0][0].rows
-        action = (spec.action.components, getattr(torch, spec.action.dtype))
-        self._layouts = obs_layouts(spec)
+        made = rollout_shape(pack, spec, rollout_steps, boxes[0][0].rows)
+        self._layouts, self._envs = made.layouts, made.envs
         number = len(boxes) + spare_buffers
-        sizes = (self._layouts, rollout_steps, rows, action, pack.state_size, pack.device)
-        self.memory = memory = Memory.make(*sizes, number + self.SPARE, len(boxes) + self.SPARE)
-        buffers = [
-            Rollout(
-                self._layouts,
-                rollout_steps,
-                rows,
-                policies,
-                action,
-                pack.state_size,
-                pack.device,
-                i,
-                memory.rollouts,
-            )
-            for i in range(number)
-        ]
+        self.memory = memory = Memory.make(made, number + self.SPARE, len(boxes) + self.SPARE)
+        buffers = [Rollout(made, i, memory.rollouts) for i in range(number)]
         self.units = [
             ServedUnit(
                 number,
@@ -125,10 +110,8 @@ class Sampler:
             )
             for number, (box, wake_fd) in enumerate(boxes)
         ]
-        shared.ended_versions.extend(np.full(rows, -1, np.int64) for _ in boxes)
-        for buffer in buffers:
-            shared.free.give(buffer)
-        self._envs = rows // policies
+        shared.ended_versions.extend(np.full(made.rows, -1, np.int64) for _ in boxes)
+        shared.free.extend(buffers)
         self._resting: list[ServedUnit] = []
         self._frames = frames
         self.between_policies: Callable[[], object] = lambda: None
@@ -198,7 +181,7 @@ class Sampler:
         """Let a unit rest with the last observation of its rollout, as after a batch; for `resume_finished`."""
         unit.t = self._steps + 1
         self._resting.append(unit)
-        self._shared.free.give(unit.rollout)
+        self._shared.free.append(unit.rollout)
 
     def take_resets(self) -> None:
         """Zero the recurrent state of slots whose weights were exchanged.
@@ -330,8 +313,7 @@ class Sampler:
 
     def _next_rollout(self, unit: ServedUnit) -> Rollout:
         """Take a fresh buffer; what acts in it has the unit's present state."""
-        rollout = self._shared.free.take()
-        assert rollout is not None, "a unit was served without a free buffer"
+        rollout = self._shared.free.popleft()
         self._pack.streams.after(rollout.ready)
         rollout.state.copy_(unit.state)
         rollout.unit, rollout.weights_epoch[:] = unit.number, self._weights_epoch

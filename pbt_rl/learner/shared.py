@@ -19,39 +19,29 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from pbt_rl.actors.messages import Episode, Game
-from pbt_rl.algos.batch import Batch
-from pbt_rl.algos.device import Mark
+from pbt_rl.actors.tables import ShapingTable
 from pbt_rl.algos.rollout import Rollout
 from pbt_rl.algos.update import ACTIVE
 
 if TYPE_CHECKING:
-    from pbt_rl.learner.sampler import ServedUnit
+    from pbt_rl.learner.sampler import Sampler
+    from pbt_rl.learner.simulators.in_place import InPlaceRollout
+    from pbt_rl.learner.simulators.sampler import DeviceShaping, ResidentSampler
 
-
-class WholeRollout(Protocol):
-    """A rollout that is a batch as it lies. All but `batch` is as of `Rollout`."""
-
-    weights_version: NDArray[np.int64]
-    weights_epoch: NDArray[np.int64]
-    ready: Mark | None
-    on_device: list[Tensor]
-
-    def batch(self, usable_P: NDArray[np.bool_]) -> Batch:
-        """Return the batch. usable_P: whether it counts for a policy."""
-
-
-AnyRollout = Rollout | WholeRollout
+AnyRollout: TypeAlias = "Rollout | InPlaceRollout"
+"""A rollout of a unit, or one that is a batch as it lies."""
+AnySampler: TypeAlias = "Sampler | ResidentSampler"
+SlotShaping: TypeAlias = "ShapingTable | DeviceShaping"
+"""The shaping of the slots, which their rows read."""
 
 
 @dataclass(frozen=True)
@@ -205,27 +195,6 @@ class LearningCounts:
         self.steps_done[index] = self.steps_left_out[index] = 0
 
 
-class BufferPool:
-    """Free rollout buffers. Thread-safe: the trainer gives back what the sampler took."""
-
-    def __init__(self, buffers: Iterable[Rollout] = ()) -> None:
-        self._free = deque(buffers)
-
-    def take(self) -> Rollout | None:
-        """Return a free buffer, or None."""
-        try:
-            return self._free.popleft()
-        except IndexError:
-            return None
-
-    def give(self, rollout: Rollout) -> None:
-        """Take a buffer back."""
-        self._free.append(rollout)
-
-    def __len__(self) -> int:
-        return len(self._free)
-
-
 @dataclass(frozen=True)
 class SharedState:
     """Everything that sampler and trainer of one pack share."""
@@ -237,7 +206,8 @@ class SharedState:
     learning: LearningCounts
     full: deque[AnyRollout] = field(default_factory=deque)
     """Rollouts to learn from, oldest first."""
-    free: BufferPool = field(default_factory=BufferPool)
+    free: deque[Rollout] = field(default_factory=deque)
+    """Buffers to fill."""
     state_resets: deque[int] = field(default_factory=deque)
     """Slots whose recurrent state has to be zeroed before they act again."""
     ended_versions: list[NDArray[np.int64]] = field(default_factory=list)
@@ -281,47 +251,3 @@ class SharedState:
         """
         self.state_resets.append(slot)
         self.pack.weights_epoch[slot] += 1
-
-
-class SlotShaping(Protocol):
-    """The shaping of the slots, which their rows read; `ShapingTable` is one."""
-
-    @property
-    def shaping_version(self) -> Any:
-        """[P] writes of each slot's shaping."""
-
-    def write(self, slot: int, version: int, values: Mapping[str, float]) -> None:
-        """Let a slot's rows have these values."""
-
-    def read(self, slot: int) -> tuple[int, dict[str, float]]:
-        """Return the version and the values."""
-
-
-class AnySampler(Protocol):
-    """What a learner samples with; `Sampler` is one."""
-
-    generator: torch.Generator
-    between_policies: Callable[[], object]
-
-    @property
-    def units(self) -> Sequence[ServedUnit]:
-        """Units that it serves."""
-
-    @property
-    def begun(self) -> bool:
-        """Whether a rollout is half done."""
-
-    def rollouts(self) -> Sequence[AnyRollout]:
-        """Return the memory of rollouts."""
-
-    def serve(self) -> bool:
-        """Sample what can be sampled now; return whether there was anything."""
-
-    def resume_finished(self) -> None:
-        """Go on after a batch was learned from."""
-
-    def take_resets(self) -> None:
-        """Zero the recurrent state of slots whose weights were exchanged."""
-
-    def close(self) -> None:
-        """Release everything."""

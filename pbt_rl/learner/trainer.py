@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pbt_rl.actors.messages import Applied, Load, SetValues
-from pbt_rl.algos.algorithm import Replay, UpdateSettings
+from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.batch import Batch, make_batch
 from pbt_rl.algos.pack import Pack
+from pbt_rl.algos.replay import Replay
 from pbt_rl.algos.rollout import Rollout
 from pbt_rl.algos.update import Stepping, Updater
 from pbt_rl.learner.gpu import Stopwatch
@@ -161,7 +162,7 @@ class Trainer:
         for rollout in rollouts:
             rollout.ready = read
             if isinstance(rollout, Rollout):
-                shared.free.give(rollout)
+                shared.free.append(rollout)
         self.learning = False
         self._beat(False)
 

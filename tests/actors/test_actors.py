@@ -66,7 +66,7 @@ def receive(learner, rollouts, received, seconds=60):
             parts = rollout.obs["obs"][:steps].numpy(), rollout.action[..., 0].numpy(), rollout.first[:steps]
             received[filling[id(rollout)]].append([part.copy() for part in parts])
             missing[filling[id(rollout)]] -= 1
-            learner.shared.free.give(rollout)
+            learner.shared.free.append(rollout)
 
 
 @pytest.mark.parametrize(("kills", "turns"), [(0, 0), (6, 0), (0, 6)])

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from pbt_rl.algos.models import TwinBody, make_model
-from pbt_rl.algos.normalizers import Normalizers
 
 T, B = 3, 4
 SHAPES = {"obs": ((5,), "float32"), "sim": ((7,), "float32"), "map": ((3, 40, 40), "uint8")}
@@ -66,11 +65,3 @@ def test_policies_together_compute_what_each_does():
     for i, net in enumerate(nets):
         for got, wanted in zip(together, net(*given), strict=True):
             torch.testing.assert_close(got[i], wanted, rtol=1e-4, atol=1e-5)
-
-
-def test_its_observations_have_normalisers_of_their_own():
-    kept = Normalizers({"obs": 5, "sim": 7}, returns=False)
-    stats = kept.empty(lambda *shape, dtype=torch.float32: torch.zeros((1, *shape), dtype=dtype))
-    obs = {name: x.unsqueeze(0) for name, x in observations().items()}
-    kept.observe_obs(stats, slice(0, 1), obs, torch.ones(1, T, B, dtype=torch.bool))
-    torch.testing.assert_close(stats["obs_mean.sim"][0], obs["sim"].mean((0, 1, 2)))

@@ -24,7 +24,8 @@ def test_thousands_of_rows_are_counted_as_a_slow_loop_counts_them():
         if batch:
             valid[3] = False
         target = torch.randn(POLICIES, STEPS, ROWS, generator=generator) * 3
-        normalizers.observe_obs(stats, every, {"obs": obs}, valid)
+        hidden = torch.where(valid.unsqueeze(-1), obs, torch.nan)
+        normalizers.observe_obs(stats, every, {"obs": hidden}, valid)
         normalizers.observe_returns(stats, every, target, valid)
         for policy in range(POLICIES):
             taken = valid[policy].flatten().tolist()

@@ -201,27 +201,6 @@ def test_returns_that_are_not_finite_do_not_destroy_the_statistics():
     assert pack.state["return_square"][1] != before["return_square"]
 
 
-def test_observation_statistics_are_those_of_all_valid_observations_per_policy():
-    pack = make_pack(THREE, normalize_obs=True)
-    seen: list[list[np.ndarray]] = [[], [], []]
-    for step in range(20):
-        obs = made_up(step, 3, 8, 6, 4) * torch.tensor([1.0, 0.1, 30.0, 0.0]) + torch.tensor(
-            [0.0, 1e3, 2.0, 5.0]
-        )
-        obs[1] *= 2
-        valid = made_up(1000 + step, 3, 8, 6) > 0
-        valid[2] &= step > 4
-        hidden = torch.where(valid[..., None], obs, torch.nan)
-        pack.observe_obs(slice(0, 3), {"obs": hidden}, valid)
-        for p in range(3):
-            seen[p].append(obs[p][valid[p]].double().numpy())
-    for p in range(3):
-        everything = np.concatenate(seen[p])
-        np.testing.assert_allclose(pack.state["obs_mean.obs"][p], everything.mean(0), rtol=1e-4, atol=1e-4)
-        np.testing.assert_allclose(pack.state["obs_var.obs"][p], everything.var(0), rtol=2e-2, atol=1e-3)
-        assert pack.state["obs_count.obs"][p] == len(everything)
-
-
 def test_observations_are_normalised_and_clipped_by_each_policys_own_statistics():
     pack = make_pack([H, H], normalize_obs=True)
     pack.state["obs_mean.obs"][1] = 10.0

@@ -1,13 +1,13 @@
 """Convolutions as matrix products: the same network by the same parameters."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from pbt_rl.algos.encoders import Conv, ImageLinear, compute_by_products
 from pbt_rl.algos.models import make_model
-from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.registry import load
-from tests.helpers.packs import CPU, HYPERS
+from tests.helpers.packs import HYPERS, pack_of
 
 P, T, B, SHAPE = 3, 2, 4, (4, 40, 44)
 
@@ -19,17 +19,9 @@ def distance(a: torch.Tensor, b: torch.Tensor) -> float:
 def computed(encoder, packing, dtype=torch.float32, core="none"):
     """Outputs and gradients of a pack with weights that are not orthogonal any more."""
     torch.manual_seed(0)
-    pack = Pack(
-        lambda: make_model({"obs": (SHAPE, "uint8")}, 6, encoder=encoder, hidden=32, core=core, core_size=8),
-        P,
-        {name: [value] * P for name, value in HYPERS.items()},
-        device=CPU,
-        compute_dtype=dtype,
-        packing=packing,
-        optimizer=load("appo").optimizer,
-        normalized_obs={},
-        normalize_returns=True,
-    )
+    options = {"encoder": encoder, "hidden": 32, "core": core, "core_size": 8}
+    net = partial(make_model, {"obs": (SHAPE, "uint8")}, 6, **options)
+    pack = pack_of(net, [HYPERS] * P, packing=packing, dtype=dtype)
     pack.state["param"] += 0.02 * torch.randn(pack.state["param"].shape)
     for p in range(P):
         pack.weights.refresh_working(slice(p, p + 1))

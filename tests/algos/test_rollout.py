@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from pbt_rl.algos.observations import ObsLayout, push_frames, restack_torch
-from pbt_rl.algos.rollout import Rollout, make_stacks
+from pbt_rl.algos.rollout import Rollout, RolloutShape, make_stacks
 from tests.helpers.packs import (
     CPU,
     DISCRETE,
@@ -57,7 +57,7 @@ def test_stacks_are_those_of_a_slow_loop(stack):
 def written(layout: ObsLayout, seed: int = 2) -> tuple[list[Rollout], np.ndarray, np.ndarray]:
     """Two rollouts that follow each other; the stacks that acting saw [2T+1, R, stack, H, W] and slow ones."""
     frame, first = frames(2 * T + 1, seed)
-    one, two = (Rollout({"obs": layout}, T, R, 1, (1, torch.int32), 0, CPU) for _ in range(2))
+    one, two = (Rollout(RolloutShape({"obs": layout}, T, R, 1, (1, torch.int32), 0, CPU)) for _ in range(2))
     stacks = make_stacks(one.layouts, R, CPU)
     acted = []
     for t in range(2 * T + 1):
@@ -145,7 +145,8 @@ def test_all_arrays_of_a_batch_are_placed_alike():
 
 
 def test_fresh_buffers_are_poisoned():
-    rollout = Rollout({"obs": VECTOR, "screen": FRAMES}, T, R, 1, (1, torch.int32), 2, CPU)
+    layouts = {"obs": VECTOR, "screen": FRAMES}
+    rollout = Rollout(RolloutShape(layouts, T, R, 1, (1, torch.int32), 2, CPU))
     for array in (rollout.log_prob, rollout.value, rollout.state, rollout.obs["obs"]):
         assert array.isnan().all()
     assert np.isnan(rollout.reward).all()
@@ -158,7 +159,7 @@ def test_fresh_buffers_are_poisoned():
 @pytest.mark.parametrize("name", ["reward", "log_prob", "value", "obs"])
 def test_one_unwritten_step_shows(name):
     rollouts = make_rollouts([0])
-    fresh = Rollout({"obs": VECTOR}, T, ENVS, 1, (1, torch.int32), 0, CPU)
+    fresh = Rollout(RolloutShape({"obs": VECTOR}, T, ENVS, 1, (1, torch.int32), 0, CPU))
     target, poison = (r.obs["obs"] if name == "obs" else getattr(r, name) for r in (rollouts[0], fresh))
     target[5, 2] = poison[5, 2]
     stats = learn(make_pack([H]), batch_of(rollouts, 1), settings())

@@ -14,9 +14,7 @@ from pbt_rl.actors.mailbox import Mailbox
 from pbt_rl.actors.messages import Load, Save, SetValues
 from pbt_rl.actors.store import StatePool, anonymous_memory, layout_of
 from pbt_rl.actors.tables import ShapingTable
-from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.distributions import make_distribution
-from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.registry import load
 from pbt_rl.config import Hypers, ModelConfig
 from pbt_rl.controllers.hypers import hyper_table
@@ -26,6 +24,8 @@ from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.trainer import Trainer
+from tests.helpers import packs
+from tests.helpers.packs import pack_of
 
 VALUES = {name: spec.default for name, spec in hyper_table(Hypers(unroll=6)).items()}
 ENVS, STEPS = 3, 6
@@ -108,16 +108,13 @@ class Bench:
         self.spec = EnvSpec("toy/fake", obs, action, frame_stack=4 if "screen" in obs else 1)
         self.distribution = make_distribution(action.nvec, len(action.low), low=action.low, high=action.high)
         model = ModelConfig(hidden=16, layers=1, core=core, core_size=8)
-        self.pack = Pack(
+        self.pack = pack_of(
             lambda: build_net(self.spec, model),
-            policies,
-            {name: [value] * policies for name, value in VALUES.items()},
-            device=torch.device("cpu"),
-            compute_dtype=dtype,
+            [VALUES] * policies,
             packing=packing,
+            dtype=dtype,
             optimizer=load(algo).optimizer,
             normalized_obs={"obs": 4} if normalize_obs else {},
-            normalize_returns=True,
         )
         self.members = members or tuple(range(policies))
         self.actors = [FakeActor(self.spec, policies * ENVS, seed) for seed in range(units)]
@@ -187,19 +184,11 @@ class Stand:
         values = VALUES | {"shaping.bait": 0.5}
         held = bench.members[:policies]
         members.place_first(Load(slot, m, 0, values, drawn=(m, 0)) for slot, m in enumerate(held))
-        defaults = {
-            "algorithm": load("appo"),
-            "epochs": 1,
-            "minibatches": 1,
-            "use_vtrace": True,
-            "normalize_advantage": True,
-            "lr_schedule_kl": None,
-            "target_kl": None,
-        }
+        how = {"epochs": 1, "use_vtrace": True, "distribution": bench.distribution} | settings
         self.trainer = Trainer(
             bench.pack,
             bench.shared,
-            UpdateSettings(**(defaults | settings), distribution=bench.distribution),
+            packs.settings(**how),
             2,
             max_lag,
             members,

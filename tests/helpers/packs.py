@@ -15,9 +15,10 @@ from pbt_rl.algos.batch import Batch, make_batch
 from pbt_rl.algos.distributions import Distribution, make_distribution
 from pbt_rl.algos.models import make_model
 from pbt_rl.algos.observations import ObsLayout
+from pbt_rl.algos.optim import ADAM
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.registry import load
-from pbt_rl.algos.rollout import Rollout
+from pbt_rl.algos.rollout import Rollout, RolloutShape
 from pbt_rl.algos.update import ACTIVE, CurrentSlots, Updater
 
 CPU = torch.device("cpu")
@@ -66,22 +67,33 @@ def make_pack(
 ) -> Pack:
     """model: options of `make_model`, over those that are usual here."""
     torch.manual_seed(seed)
+    options = {"hidden": 16, "layers": 1, "core": core, "core_size": 8} | (model or {})
+    continuous = {GAUSSIAN: 2, HYBRID: 2, TANH: 2}.get(distribution, 0)
+    size = distribution.param_size
+    return pack_of(
+        lambda: network(make_model({"obs": layout.seen}, size, continuous=continuous, **options)),
+        hypers,
+        packing=packing,
+        dtype=dtype,
+        optimizer=optimizer or load(algo).optimizer,
+        normalized_obs={"obs": 4} if normalize_obs else {},
+        normalize_returns=normalize_returns,
+    )
+
+
+def pack_of(
+    make_net, hypers, *, packing, dtype, optimizer=ADAM, normalized_obs=None, normalize_returns=True
+) -> Pack:
+    """A pack of these networks. hypers: of each policy."""
     return Pack(
-        lambda: network(
-            make_model(
-                {"obs": layout.seen},
-                distribution.param_size,
-                continuous={GAUSSIAN: 2, HYBRID: 2, TANH: 2}.get(distribution, 0),
-                **({"hidden": 16, "layers": 1, "core": core, "core_size": 8} | (model or {})),
-            )
-        ),
+        make_net,
         len(hypers),
         {name: [h[name] for h in hypers] for name in hypers[0]},
         device=CPU,
         compute_dtype=dtype,
         packing=packing,
-        optimizer=optimizer or load(algo).optimizer,
-        normalized_obs={"obs": 4} if normalize_obs else {},
+        optimizer=optimizer,
+        normalized_obs=normalized_obs or {},
         normalize_returns=normalize_returns,
     )
 
@@ -134,7 +146,8 @@ def make_rollouts(
     rollouts = []
     for number in range(k):
         rows = len(policies) * ENVS
-        rollout = Rollout({"obs": layout}, T, rows, len(policies), (columns, dtype), state_size, CPU)
+        sizes = (rows, len(policies), (columns, dtype), state_size, CPU)
+        rollout = Rollout(RolloutShape({"obs": layout}, T, *sizes))
         fill(rollout, policies, distribution, seed * 100 + number)
         rollouts.append(rollout)
     return rollouts

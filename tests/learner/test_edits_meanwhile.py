@@ -7,6 +7,7 @@ import torch
 
 from pbt_rl.algos import update
 from tests.helpers.driven import DrivenLearner
+from tests.helpers.packs import same_bits
 
 CHANGED = {"gamma": 0.9, "entropy_coef": 0.2, "clip_ratio": 0.3, "learning_rate": 1e-3}
 
@@ -48,20 +49,16 @@ def edit_in_step(driven, monkeypatch, edited, donor, in_step_of, weights="copy")
     return found
 
 
-def same(a, b):
-    return all(torch.equal(part, b[name]) for name, part in a.items())
-
-
 @pytest.mark.parametrize("in_step_of", [0, 1, 2], ids=["donor", "edited", "another"])
 def test_a_step_of_other_weights_comes_to_nothing_and_the_others_go_on(driven, monkeypatch, in_step_of):
     before, updates = driven.learner.shared.pack.weights_version.copy(), 2
     proof, states = edit_in_step(driven, monkeypatch, 1, 0, in_step_of)
     after = [driven.state(p) for p in range(3)]
     assert proof.donor_unchanged
-    assert same(states[1], states[0]), "a copy"
-    assert same(after[1], states[1]), "which has learned nothing from the batch of the weights before"
-    assert not same(after[2], states[2])
-    assert same(after[0], states[0]) == (in_step_of > 0), "the donor's steps come first"
+    assert same_bits(states[1], states[0]), "a copy"
+    assert same_bits(after[1], states[1]), "which has learned nothing from the batch of the weights before"
+    assert not same_bits(after[2], states[2])
+    assert same_bits(after[0], states[0]) == (in_step_of > 0), "the donor's steps come first"
     stepped = 2 if in_step_of == 2 else 0
     assert (driven.learner.shared.pack.weights_version - before).tolist() == [2, stepped, 2]
     steps = [float(s["optimizer_steps"]) for s in after]
@@ -70,13 +67,15 @@ def test_a_step_of_other_weights_comes_to_nothing_and_the_others_go_on(driven, m
     serving = driven.learner.pack.weights.serving[1]
     torch.testing.assert_close(serving, after[1]["param"][: len(serving)])
     driven.batches(4)
-    assert not same(driven.state(1), after[1]), "it learns from what it acts itself, once that makes a batch"
+    assert not same_bits(driven.state(1), after[1]), (
+        "it learns from what it acts itself, once that makes a batch"
+    )
 
 
 def test_a_value_changed_in_a_step_acts_from_its_end_on(driven, monkeypatch):
     proof, states = edit_in_step(driven, monkeypatch, 1, None, 1, "keep")
     assert proof.in_loss["gamma"] == pytest.approx(0.9)
-    assert not same(driven.state(1), states[1]), "its steps count"
+    assert not same_bits(driven.state(1), states[1]), "its steps count"
     assert driven.learner.shared.pack.weights_version.tolist() == [4, 4, 4]
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from tests.helpers.fake_actor import ENVS, VALUES, Bench, Stand
+from tests.helpers.packs import same_bits
 
 MEMBERS = (4, 7, 9, 11)
 """4 and 7 hold the two slots at the start."""
@@ -30,26 +31,21 @@ def state(stand: Stand, member: int) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(array) for name, array in stand.arrays(member).items()}
 
 
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    assert a.keys() == b.keys()
-    return all(torch.equal(a[name], b[name]) for name in a)
-
-
 def test_a_parked_member_comes_back_bit_for_bit_in_whichever_slot(stand):
     before, neighbour = state(stand, 4), state(stand, 7)
     change_slot(stand, 0, 9)
-    assert same(state(stand, 7), neighbour)
+    assert same_bits(state(stand, 7), neighbour)
     stand.learn()
     stand.learn()
-    assert same(state(stand, 4), before)
-    assert not same(state(stand, 9), before)
+    assert same_bits(state(stand, 4), before)
+    assert not same_bits(state(stand, 9), before)
     change_slot(stand, 1, 4, gamma=0.9)
-    assert same(state(stand, 4), before)
-    assert same(dict(stand.bench.pack.export_member(1)), before)
+    assert same_bits(state(stand, 4), before)
+    assert same_bits(dict(stand.bench.pack.export_member(1)), before)
     assert stand.bench.pack.hypers["gamma"].tolist() == pytest.approx([VALUES["gamma"], 0.9])
     stand.learn()
     stand.learn()
-    assert not same(state(stand, 4), before), "it learns again"
+    assert not same_bits(state(stand, 4), before), "it learns again"
     assert state(stand, 4)["optimizer_steps"] > before["optimizer_steps"]
 
 
@@ -60,10 +56,10 @@ def test_fresh_weights_depend_on_who_not_on_when_or_where(stand):
         for _ in range(3):
             other.learn()
         change_slot(other, 1, 9)
-        assert same(state(stand, 9), state(other, 9))
+        assert same_bits(state(stand, 9), state(other, 9))
     first = state(stand, 9)
     edit(stand, 9, "fresh", generation=1)
-    assert not same(state(stand, 9), first)
+    assert not same_bits(state(stand, 9), first)
 
 
 def test_the_former_holders_rollouts_teach_no_member(stand):
@@ -73,7 +69,7 @@ def test_the_former_holders_rollouts_teach_no_member(stand):
     before = state(stand, 9)
     stand.trainer.learn()
     stand.bench.sampler.resume_finished()
-    assert same(state(stand, 9), before)
+    assert same_bits(state(stand, 9), before)
     assert stand.bench.shared.learning.discarded == discarded + 2
     rollouts = stand.bench.fill(2)
     assert all((r.state[:ENVS] == 0).all() for r in rollouts), "it begins without a memory"
@@ -91,7 +87,7 @@ def test_an_empty_slot_is_neither_trained_nor_counted(stand):
     )
     stand.learn()
     stand.learn()
-    assert same(stand.bench.pack.export_member(0), kept)
+    assert same_bits(stand.bench.pack.export_member(0), kept)
     assert [now > then for now, then in zip(shared.sampling.steps[:-1], steps, strict=False)] == [0, 1, 0, 0]
     assert [a - b for a, b in zip(shared.learning.updates, updates, strict=True)] == [0, 2, 0, 0, 0]
     assert shared.learning.discarded == discarded
@@ -185,8 +181,8 @@ def test_a_member_takes_a_state_that_was_saved(stand, member, donor):
     stand.learn()
     others = {m: state(stand, m) for m in others}
     edit(stand, member, "copy", donor, entry=entry)
-    assert same(state(stand, member), source)
-    assert all(same(state(stand, m), then) for m, then in others.items())
+    assert same_bits(state(stand, member), source)
+    assert all(same_bits(state(stand, m), then) for m, then in others.items())
 
 
 def test_a_member_whose_gradients_are_not_finite_is_broken_until_it_gets_other_weights(stand):

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.batch import make_batch
-from pbt_rl.algos.registry import load
 from pbt_rl.envs.base import ActionSpec
 from tests.helpers.fake_actor import ENVS, GAUSSIAN, SCREEN, STEPS, Bench
-from tests.helpers.packs import learn
+from tests.helpers.packs import learn, settings
 
 
 def batch_of(bench: Bench, rollouts: list):
@@ -67,7 +65,7 @@ def test_learning_reproduces_what_acting_computed(case, packing, on_policy):
         first, second = bench.take(2), None
         assert_reproduced(bench, first)
         for rollout in first:
-            bench.shared.free.give(rollout)
+            bench.shared.free.append(rollout)
         bench.sampler.resume_finished()
         second = bench.take(2)
         assert any(r.first[1:].any() for r in second), "episodes began in the middle"
@@ -79,17 +77,8 @@ def test_learning_reproduces_what_acting_computed(case, packing, on_policy):
 def test_without_lag_the_ratio_is_one(core, use_vtrace):
     with Bench(core=core) as bench:
         shake(bench)
-        settings = UpdateSettings(
-            algorithm=load("appo"),
-            epochs=1,
-            minibatches=1,
-            use_vtrace=use_vtrace,
-            normalize_advantage=True,
-            lr_schedule_kl=None,
-            target_kl=None,
-            distribution=bench.distribution,
-        )
-        for stats in learn(bench.pack, batch_of(bench, bench.take(2)), settings):
+        how = settings(epochs=1, use_vtrace=use_vtrace, distribution=bench.distribution)
+        for stats in learn(bench.pack, batch_of(bench, bench.take(2)), how):
             assert stats.values["kl"].abs().max() < 1e-6
             assert stats.values["clip_fraction"].max() == 0
 
@@ -203,7 +192,7 @@ def test_sync_units_rest_until_resumed_and_go_on_with_new_weights():
         bench.pack.state["param"].mul_(0.5)
         bench.pack.publish((0, 1))
         for r in rollouts:
-            bench.shared.free.give(r)
+            bench.shared.free.append(r)
         bench.sampler.resume_finished()
         for unit in bench.sampler.units:
             assert unit.t == 1
@@ -223,7 +212,7 @@ def test_async_units_wait_for_a_free_buffer_and_lose_nothing():
         rollouts = [bench.shared.full.popleft()]
         seen = {int(rollouts[0].obs["obs"][0, 0, 0]) // 100}
         for _ in range(3):
-            bench.shared.free.give(rollouts[-1])
+            bench.shared.free.append(rollouts[-1])
             begin = rollouts[-1].obs["obs"][0, 0, 1]
             rollouts += bench.take(1)
             unit = int(rollouts[-1].obs["obs"][0, 0, 0]) // 100
@@ -247,7 +236,7 @@ def test_a_replaced_policy_begins_with_zeroed_state_and_the_others_keep_theirs(o
             if rollout.weights_epoch.tolist() == [0, 1]:
                 new.append(rollout)
             else:
-                bench.shared.free.give(rollout)
+                bench.shared.free.append(rollout)
         assert all(r.weights_epoch.tolist() == [0, 0] for r in old)
         kept = slice(0, ENVS)
         for r in new:

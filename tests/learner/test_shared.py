@@ -9,7 +9,6 @@ from pbt_rl.algos.batch import Batch, Samples
 from pbt_rl.algos.rollout import FIELDS, OUTCOMES
 from pbt_rl.envs.base import StepArrays
 from pbt_rl.learner.shared import LearningCounts, SharedState
-from tests.helpers.fake_actor import Bench
 
 
 def test_a_field_has_one_name_from_environment_to_loss():
@@ -18,15 +17,6 @@ def test_a_field_has_one_name_from_environment_to_loss():
     for kind in (Batch, Samples):
         assert set(FIELDS) <= {f.name for f in dataclasses.fields(kind)}
     assert OUTCOMES == ("reward", "terminated", "truncated")
-
-
-def test_outcomes_are_copied_from_the_mailbox_array_of_the_same_name():
-    with Bench(units=1) as bench:
-        (unit,) = bench.sampler.units
-        for name, outcome in zip(OUTCOMES, unit.outcomes, strict=True):
-            assert outcome is getattr(unit.box.step, name)
-        for name, column in zip(OUTCOMES, unit.rollout.outcomes, strict=True):
-            assert column is getattr(unit.rollout, name)
 
 
 def test_a_slot_is_held_by_a_member_or_by_none():

@@ -63,23 +63,29 @@ def test_outdated_rollouts_of_a_replaced_policy_are_discarded_and_the_others_lea
     assert counts.discarded == 2
 
 
+def learn_and_edit(stand, change):
+    """Learn from a batch, and carry a change out after the first step of policy 0; returns what that returned."""
+    pack, commands, sent, proofs = stand.bench.pack, stand.trainer.commands, [], []
+
+    def publish(slots):
+        type(pack).publish(pack, slots)
+        if not sent:
+            sent.append(1)
+            commands.append(lambda: proofs.append(change()))
+
+    pack.publish = publish
+    stand.trainer.learn()
+    del pack.publish
+    return proofs
+
+
 def test_an_edit_between_two_steps_ends_the_batch_for_its_member():
     with Bench(policies=3, members=MEMBERS) as bench:
         stand = Stand(bench, epochs=3)
         stand.learn()
         bench.fill(2)
-        publish, done = bench.pack.publish, []
-
-        def then_edit(slots):
-            publish(slots)
-            if not done:  # after the first step of policy 0
-                done.append(1)
-                stand.trainer.commands.append(lambda: done.append(edit(stand, member=9, donor=7)))
-
-        bench.pack.publish = then_edit
-        stand.trainer.learn()
-        bench.pack.publish = publish
-        assert done[1].donor_unchanged
+        (proof,) = learn_and_edit(stand, lambda: edit(stand, member=9, donor=7))
+        assert proof.donor_unchanged
         assert stand.bench.shared.learning.updates == [2, 2, 1, 0]
         assert bench.pack.state["optimizer_steps"].tolist() == [6.0, 6.0, 3.0], (
             "policy 2 is policy 1 before its steps"
@@ -162,7 +168,7 @@ def test_versions_under_which_no_episode_runs_are_forgotten_and_no_answer_differ
             sampler.serve()
             sampler.resume_finished()
             while bench.shared.full:
-                bench.shared.free.give(bench.shared.full.popleft())
+                bench.shared.free.append(bench.shared.full.popleft())
             members.evaluate(7, begins=begins)
         most = max(most, len(holder.generation_of))
     told = [(e.generation, e.evaluation) for e in bench.shared.sampling.episodes if e.member == 7]
@@ -217,16 +223,6 @@ def test_an_evaluation_that_begins_within_a_batch_ends_it_for_its_member():
         stand = Stand(bench, epochs=3)
         stand.learn()
         bench.fill(2)
-        publish, done = bench.pack.publish, []
-
-        def then_evaluate(slots):
-            publish(slots)
-            if not done:  # after the first step of policy 0
-                done.append(1)
-                stand.trainer.commands.append(lambda: stand.trainer.members.evaluate(9, begins=True))
-
         before = stand.state(2)
-        bench.pack.publish = then_evaluate
-        stand.trainer.learn()
-        bench.pack.publish = publish
+        learn_and_edit(stand, lambda: stand.trainer.members.evaluate(9, begins=True))
         assert not stand.changed(2, before)

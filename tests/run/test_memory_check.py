@@ -36,7 +36,7 @@ def test_the_large_parts_are_what_a_learner_allocates(options):
 
     rollouts = [unit.rollout for unit in learner.sampler.units]
     while len(learner.shared.free):
-        rollouts.append(learner.shared.free.take())
+        rollouts.append(learner.shared.free.popleft())
     assert len(rollouts) == rollouts_of(run.config, plan)
     arrays = [x for r in rollouts for x in (*r.obs.values(), *vars(r).values()) if hasattr(x, "nbytes")]
     counts = sum(r.weights_version.nbytes + r.weights_epoch.nbytes for r in rollouts)

@@ -38,10 +38,10 @@ def trained_pack(config=CONFIG):
     plan = PackPlan("cpu", (0, 1, 2), 1, 1, 1, 1, 1, 3)
     pack = build_pack(config, probe(config.env, EnvOptions()), plan, [values] * 3, 5)
     random = torch.Generator().manual_seed(0)
-    for _, offset, shape in pack.parameter_places():
+    for place in pack.weights.layout.places().values():
         for name in ("mean", "square"):
-            span = slice(offset, offset + int(np.prod(shape)))
-            pack.state[name][:, span] = torch.rand((3, span.stop - offset), generator=random)
+            numbers = torch.rand((3, place.stop - place.start), generator=random)
+            pack.state[name][:, place.start : place.stop] = numbers
     pack.state["optimizer_steps"][:] = STEPS
     pack.state["lr_factor"][:] = FACTOR
     pack.state["return_square"][:] = 3.5

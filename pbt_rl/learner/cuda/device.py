@@ -5,38 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from mmap import mmap
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 
 from pbt_rl.algos.optim import ADAM, adam_on
 from pbt_rl.algos.pack import Packing
 from pbt_rl.algos.update import Stepping
-from pbt_rl.algos.weights import Streams
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.display.view import Replayed
 from pbt_rl.learner.build import LearnerSetup
-from pbt_rl.learner.cuda.memory import PageLocks, free_unused
-from pbt_rl.learner.cuda.recording import Replays, recorder_of, records
+from pbt_rl.learner.cuda.memory import PageLocks
+from pbt_rl.learner.cuda.recording import RECORDERS, Replays, recorder_of
 from pbt_rl.learner.cuda.steps import RecordedStepping, record_steps
-from pbt_rl.learner.cuda.streams import streams_of
 from pbt_rl.learner.cuda.trial import BrokenTrialError, begin_again, fastest_packing
 from pbt_rl.learner.cuda.turns import RecordedSampler
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import AnySampler
+from pbt_rl.learner.simulators.sampler import ResidentSampler
 from pbt_rl.learner.trainer import Trainer
-
-
-@runtime_checkable
-class RecordsTurns(Protocol):
-    """A sampler that records its turns."""
-
-    @property
-    def replays(self) -> Replays | None:
-        """Count of turns; None where nothing is recorded."""
-
-    def record_turns(self) -> None:
-        """Record turns, where anything is recorded."""
 
 
 class Acceleration:
@@ -46,10 +33,6 @@ class Acceleration:
         self._device = torch.device("cpu")
         self._locks: PageLocks | None = None
         self._replays: dict[str, Replays] = {}
-
-    def streams(self, device: torch.device, *, threads: bool) -> Streams:
-        """Return the streams of a device. threads: one thread acts while another learns."""
-        return streams_of(device, threads=threads)
 
     def packing(
         self, setup: LearnerSetup, values: Sequence[Values], connection: Any
@@ -69,9 +52,9 @@ class Acceleration:
         self._device = device
         self._locks = PageLocks(memories, device)
 
-    def sampler(self, plain: type[Sampler], *, on_policy: bool) -> type[Sampler]:
-        """Return what samples mailboxes. plain: call by call."""
-        return plain if on_policy or not records(self._device) else RecordedSampler
+    def sampler(self, *, on_policy: bool) -> type[Sampler]:
+        """Return what samples mailboxes."""
+        return Sampler if on_policy or self._device.type not in RECORDERS else RecordedSampler
 
     def stepping(self) -> Stepping:
         """Return how optimiser steps are carried out."""
@@ -89,20 +72,19 @@ class Acceleration:
         memory there is to be, and what is refused, is known before an actor runs.
         """
         trainer.pack.streams.wait_for_work()
-        if isinstance(sampler, RecordsTurns) and sampler.replays is not None:
+        if isinstance(sampler, RecordedSampler):
             sampler.record_turns()
-            self._replays = {"turns": sampler.replays, **self._replays}
+        turns = sampler.replays if isinstance(sampler, RecordedSampler | ResidentSampler) else None
+        self._replays = {"turns": turns, **self._replays} if turns else self._replays
         if "steps" in self._replays:
             rollouts = sampler.rollouts()[: trainer.units_per_batch]
             record_steps(trainer, [*rollouts], self._replays["steps"])
-        free_unused(self._device)
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()  # what calls one by one needed; recordings have memory of their own
         names = {"turns": "turns", "steps": "optimiser steps"}
+        failed = {names[name]: one.why_not for name, one in self._replays.items() if one.why_not}
         said = [adam_on(self._device)[1]] if trainer.pack.optimizer is ADAM else []
-        said += [
-            f"{names[name]} are not replayed, which costs speed: {one.why_not}"
-            for name, one in self._replays.items()
-            if one.why_not
-        ]
+        said += [f"{what} are not replayed, which costs speed: {why}" for what, why in failed.items()]
         return "; ".join(filter(None, said))
 
     def report(self) -> dict[str, Replayed]:

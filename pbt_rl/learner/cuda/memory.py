@@ -1,4 +1,4 @@
-"""Memory of the host that a GPU copies from and to without staging, and memory of the GPU that nobody needs."""
+"""Memory of the host that a GPU copies from and to without staging."""
 
 from __future__ import annotations
 
@@ -8,15 +8,6 @@ import mmap
 from collections.abc import Iterable
 
 import torch
-
-
-def free_unused(device: torch.device) -> None:
-    """Give memory back that the allocator keeps for calls like those before; nothing on a CPU.
-
-    After everything is recorded: calls one by one need memory that recordings, which have their own, cannot use.
-    """
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
 
 
 def host_buffer(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

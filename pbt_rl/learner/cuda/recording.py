@@ -279,8 +279,3 @@ def recorder_of(device: torch.device) -> Recorder | None:
     """Return what records on this device; None where calls cost little or cannot be recorded."""
     make = RECORDERS.get(device.type)
     return None if make is None else make(device)
-
-
-def records(device: torch.device) -> bool:
-    """Whether anything is recorded on this device."""
-    return device.type in RECORDERS

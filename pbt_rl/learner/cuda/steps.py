@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from pbt_rl.algos.batch import Samples
 from pbt_rl.algos.device import for_upload
@@ -25,25 +24,21 @@ from pbt_rl.learner.trainer import Trainer
 
 
 class RecordedStepping(Stepping):
-    """Makes the steps of all groups of a pack."""
+    """Makes the steps of all groups of a pack.
+
+    Their samples lie in one place, batch after batch. Groups of one size share it: they learn one after the other.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
-        self._recorder, self._staging, self.replays = recorder, Staging(), Replays()
-        self.obs = self._staging.obs
-
-    def steps(self, span: slice, program: Program, log: StepLog, number: int) -> Steps:
-        return RecordedSteps(span, program, log, self._recorder, self._staging, number, self.replays)
-
-
-class Staging:
-    """Samples that lie in one place, batch after batch. Groups of one size share it: they learn one after the other."""
-
-    def __init__(self) -> None:
-        self.obs: dict[str, Tensor] = {}
-        """Name -> [G, T, B, ...], as stored; made with the first batch."""
+        self.recorder: Recorder | None = recorder
+        self.replays = Replays()
+        self.obs = {}
         self.samples: Samples | None = None
 
-    def take(self, samples: Samples) -> Samples:
+    def steps(self, span: slice, program: Program, log: StepLog, number: int) -> Steps:
+        return RecordedSteps(span, program, log, number, self)
+
+    def stage(self, samples: Samples) -> Samples:
         """Copy a batch to its place. Its observations lie there already."""
         if self.samples is None:
             tensors = {name: torch.empty_like(x) for name, x in samples.tensors()}
@@ -58,29 +53,20 @@ class Staging:
         return self.samples
 
 
-class RecordedSteps:
-    """Steps that are recorded, those of each number of rows apart from the others."""
+class RecordedSteps(Steps):
+    """Steps that are recorded, those of each number of rows apart from the others. number: of steps of a batch."""
 
     def __init__(
-        self,
-        span: slice,
-        program: Program,
-        log: StepLog,
-        recorder: Recorder,
-        staging: Staging,
-        number: int,
-        replays: Replays,
+        self, span: slice, program: Program, log: StepLog, number: int, stepping: RecordedStepping
     ) -> None:
-        self._replays = replays
-        self._span, self._program, self._log = span, program, log
-        self._recorder: Recorder | None = recorder
-        self._staging, self._number = staging, number
+        super().__init__(span, program, log)
+        self._number, self._stepping = number, stepping
         self._order_SN = self._step_1 = torch.empty(0)
         self._sizes: list[int] = []
         self._recordings: dict[int, Recording] = {}
 
     def load_batch(self, samples: Samples, orders: Orders) -> None:
-        device = self._staging.take(samples).valid.device
+        device = self._stepping.stage(samples).valid.device
         columns = samples.valid.shape[2]
         self._sizes = [columns if order is None else len(order) for order in orders]
         if not self._step_1.numel():
@@ -98,19 +84,19 @@ class RecordedSteps:
         size = self._sizes[step]
         recording = self._recordings.setdefault(size, Recording(lambda: self._one(size)))
         try:
-            recording.run(self._recorder)
+            recording.run(self._stepping.recorder)
         except NotRecordedError as error:
-            self._replays.fail("optimiser steps", error)
-            self._recorder = None
+            self._stepping.replays.fail("optimiser steps", error)
+            self._stepping.recorder = None
             self._one(size)
-        self._replays.count(replayed=recording.replays)
+        self._stepping.replays.count(replayed=recording.replays)
 
     def end(self) -> None:
         """The staged samples stay: replays read them where they lie."""
 
     def _one(self, size: int) -> None:
         """Carry out the step whose number lies on the device, and count it."""
-        samples = self._staging.samples
+        samples = self._stepping.samples
         assert samples is not None, "no batch was begun"
         if size < samples.valid.shape[2]:
             samples = samples.columns(self._order_SN.index_select(0, self._step_1)[0, :size])

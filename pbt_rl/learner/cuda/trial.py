@@ -24,7 +24,15 @@ from pbt_rl.algos.pack import Pack, Packing
 from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.learner.build import LearnerSetup, build_net, build_pack, obs_layouts, packings_of
+from pbt_rl.learner.build import (
+    LearnerSetup,
+    build_net,
+    build_pack,
+    minibatch_steps,
+    obs_layouts,
+    packings_of,
+    passes,
+)
 from pbt_rl.learner.cuda.recording import RUNS, NotRecordedError, Recording, broken, recorder_of
 from pbt_rl.learner.cuda.streams import streams_of
 from pbt_rl.learner.cuda.turns import MOST_UNITS
@@ -87,16 +95,12 @@ def fastest_packing(
 
 def _seconds_of_batch(pack: Pack, config: Config, spec: EnvSpec, plan: PackPlan) -> float:
     """Return the time of the optimiser steps and the turns that a batch takes."""
-    epochs = 1 if config.algorithm.learns_per_unit else config.learner.epochs
+    epochs, minibatches = passes(config)
     step = _seconds(_minibatch_of(pack, config, spec, plan), pack.device)
     units = min(MOST_UNITS, max(1, plan.units // READY_AT_ONCE))
     turn = _seconds(_turn_of(pack, spec, units * plan.envs_per_policy), pack.device)
     turns = plan.units_per_batch * config.learner.rollout / units
-    return epochs * _parts(config) * step + turns * turn
-
-
-def _parts(config: Config) -> int:
-    return 1 if config.algorithm.learns_per_unit else config.learner.minibatches
+    return epochs * minibatches * step + turns * turn
 
 
 def _turn_of(pack: Pack, spec: EnvSpec, rows: int) -> Callable[[], Tensor]:
@@ -116,7 +120,7 @@ def _turn_of(pack: Pack, spec: EnvSpec, rows: int) -> Callable[[], Tensor]:
 def _minibatch_of(pack: Pack, config: Config, spec: EnvSpec, plan: PackPlan) -> Callable[[], Tensor]:
     """Return the forward and backward pass of a made-up minibatch, which gives a number that depends on all of it."""
     steps = config.learner.rollout if pack.state_size else 1
-    rows = max(1, plan.batch_rows * config.learner.rollout // _parts(config) // steps)
+    rows = max(1, minibatch_steps(config, plan) // steps)
     shape = (pack.num_policies, steps, rows)
     obs = {name: _made_up(layout, shape, pack.device) for name, layout in obs_layouts(spec).items()}
     first = torch.zeros(shape, dtype=torch.bool, device=pack.device)

@@ -12,7 +12,6 @@ A action components.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,39 +20,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.observations import ObsLayout, push_frames_torch
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import OBS, Memory, Rollout
 from pbt_rl.learner.cuda.memory import host_buffer
-from pbt_rl.learner.cuda.recording import RUNS, NotRecordedError, Recorder, Recording, Replays, recorder_of
+from pbt_rl.learner.cuda.recording import RUNS, NotRecordedError, Recording, Replays, recorder_of
 from pbt_rl.learner.sampler import Sampler, ServedUnit
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Units of a turn."""
 MOST_UNITS = SIZES[-1]
 INDICES = 5
-"""Numbers that say where a unit's step belongs: see `Place`."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a unit's step belongs: the observation at t of a rollout, the answer to it perhaps in the next one."""
-
-    unit: int
-    rollout: Rollout
-    t: int
-    following: Rollout | None
-    """The one that begins with this observation, if it ends `rollout`."""
-    obs: Mapping[str, NDArray[np.generic]]
-    first: NDArray[np.bool_]
-
-    @property
-    def indices(self) -> tuple[int, ...]:
-        """The unit; rollout and step of the observation; rollout and step of the answer."""
-        if self.following is None:
-            return self.unit, self.rollout.number, self.t, self.rollout.number, self.t
-        return self.unit, self.rollout.number, self.t, self.following.number, 0
+"""Numbers that say where a unit's step belongs: the unit; rollout and step of the observation, and of the answer."""
+Step = tuple[ServedUnit, Rollout | None]
+"""A unit, and the rollout that begins with its observation, if that ends a rollout."""
 
 
 class _Bucket:
@@ -83,75 +63,94 @@ class _Bucket:
             units, rows
         )
 
-    def fill(self, places: Sequence[Place]) -> None:
+    def fill(self, steps: Sequence[Step]) -> None:
         """Upload the steps of these units; the mailboxes they lie in do not change before they are answered."""
         indices, first = (x.numpy() for x in self.split(self.on_host))
-        indices[:, len(places) :] = np.array(self._none)[:, None]
-        for m, place in enumerate(places):
-            indices[:, m], first[m] = place.indices, place.first
-            for name, array in place.obs.items():
+        indices[:, len(steps) :] = np.array(self._none)[:, None]
+        for m, (unit, following) in enumerate(steps):
+            answered = (unit.rollout.number, unit.t) if following is None else (following.number, 0)
+            indices[:, m] = unit.number, unit.rollout.number, unit.t, *answered
+            first[m] = unit.box.step.first
+            for name, array in unit.box.step.obs.items():
                 self.inbox[name][m].copy_(torch.from_numpy(array), non_blocking=True)
         self.places.copy_(self.on_host, non_blocking=True)
 
 
-class RecordedTurns:
-    """Serves units by recorded calls.
+class RecordedSampler(Sampler):
+    """Serves units by recorded calls, where turns can be recorded.
 
-    memory: one unit and one rollout more than there are, for none. generator: of the actions.
+    Its memory has one unit and one rollout more than there are, for none.
     """
 
-    def __init__(
-        self,
-        pack: Pack,
-        distribution: Distribution,
-        generator: torch.Generator,
-        layouts: Mapping[str, ObsLayout],
-        memory: Memory,
-        recorder: Recorder,
-    ) -> None:
-        self._pack, self._distribution, self._generator = pack, distribution, generator
-        self._layouts, self._memory = layouts, memory
-        self._recorder: Recorder | None = recorder
+    SPARE = 1
+
+    def __init__(self, pack: Pack, *arguments: Any, **more: Any) -> None:
+        super().__init__(pack, *arguments, **more)
+        self._recorder = recorder_of(pack.device)
         self._buckets: dict[int, tuple[_Bucket, Recording]] = {}
         self.replays = Replays()
 
-    @property
-    def possible(self) -> bool:
-        """Whether a turn can be recorded now: not where slots are left out by which member holds them."""
-        return self._recorder is not None and not (self._pack.packing == "loop" and any(self._pack.idle))
-
-    def serve(self, places: Sequence[Place]) -> NDArray[np.generic]:
-        """Take steps in and answer them; returns the actions, [M, R, A]. Waits for them, and for nothing else."""
-        bucket = self._turn(places, next(n for n in SIZES if n >= len(places)))
-        self._pack.streams.fetch(bucket.action, bucket.action_on_host)
-        actions: NDArray[np.generic] = bucket.action_on_host[: len(places)].numpy()
-        return actions
-
-    def record(self, most_units: int) -> None:
-        """Take turns of none until those of all sizes are recorded, up to so many units.
+    def record_turns(self) -> None:
+        """Take turns of none until those of all sizes are recorded; what a run reads stays as it is.
 
         That is done before another thread uses the device: its first calls would break a recording. The generator goes
         on as if nothing had been drawn, and none's rows alone are written.
         """
-        chance, idle = self._generator.get_state(), self._pack.idle[:]
+        chance, idle = self.generator.get_state(), self._pack.idle[:]
         self._pack.idle[:] = [False] * len(idle)
-        for units in SIZES[: 1 + next(i for i, n in enumerate(SIZES) if n >= min(most_units, MOST_UNITS))]:
-            for _ in range(RUNS):
-                bucket = self._turn([], units)
-                self._pack.streams.fetch(
-                    bucket.action, bucket.action_on_host
-                )  # what is uploaded next is the same
+        most = min(len(self.units), MOST_UNITS)
+        with self._pack.streams.acting():
+            for units in SIZES[: 1 + next(i for i, n in enumerate(SIZES) if n >= most)]:
+                for _ in range(RUNS):
+                    bucket = self._turn([], units)
+                    # What is uploaded next is the same.
+                    self._pack.streams.fetch(bucket.action, bucket.action_on_host)
         self._pack.idle[:] = idle
-        self._generator.set_state(chance)
+        self.generator.set_state(chance)
         self.replays.restart()
 
-    def _turn(self, places: Sequence[Place], units: int) -> _Bucket:
+    def take_turns(self, ready: list[ServedUnit]) -> None:
+        """As many units at once as a recorded turn has."""
+        # Which slots are left out depends on which member holds them.
+        possible = self._recorder is not None and not (self._pack.packing == "loop" and any(self._pack.idle))
+        if not possible or not all(unit.taken for unit in ready):
+            super().take_turns(ready)
+            if ready:
+                self.replays.count(replayed=False)
+            return
+        for begin in range(0, len(ready), MOST_UNITS):
+            units = ready[begin : begin + MOST_UNITS]
+            for unit in units:
+                self._arrive(unit)
+            self._act_recorded(units)
+
+    def _act_recorded(self, units: list[ServedUnit]) -> None:
+        """Do the same as `_act` by recorded calls, which also take the observations in."""
+        streams, version = self._pack.streams, self._shared.pack.weights_version.copy()
+        steps = [(unit, self._next_rollout(unit) if unit.t == self._steps else None) for unit in units]
+        for (unit, following), action_RA in zip(steps, self._answered(steps), strict=True):
+            if following is not None:
+                unit.rollout.ready = streams.mark()
+                self._shared.full.append(unit.rollout)
+                unit.rollouts += 1
+                self._go_on_in(unit, following)
+            unit.rollout.weights_version[unit.t] = version
+            self._answer(unit, action_RA)
+
+    def _answered(self, steps: Sequence[Step]) -> NDArray[np.generic]:
+        """Take steps in and answer them; returns the actions, [M, R, A]. Waits for them, and for nothing else."""
+        bucket = self._turn(steps, next(n for n in SIZES if n >= len(steps)))
+        self._pack.streams.fetch(bucket.action, bucket.action_on_host)
+        actions: NDArray[np.generic] = bucket.action_on_host[: len(steps)].numpy()
+        return actions
+
+    def _turn(self, steps: Sequence[Step], units: int) -> _Bucket:
         if units not in self._buckets:
-            last = self._memory.states.shape[0] - 1, self._memory.rollouts["action"].shape[0] - 1
-            made = _Bucket(units, self._memory, self._layouts, (last[0], last[1], 0, last[1], 0))
-            self._buckets[units] = made, Recording(partial(self._program, made), (self._generator,))
+            last = self.memory.states.shape[0] - 1, self.memory.rollouts["action"].shape[0] - 1
+            made = _Bucket(units, self.memory, self._layouts, (last[0], last[1], 0, last[1], 0))
+            self._buckets[units] = made, Recording(partial(self._program, made), (self.generator,))
         bucket, recording = self._buckets[units]
-        bucket.fill(places)
+        bucket.fill(steps)
         self._pack.take_published()
         self._run(bucket, recording)
         return bucket
@@ -170,10 +169,10 @@ class RecordedTurns:
         indices, first_MR = bucket.split(bucket.places)
         unit_M, rollout_M, t_M, answered_M, answered_t_M = indices
         obs = {name: self._take_in(name, bucket.inbox[name], indices, first_MR) for name in self._layouts}
-        states = self._memory.states
+        states = self.memory.states
         state = self._joined(states.index_select(0, unit_M))
         params, value, state = self._pack.serve(obs, state, self._joined(first_MR))
-        action, log_prob = self._distribution.sample(params, self._generator)
+        action, log_prob = self.distribution.sample(params, self.generator)
         value_MR, action_MRA = self._parted(value), self._parted(action)
         self._put("value", rollout_M, t_M, value_MR)
         self._put("value", answered_M, answered_t_M, value_MR)
@@ -189,7 +188,7 @@ class RecordedTurns:
         self._put(OBS + name, rollout_M, t_M + layout.history, new_MR)
         if layout.stack == 1:
             return self._joined(new_MR)
-        stacks = self._memory.stacks[name]
+        stacks = self.memory.stacks[name]
         stack = stacks.index_select(0, unit_M)
         rows = stack.flatten(0, 1)
         push_frames_torch(rows, new_MR.flatten(0, 1), first_MR.flatten())
@@ -197,7 +196,7 @@ class RecordedTurns:
         return layout.as_seen(self._joined(stack))
 
     def _put(self, name: str, rollout_M: Tensor, t_M: Tensor, values_M: Tensor) -> None:
-        kept = self._memory.rollouts[name]
+        kept = self.memory.rollouts[name]
         kept.flatten(0, 1).index_copy_(0, rollout_M * kept.shape[1] + t_M, values_M)
 
     def _joined(self, x_MR: Tensor) -> Tensor:
@@ -209,66 +208,7 @@ class RecordedTurns:
 
     def _parted(self, x_PB: Tensor) -> Tensor:
         """[P, B, ...] as [M, R, ...]."""
-        rows, (policies, columns, *shape) = self._memory.states.shape[1], x_PB.shape
+        rows, (policies, columns, *shape) = self.memory.states.shape[1], x_PB.shape
         envs = rows // policies
         x_PMb = x_PB.reshape(policies, columns // envs, envs, *shape)
         return x_PMb.transpose(0, 1).reshape(columns // envs, rows, *shape)
-
-
-class RecordedSampler(Sampler):
-    """Serves units by recorded turns, where turns can be recorded."""
-
-    SPARE = 1
-
-    def __init__(self, pack: Pack, *arguments: Any, **more: Any) -> None:
-        super().__init__(pack, *arguments, **more)
-        recorder = recorder_of(pack.device)
-        assert recorder is not None, "nothing is recorded on this device"
-        parts = (pack, self.distribution, self.generator, self._layouts, self.memory)
-        self.recorded = RecordedTurns(*parts, recorder)
-
-    @property
-    def replays(self) -> Replays:
-        """Count of turns."""
-        return self.recorded.replays
-
-    def record_turns(self) -> None:
-        """Record turns of every size; what a run reads stays as it is."""
-        with self._pack.streams.acting():
-            self.recorded.record(len(self.units))
-
-    def take_turns(self, ready: list[ServedUnit]) -> None:
-        """As many units at once as a recorded turn has."""
-        if not self.recorded.possible or not all(unit.taken for unit in ready):
-            super().take_turns(ready)
-            if ready:
-                self.replays.count(replayed=False)
-            return
-        for begin in range(0, len(ready), MOST_UNITS):
-            units = ready[begin : begin + MOST_UNITS]
-            for unit in units:
-                self._arrive(unit)
-            self._act_recorded(units)
-
-    def _act_recorded(self, units: list[ServedUnit]) -> None:
-        """Do the same as `_act` by recorded calls, which also take the observations in."""
-        streams, version = self._pack.streams, self._shared.pack.weights_version.copy()
-        places = [
-            Place(
-                unit.number,
-                unit.rollout,
-                unit.t,
-                self._next_rollout(unit) if unit.t == self._steps else None,
-                unit.box.step.obs,
-                unit.box.step.first,
-            )
-            for unit in units
-        ]
-        for unit, place, action_RA in zip(units, places, self.recorded.serve(places), strict=True):
-            if place.following is not None:
-                place.rollout.ready = streams.mark()
-                self._shared.full.append(place.rollout)
-                unit.rollouts += 1
-                self._go_on_in(unit, place.following)
-            unit.rollout.weights_version[unit.t] = version
-            self._answer(unit, action_RA)

@@ -9,34 +9,25 @@ step, as all do where an environment gives none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from pbt_rl.algos.observations import ObsLayout
+from pbt_rl.algos.pack import Pack
+from pbt_rl.algos.rollout import RolloutShape
 from pbt_rl.learner.simulators.rounds import nowhere
-
-Valued = Callable[[Mapping[str, Tensor], Tensor, Tensor], Tensor]
-"""(observations [P, b, ...] as seen, state [P, b, S], first [P, b]) -> values [P, b]."""
 
 
 class Finals:
     """The last observation that each row of a rollout met a limit with."""
 
-    def __init__(
-        self,
-        layouts: Mapping[str, ObsLayout],
-        policies: int,
-        rows: int,
-        state_size: int,
-        device: torch.device,
-    ) -> None:
-        self._layouts, self._shape, self._device = layouts, (policies, rows), device
+    def __init__(self, of: RolloutShape) -> None:
+        self._layouts, self._shape, self._device = of.layouts, (of.policies, of.envs), of.device
         self.obs: dict[str, Tensor] = {}
         """Name -> [R, ...] as delivered; zeros where a row has met none. Empty until a first one was given."""
-        self._state = torch.zeros((policies, rows, state_size), device=device)
-        self._at = torch.full((policies, rows), -1, dtype=torch.int64, device=device)
+        self._state = torch.zeros((*self._shape, of.state_size), device=of.device)
+        self._at = torch.full(self._shape, -1, dtype=torch.int64, device=of.device)
         """[P, b] step of the limit in this rollout; -1: none."""
 
     def note(
@@ -58,7 +49,7 @@ class Finals:
             torch.where(limits[..., None], state, self._state, out=self._state)
         self._at.copy_(torch.where(limits, t, self._at))
 
-    def values(self, value_PTB: Tensor, valued: Valued) -> Tensor:
+    def values(self, value_PTB: Tensor, pack: Pack) -> Tensor:
         """Return what follows a limit, [P, T, b], and begin anew. value_PTB: of the observations acted on."""
         if not self.obs or nowhere(self._at >= 0):
             return value_PTB
@@ -66,7 +57,7 @@ class Finals:
             name: self._layouts[name].as_seen(x.unflatten(0, self._shape)) for name, x in self.obs.items()
         }
         begins = torch.zeros(self._shape, dtype=torch.bool, device=self._device)
-        final_PB = valued(seen, self._state, begins)
+        final_PB = pack.act(seen, self._state, begins)[1]
         steps = torch.arange(value_PTB.shape[1], device=self._device)[None, :, None]
         values = torch.where(steps == self._at[:, None], final_PB[:, None], value_PTB)
         self._at.fill_(-1)

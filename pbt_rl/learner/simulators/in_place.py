@@ -17,7 +17,7 @@ from torch import Tensor
 from pbt_rl.algos.batch import Batch
 from pbt_rl.algos.device import Mark
 from pbt_rl.algos.observations import ObsLayout
-from pbt_rl.algos.rollout import FIELDS, poisoned
+from pbt_rl.algos.rollout import FIELDS, RolloutShape, poisoned
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -78,32 +78,20 @@ class InPlaceRollout:
     weights_epoch, ready and on_device are those of `Rollout`.
     """
 
-    def __init__(
-        self,
-        layouts: Mapping[str, ObsLayout],
-        steps: int,
-        policies: int,
-        rows: int,
-        action: tuple[int, torch.dtype],
-        state_size: int,
-        device: torch.device,
-    ) -> None:
-        self.layouts, self.steps = layouts, steps
-        sizes = {"action": action[0], "state": state_size}
+    def __init__(self, of: RolloutShape) -> None:
+        self.layouts, self.steps = of.layouts, of.steps
         self.fields: dict[str, Tensor] = {}
         for name, spec in FIELDS.items():
-            dtype = action[1] if spec.dtype == "action" else getattr(torch, spec.dtype)
-            shape = spec.shape(steps, rows, sizes)
-            shape = (policies, *shape)
-            self.fields[name] = poisoned(shape, dtype, device)
+            shape, dtype = of.array(spec, of.envs)
+            self.fields[name] = poisoned((of.policies, *shape), dtype, of.device)
         self.obs = {
-            name: poisoned((policies, steps + 1, rows, *layout.kept[1]), layout.kept[0], device)
-            for name, layout in layouts.items()
+            name: poisoned((of.policies, of.steps + 1, of.envs, *layout.kept[1]), layout.kept[0], of.device)
+            for name, layout in of.layouts.items()
         }
-        self.final_value = poisoned((policies, steps, rows), torch.float32, device)
+        self.final_value = poisoned((of.policies, of.steps, of.envs), torch.float32, of.device)
         """[P, T, b] see `Batch`."""
-        self.weights_version: NDArray[np.int64] = np.full((steps, policies), -1, np.int64)
-        self.weights_epoch: NDArray[np.int64] = np.full(policies, -1, np.int64)
+        self.weights_version: NDArray[np.int64] = np.full((of.steps, of.policies), -1, np.int64)
+        self.weights_epoch: NDArray[np.int64] = np.full(of.policies, -1, np.int64)
         self.ready: Mark | None = None
         self.on_device = [*self.fields.values(), *self.obs.values(), self.final_value]
 

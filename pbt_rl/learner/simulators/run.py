@@ -1,18 +1,12 @@
-"""Simulators in a learner: what they cannot do, their plan, and what samples with them."""
+"""Simulators in a learner: what they cannot do, and their plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-from pbt_rl.actors.tables import ShapingTable
-from pbt_rl.algos.distributions import Distribution
-from pbt_rl.algos.pack import Pack
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.learner.build import LearnerSetup
-from pbt_rl.learner.shared import AnySampler, SharedState, SlotShaping
-from pbt_rl.learner.simulators.sampler import DeviceShaping, ResidentSampler
 from pbt_rl.run.plan.layout import PackPlan, Plan, check_minibatches, sizing_of
 from pbt_rl.run.plan.machine import Machine
 
@@ -86,24 +80,3 @@ def waits_for(packs: Iterable[PackPlan], *, begun: bool) -> str:
         return "the simulator takes its first steps, which may compile for minutes"
     rows = sum(pack.rows for pack in packs)
     return f"torch is loaded and the simulator of {rows:,} rows is made, which may take minutes"
-
-
-def make_sampler(
-    setup: LearnerSetup,
-    pack: Pack,
-    shared: SharedState,
-    table: ShapingTable,
-    distribution: Distribution,
-    beat: Callable[[], None],
-    give_up: Callable[[str], object],
-) -> tuple[AnySampler, SlotShaping]:
-    """Return what samples, and the shaping that its rows read.
-
-    beat: to be called while it does anything. give_up: ends the run with an error of the user's, from any thread.
-    """
-    shaping = DeviceShaping(table, setup.plan.slots, pack.device)
-    seed = setup.seed + 1
-    sampler = ResidentSampler(
-        pack, shared, setup.config, setup.spec, setup.plan, shaping, distribution, seed, beat, give_up
-    )
-    return sampler, shaping

@@ -32,7 +32,7 @@ from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.registry import make_resident
 from pbt_rl.envs.resident import Checks, ResidentEnv, ResidentStep
 from pbt_rl.errors import ConfigError, RunFailed, environment_code
-from pbt_rl.learner.build import obs_layouts
+from pbt_rl.learner.build import rollout_shape
 from pbt_rl.learner.cuda.recording import Replays, recorder_of
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.simulators.finals import Finals
@@ -108,12 +108,9 @@ class ResidentSampler:
         """None: there are no mailboxes."""
         self.between_policies: Callable[[], object] = lambda: None
         self._steps, self._envs, self._groups = config.learner.rollout, plan.envs_per_policy, plan.groups
-        self._layouts = obs_layouts(spec)
-        action = (spec.action.components, getattr(torch, spec.action.dtype))
-        sizes = (pack.num_policies, self._envs, action, pack.state_size, pack.device)
-        self.rollout = InPlaceRollout(self._layouts, self._steps, *sizes)
-        self._finals = Finals(self._layouts, pack.num_policies, self._envs, pack.state_size, pack.device)
-        parts = (self._layouts, self.rollout, self._finals, recorder_of(pack.device))
+        made = rollout_shape(pack, spec, self._steps, plan.rows)
+        self.rollout, self._finals = InPlaceRollout(made), Finals(made)
+        parts = (self.rollout, self._finals, recorder_of(pack.device))
         self._turns = Turns(pack, distribution, self.generator, *parts)
         with environment_code(config.env), self._may_take_long("making"):
             self._env: ResidentEnv = make_resident(
@@ -141,9 +138,6 @@ class ResidentSampler:
     def replays(self) -> Replays | None:
         """Count of halves of turns (turns.py); None where nothing is recorded."""
         return self._turns.replays
-
-    def record_turns(self) -> None:
-        """Do nothing: they are recorded as they come, since there is no second thread."""
 
     def resume_finished(self) -> None:
         """Do nothing: the next rollout begins with the last observation."""
@@ -204,12 +198,8 @@ class ResidentSampler:
         self._checks.ends(fields["terminated"], fields["truncated"])
         assert turns.rounds is not None
         self._checks.rewards(turns.rounds.sums.transpose(0, 1))
-        self.rollout.final_value.copy_(
-            self._finals.values(
-                fields["value"][:, : self._steps],
-                lambda obs, state, first: self._pack.act(obs, state, first)[1],
-            )
-        )
+        following = self._finals.values(fields["value"][:, : self._steps], self._pack)
+        self.rollout.final_value.copy_(following)
 
     def _make_rounds(self, step: ResidentStep) -> Rounds:
         """Return what counts episodes, now that a step has shown their statistics."""
@@ -258,15 +248,9 @@ class ResidentSampler:
 
     def _check_objective(self, objective: Tensor | None) -> None:
         """Raise ConfigError if members would be compared by what their own weights make of the reward."""
-        pbt = self._config.pbt
+        pbt, shaped = self._config.pbt, objective is None and self._spec.shaping
         tuned = not pbt.tune or any(name.startswith(SHAPING) for name in pbt.tune)
-        if (
-            objective is None
-            and self._spec.shaping
-            and tuned
-            and pbt.enabled
-            and self._config.num_policies > 1
-        ):
+        if shaped and tuned and pbt.enabled and self._config.num_policies > 1:
             raise ConfigError(
                 f"{self._spec.env_id} gives no objective but the reward, and the weights of that are tuned: members "
                 "would be compared by rewards that they raise by their weights alone. Give ResidentStep.objective, or "
@@ -279,22 +263,18 @@ class ResidentSampler:
         assert rounds is not None
         policies = self._pack.num_policies
         read = torch.cat((rounds.totals.flatten(), self._checks.wrong.flatten().float())).cpu().numpy()
+        totals, wrong = np.split(read, [rounds.totals.numel()])
         rounds.clear()
-        self._raise_if_wrong(read[rounds.totals.numel() :].reshape(policies, -1) > 0)
-        counted_NPG, means_CNPG = rounds.means(read[: rounds.totals.numel()].reshape(rounds.totals.shape))
+        self._raise_if_wrong(wrong.reshape(policies, -1) > 0)
+        counted_NPG, means_CNPG = rounds.means(totals.reshape(rounds.totals.shape))
         shared.sampling.note(self._episodes(counted_NPG, means_CNPG), ())
         shared.ended_versions[0][:] = self._shaping.shaping_version
 
     def _raise_if_wrong(self, wrong: Any) -> None:
-        for slot, kinds in enumerate(wrong):
-            for text in (text for text, is_so in zip(Checks.KINDS, kinds, strict=True) if is_so):
-                holder = self._shared.pack.holders[slot]
-                whose = (
-                    "a slot without a member"
-                    if holder is None
-                    else f"member {self._shared.members[holder.member]}"
-                )
-                raise ConfigError(f"{self._spec.env_id}: {text} in rows of {whose}")
+        for slot, kind in zip(*np.nonzero(wrong), strict=True):
+            member = self._shared.holder(slot)
+            whose = "a slot without a member" if member is None else f"member {member}"
+            raise ConfigError(f"{self._spec.env_id}: {Checks.KINDS[kind]} in rows of {whose}")
 
     def _episodes(self, counted_NPG: Any, means_CNPG: Any) -> Iterator[Episode]:
         rounds = self._turns.rounds

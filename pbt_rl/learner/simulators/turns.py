@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from pbt_rl.algos.distributions import Distribution
-from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack
 from pbt_rl.envs.resident import ResidentStep
 from pbt_rl.learner.cuda.recording import NotRecordedError, Recorder, Recording, Replays
@@ -36,13 +35,12 @@ class Turns:
         pack: Pack,
         distribution: Distribution,
         generator: torch.Generator,
-        layouts: Mapping[str, ObsLayout],
         rollout: InPlaceRollout,
         finals: Finals,
         recorder: Recorder | None,
     ) -> None:
         self._pack, self._distribution, self._generator = pack, distribution, generator
-        self._layouts, self._rollout, self._finals = layouts, rollout, finals
+        self._layouts, self._rollout, self._finals = rollout.layouts, rollout, finals
         self._recorder = recorder
         self.replays = None if recorder is None else Replays()
         self.rounds: Rounds | None = None

@@ -20,7 +20,7 @@ def give_back(driven):
     """Let full rollouts be filled again."""
     shared = driven.learner.shared
     while shared.full:
-        shared.free.give(shared.full.popleft())
+        shared.free.append(shared.full.popleft())
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_every_step_is_in_its_place_however_many_units_a_turn_has(recorder, obs)
             while driven.learner.shared.full:
                 full = driven.learner.shared.full.popleft()
                 assert torch.isfinite(full.value.cpu()).all()
-                driven.learner.shared.free.give(full)
+                driven.learner.shared.free.append(full)
     assert len(recorder.recorded) == 4, "of one, two and four units, and an optimiser step, all at the start"
 
 

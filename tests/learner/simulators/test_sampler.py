@@ -25,6 +25,7 @@ from pbt_rl.run.inline import Line
 from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.plan import Machine, make_plan
 from pbt_rl.run.resolved import ResolvedRun
+from tests.helpers.packs import same_bits
 
 POLICIES, ROWS, STEPS = 2, 8, 6
 OPTIONS = [
@@ -77,8 +78,12 @@ class Stand:
         return {name: x.clone() for name, x in self.learner.pack.export_member(slot).items()}
 
 
-def same(a, b):
-    return all(torch.equal(a[name], b[name]) for name in a)
+def simulate(monkeypatch, kind, *more):
+    """Let the learner of the next stand step this pendulum."""
+    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    env = kind(spec, POLICIES * ROWS, "cpu", 0, *more)
+    monkeypatch.setattr(sampling, "make_resident", lambda *_: env)
+    return env
 
 
 def test_both_routes_take_the_same_actions_and_learn_the_same_weights():
@@ -143,8 +148,8 @@ def test_a_replacement_between_two_rollouts_leaves_the_donor_alone_and_its_weigh
         (proof,) = [m for m in stand.batch() if hasattr(m, "in_environment")]
         assert proof.donor_unchanged
         assert proof.in_environment == pytest.approx({"angle": 2.0, "speed": 0.0, "effort": 0.001})
-        assert same(stand.state(0), donor)
-        assert same({"param": stand.state(1)["param"]}, {"param": donor["param"]})
+        assert same_bits(stand.state(0), donor)
+        assert same_bits({"param": stand.state(1)["param"]}, {"param": donor["param"]})
         after = stand.learner.sampler._turns.rounds._stage
         assert torch.equal(after[0], before[0])
         assert (after[1] == 0).all(), "what ran there counts no more"
@@ -250,8 +255,7 @@ def test_wrong_values_end_the_run_by_the_members_name(monkeypatch, change, words
             change(step)
             return step
 
-    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
-    monkeypatch.setattr(sampling, "make_resident", lambda *_: Broken(spec, POLICIES * ROWS, "cpu", 0))
+    simulate(monkeypatch, Broken)
     with Stand() as stand, pytest.raises(ConfigError, match=words):
         stand.batch()
 
@@ -261,8 +265,7 @@ def test_an_engine_that_raises_is_one_error_with_its_own_lines(monkeypatch):
         def step(self, action):
             raise OSError("the engine broke")
 
-    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
-    monkeypatch.setattr(sampling, "make_resident", lambda *_: Broken(spec, POLICIES * ROWS, "cpu", 0))
+    simulate(monkeypatch, Broken)
     with Stand() as stand, pytest.raises(RunFailed, match="tensors/pendulum raised in a step") as caught:
         stand.batch()
     assert str(caught.value).endswith("OSError: the engine broke")
@@ -278,8 +281,8 @@ def test_actions_without_bounds_reach_the_simulator_as_they_were_drawn(monkeypat
             taken.append(action.clone())
             return super().step(action)
 
-    spec = replace(registry.probe("tensors/pendulum", registry.DEFAULTS), action=free)
-    monkeypatch.setattr(sampling, "make_resident", lambda *_: Free(spec, POLICIES * ROWS, "cpu", 0))
+    env = simulate(monkeypatch, Free)
+    env.spec = replace(env.spec, action=free)
     with Stand(spec=lambda spec: replace(spec, action=free)) as stand:
         pack = stand.learner.pack
         for slot in range(POLICIES):
@@ -326,10 +329,8 @@ def test_a_limit_is_followed_by_the_value_of_its_final_observation(monkeypatch, 
             )
             return step
 
-    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
-    env = Noted(spec, POLICIES * ROWS, "cpu", 0, limit)
+    env = simulate(monkeypatch, Noted, limit)
     env._steps[::3] += 1  # not all rows at once
-    monkeypatch.setattr(sampling, "make_resident", lambda *_: env)
     with Stand([*RESIDENT, f"--model.core={core}"]) as stand:
         sampler = stand.learner.sampler
         for _ in range(2):
@@ -360,10 +361,8 @@ def test_a_final_observation_that_is_not_finite_counts_only_at_a_limit(monkeypat
             step.final_obs["obs"][~step.truncated | bad] = torch.nan
             return step
 
-    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
     for bad in (False, True):
-        env = Broken(spec, POLICIES * ROWS, "cpu", 0, 4)
-        monkeypatch.setattr(sampling, "make_resident", lambda *_, env=env: env)
+        simulate(monkeypatch, Broken, 4)
         with Stand() as stand:
             if bad:
                 with pytest.raises(ConfigError, match="observation is not finite"):
@@ -381,8 +380,7 @@ def test_a_simulator_that_hangs_at_its_start_is_not_waited_for_for_ever(monkeypa
             return super().step(action)
 
     said = []
-    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
-    monkeypatch.setattr(sampling, "make_resident", lambda *_: Hangs(spec, POLICIES * ROWS, "cpu", 0))
+    simulate(monkeypatch, Hangs)
     with Stand([*RESIDENT, "--learner-timeout-seconds=0.01"]) as stand:
         monkeypatch.setattr(stand.learner.sampler, "_give_up", said.append)
         stand.batch()

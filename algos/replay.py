@@ -22,10 +22,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..batch import Batch, Segments
-from ..device import for_upload
-from ..observations import ObsLayout
-from ..rollout import Rollout
+from .batch import Batch, Segments
+from .device import for_upload
+from .observations import ObsLayout
+from .rollout import Rollout, RolloutShape
 
 
 @dataclass(frozen=True)
@@ -59,51 +59,28 @@ class ReplaySpec:
         """Return S for a batch of so many steps of a policy."""
         return draw.times * max(1, steps // self.per_steps)
 
-    def make(
-        self,
-        layouts: Mapping[str, ObsLayout],
-        units: int,
-        policies: int,
-        rows: int,
-        rollout_steps: int,
-        action: tuple[int, torch.dtype],
-        device: torch.device,
-    ) -> Replay:
-        return Replay(self, layouts, units, policies, rows, rollout_steps, action, device)
-
     def device_bytes(
         self, layouts: Mapping[str, ObsLayout], units: int, policies: int, rows: int, columns: int
     ) -> int:
+        """Return the memory that it takes on the device, but for what is too small to count."""
         streams = units * policies * self.streams_per_unit(units, rows)
         kept = [layout.kept for layout in layouts.values()]
         return streams * self.steps * (4 * columns + sum(dtype.itemsize * math.prod(s) for dtype, s in kept))
 
     def drawn_steps(self, steps: int) -> int:
+        """Return the observations of a policy that are drawn with a batch of so many steps."""
         return sum(self.pieces(draw, steps) * (draw.steps + 1) for draw in self.draws)
 
 
 class Replay:
-    """The replay of a pack. Used by the thread that learns alone.
+    """The replay of a pack. Used by the thread that learns alone. of: the rollouts. units: U."""
 
-    units: U. rows: of a policy in one unit. action: columns and dtype.
-    """
-
-    def __init__(
-        self,
-        spec: ReplaySpec,
-        layouts: Mapping[str, ObsLayout],
-        units: int,
-        policies: int,
-        rows: int,
-        rollout_steps: int,
-        action: tuple[int, torch.dtype],
-        device: torch.device,
-    ) -> None:
-        self._spec, self._layouts, self._rows, self._device = spec, layouts, rows, device
-        self._capacity = max(spec.steps, rollout_steps)
-        self._shape = (units, policies, spec.streams_per_unit(units, rows), self._capacity)
-        self._obs = {name: self._ring(layout.kept[0], *layout.kept[1]) for name, layout in layouts.items()}
-        self._action = self._ring(action[1], action[0])
+    def __init__(self, spec: ReplaySpec, of: RolloutShape, units: int) -> None:
+        self._spec, self._layouts, self._rows, self._device = spec, of.layouts, of.envs, of.device
+        self._capacity, policies = max(spec.steps, of.steps), of.policies
+        self._shape = (units, policies, spec.streams_per_unit(units, of.envs), self._capacity)
+        self._obs = {name: self._ring(layout.kept[0], *layout.kept[1]) for name, layout in of.layouts.items()}
+        self._action = self._ring(of.action[1], of.action[0])
         self._reward = np.zeros(self._shape, np.float32)
         self._terminated, self._truncated, self._first, self._real = np.zeros((4, *self._shape), np.bool_)
         """`real`: the transition is none of a reset."""
@@ -202,9 +179,8 @@ class Replay:
         """Return where pieces of a policy may begin, [U, K, C]."""
         written_U1 = self._written[:, None]
         newest = written_U1 - 1
-        step_UC = (
-            newest - (newest - np.arange(self._capacity)) % self._capacity
-        )  # number of the step at each place
+        # Number of the step at each place.
+        step_UC = newest - (newest - np.arange(self._capacity)) % self._capacity
         oldest = np.maximum(self._begin[policy][:, None], written_U1 - self._capacity)
         stack = max(layout.stack for layout in self._layouts.values())
         inside_UC = (step_UC >= oldest + stack - 1) & (step_UC + draw.steps < written_U1)

@@ -6,14 +6,15 @@ import torch
 
 from pbt_rl.algos.batch import make_batch
 from pbt_rl.algos.observations import ObsLayout
-from pbt_rl.algos.rollout import Rollout, make_stacks
-from pbt_rl.algos.unreal.replay import Draw, Replay, ReplaySpec
+from pbt_rl.algos.replay import Draw, Replay, ReplaySpec
+from pbt_rl.algos.rollout import Rollout, RolloutShape, make_stacks
 
 CPU = torch.device("cpu")
 T, UNITS, POLICIES, ROWS = 7, 2, 2, 3
 NUMBERS, FRAMES = ObsLayout("float32", (3,)), ObsLayout("uint8", (2, 3), 4)
 LAYOUTS = {"numbers": NUMBERS, "frames": FRAMES}
 DRAWS = (Draw(5, times=2), Draw(3, rewarded_half=True))
+SHAPE = RolloutShape(LAYOUTS, T, POLICIES * ROWS, POLICIES, (1, torch.int32), 0, CPU)
 STEPS = 40
 """That a stream keeps: no multiple of T."""
 
@@ -25,10 +26,7 @@ class Played:
         self.rng = np.random.default_rng(seed)
         self.share = reward_share
         rows = POLICIES * ROWS
-        self.rollouts = {
-            u: [Rollout(LAYOUTS, T, rows, POLICIES, (1, torch.int32), 0, CPU) for _ in range(2)]
-            for u in range(UNITS)
-        }
+        self.rollouts = {u: [Rollout(SHAPE) for _ in range(2)] for u in range(UNITS)}
         self.stacks = [make_stacks(LAYOUTS, rows, CPU) for _ in range(UNITS)]
         self.t = np.zeros(UNITS, np.int64)
         self.episode = np.zeros((UNITS, rows), np.int64)
@@ -84,7 +82,7 @@ class Played:
 
 def replay(**changes):
     spec = ReplaySpec(DRAWS, steps=STEPS, streams=4, per_steps=5, **changes)
-    return Replay(spec, LAYOUTS, UNITS, POLICIES, ROWS, T, (1, torch.int32), CPU)
+    return Replay(spec, SHAPE, UNITS)
 
 
 def drawn(kept, played_rollout, seed=0):
