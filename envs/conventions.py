@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -122,10 +122,13 @@ def mistakes_of(
         return tuple(found)
     for one in wrapped(env):
         found += [f"its method {name}() {UNREAD}" for name in dir(type(one)) if _is_mask_method(one, name)]
+        for name, value in getattr(one, "__dict__", {}).items():
+            listed = _MOVES.search(name) and _is_mask(name, value, choices, 1)
+            if listed and len(np.unique(value)) < choices:  # else a list of all
+                found.append(f"its attribute {name} {UNREAD}")
     for name, space in parts.items():
         fits = math.prod(space.shape or ()) == choices
-        fits &= _MOVES.search(name) is not None or bool(np.all(getattr(space, "high", 1) == 1))
-        if fits and _MASK.search(name.rpartition(".")[2]):
+        if fits and _MASK.search(name.rpartition(".")[2]) and (_MOVES.search(name) or _is_binary(space)):
             found.append(f"observation {name!r} {UNREAD}")
     return tuple(found)
 
@@ -139,45 +142,82 @@ def normalised(kind: str) -> str:
     )
 
 
+_RUNNING = re.compile(r"Running(MeanStd|Stat|Norm)|Welford|ZFilter|MeanStdFilter")
+"""Classes that keep a deviation, by which something is normalised."""
+_MOMENTS = ({"mean"}, {"var", "std", "m2"}, {"count", "n"})
+"""What others have that keep one: attributes whose names end with one of each."""
+
+
 def _normalises(env: Any) -> bool:
     """Whether a wrapper keeps running statistics of observations, as those of Gymnasium, SB3 and Baselines do."""
-    known = {base.__name__ for base in type(env).__mro__} & {"NormalizeObservation", "VecNormalize"}
-    kept = {"obs_rms", "ob_rms"} & getattr(env, "__dict__", {}).keys()
-    return bool(known or kept) and attribute(env, "update_running_mean") is not False
+    named = {base.__name__ for base in type(env).__mro__} & {"NormalizeObservation", "VecNormalize"}
+    own = _of_observations(env)
+    if inspect.isfunction(func := own.get("func")):  # of TransformObservation
+        own |= inspect.getclosurevars(func).nonlocals
+    kept = [*own.values(), *([env] if hasattr(type(env), "observation") else [])]
+    running = {"obs_rms", "ob_rms"} & own.keys() or any(map(_keeps_deviation, kept))
+    return bool(named or running) and attribute(env, "update_running_mean") is not False
+
+
+def _of_observations(thing: Any) -> dict[str, Any]:
+    """Return attributes that are not of rewards or of whole episodes."""
+    own = {name.lstrip("_").lower(): value for name, value in getattr(thing, "__dict__", {}).items()}
+    return {name: own[name] for name in own if not name.startswith(("ret", "rew", "ep", "len"))}
+
+
+def _keeps_deviation(thing: Any) -> bool:
+    words = {name.rpartition("_")[2] for name in _of_observations(thing)}
+    return bool(_RUNNING.search(type(thing).__name__)) or all(words & names for names in _MOMENTS)
 
 
 UNREAD = (
     'is given but not used as a mask of actions: give it as info["action_mask"] with metadata = '
     '{"action_mask": True} on the environment, or as the key action_mask of the outermost Dict of its observations'
 )
-_MASK = re.compile(r"mask|valid(?!at)|avail|legal|allowed|possible|feasible", re.IGNORECASE)
+_MASK = re.compile(r"mask|valid(?!at)|avail|legal|allowed|possible|feasible|permitted", re.IGNORECASE)
 """Names under which other trainers take one."""
 _MOVES = re.compile(r"action|move", re.IGNORECASE)
-_METHOD = re.compile(
-    r"(get_?)?(in)?(valid|avail|available|legal|allowed|possible|feasible)?_?(action|move)s?(_?masks?)?",
-    re.IGNORECASE,
-)
+_WORD = re.compile(r"[A-Z]?[a-z]+")
+_OTHERS = re.compile(r"get|compute|in|im|not|current|all|list|agent|fn")
+"""Words that may stand beside those two in the name of a method."""
 
 
 def _is_mask_method(env: Any, name: str) -> bool:
     """Whether it is a method without arguments, or a property, that is named as a mask is."""
-    if not (_METHOD.fullmatch(name) and _MASK.search(name)):
+    words = _WORD.findall(name)
+    known = all(_MASK.search(word) or _MOVES.match(word) or _OTHERS.fullmatch(word.lower()) for word in words)
+    if name.startswith("_") or not (known and _MASK.search(name) and _MOVES.search(name)):
         return False
-    return isinstance(inspect.getattr_static(env, name), property) or _can_be_called(attribute(env, name))
+    method = inspect.getattr_static(env, name)
+    try:
+        return isinstance(method, property) or inspect.signature(getattr(env, name)).bind() is not None
+    except (TypeError, ValueError):
+        return False
 
 
-def _is_mask(name: str, value: Any, choices: int, rows: int) -> bool:
+def _is_binary(space: Any) -> bool:
+    if isinstance(space, spaces.Box):
+        return bool((space.low == 0).all() and (space.high == 1).all())
+    return isinstance(space, spaces.MultiBinary) or bool(np.all(getattr(space, "nvec", 0) == 2))
+
+
+def _is_mask(name: Any, value: Any, choices: int, rows: int) -> bool:
     """Whether an entry of an info dict tells for each choice of each row whether it is allowed, or lists those."""
-    if name.startswith("_") or not _MASK.search(name):
+    if not isinstance(name, str) or name.startswith("_") or not _MASK.search(name):
         return False
     try:
-        flat = array_of(list(value) if isinstance(value, set) else value)
-    except ValueError:
+        given = list(value) if isinstance(value, set | frozenset) else value
+        parts = given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+        flat = np.hstack([array_of(part).ravel() for part in parts])
+    except (TypeError, ValueError):
         return False
-    if flat.dtype.kind in "iu" and _MOVES.search(name) and 0 < flat.size <= rows * choices:
-        return bool(flat.min() >= 0 and flat.max() < choices)
-    fits = flat.dtype.kind in "biuf" and flat.size in (choices, rows * choices)
-    return fits and bool(np.isin(flat, (0, 1)).all())
+    if flat.dtype.kind not in "biuf" or not flat.size:
+        return False
+    listed = _MOVES.search(name) and flat.dtype.kind in "iu" and flat.size <= rows * choices
+    return bool(
+        (flat.size in (choices, rows * choices) and np.isin(flat, (0, 1)).all())
+        or (listed and flat.min() >= 0 and flat.max() < choices)
+    )
 
 
 # -- while it is stepped
@@ -214,10 +254,12 @@ class Remarks:
         if not self._choices or not isinstance(info, Mapping) or info.keys() <= self._seen:
             return
         for name in info.keys() - self._seen:
+            if info[name] is None:
+                continue
             self._seen.add(name)
             inner = info[name] if isinstance(info[name], Mapping) else {}
             for place, value in {name: info[name], **{f"{name}.{key}": inner[key] for key in inner}}.items():
-                if _is_mask(str(place), value, self._choices, self._rows):
+                if _is_mask(place, value, self._choices, self._rows):
                     self._say(f'info["{place}"] {UNREAD}')
 
     def of_end(self, info: Mapping[str, Any], *, terminated: bool) -> None:

@@ -14,7 +14,7 @@ from gymnasium.wrappers import NormalizeObservation
 from pbt_rl.envs.base import EnvSetupError, private_step_arrays
 from pbt_rl.envs.conventions import boxes
 from pbt_rl.envs.gym import GymUnit, describe, maker, recipe
-from tests.envs.test_others_environments import Source
+from pbt_rl.envs.shaping import flatten
 
 ALLOWED = np.array([1, 1, 0, 0], np.int8)
 NUMBERS = spaces.Box(-1, 1, (2,), np.float32)
@@ -30,6 +30,17 @@ class Env(gymnasium.Env):
 
     def step(self, action):
         return self.obs, 0.0, *self.end, self.info
+
+
+class Source:
+    def __init__(self):
+        self.told = []
+
+    def __call__(self, _row):
+        return 0, {}
+
+    def remark(self, text):
+        self.told.append(text)
 
 
 def told(**attributes):
@@ -51,6 +62,7 @@ def told(**attributes):
         {"info": {"legal_actions": {0, 1}}},
         {"info": {"agent": {"action_mask": ALLOWED}}},
         {"getValidActions": lambda self: ALLOWED},
+        {"__init__": lambda self: vars(self).update(allowed_moves=[0, 1])},
         {"observation_space": spaces.Dict(obs=NUMBERS, avail_actions=spaces.MultiDiscrete([2] * 4))},
         {"observation_space": spaces.Dict(obs=NUMBERS, avail_actions=BITS)},
         {"observation_space": spaces.Dict(a=spaces.Dict(obs=NUMBERS, action_mask=BITS))},
@@ -76,7 +88,9 @@ def test_a_mask_by_another_convention_is_told(attributes):
         {"info": {"TimeLimit.truncated": False}},
         {"info": {"TimeLimit.truncated": True}, "end": (False, True)},
         {"info": {"valid_logits": torch.ones(2, requires_grad=True) / 3, "valid": iter([1, 0])}},
+        {"lengths": type("RunningMean", (), {})()},
         {"validate_action": lambda self: None},
+        {"__init__": lambda self: vars(self).update(legal_actions=[0, 1, 2, 3])},
         {"info": {"time_limit": 1, "timeout": False, "truncated_reason": [[1], [1, 2]]}},
     ],
 )
@@ -93,14 +107,27 @@ def test_a_time_limit_told_in_another_way_alone_is_told(info):
     assert f'info["{next(iter(info))}"] is true' in text
 
 
-def test_observations_normalised_by_the_environment_are_told():
-    class Own(gymnasium.Wrapper):
-        def __init__(self, env):
-            super().__init__(env)
-            self.ob_rms = None
+class Own(gymnasium.Wrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.rms = type("RunningMeanStd", (), {})()
 
-    for wrapper in (NormalizeObservation, Own):
-        assert "no part of a member" in describe("m:f", wrapper(Env())).mistakes[0]
+
+class Itself(gymnasium.ObservationWrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.obs_mean, self.obs_var, self.count = 0.0, 1.0, 0
+
+
+def transformed(env):
+    statistics = type("Statistics", (), {})()
+    vars(statistics).update(mean=0.0, std=1.0, n=0)
+    return gymnasium.wrappers.TransformObservation(env, lambda obs: obs - statistics.mean, NUMBERS)
+
+
+@pytest.mark.parametrize("wrapper", [NormalizeObservation, Own, Itself, transformed])
+def test_observations_normalised_by_the_environment_are_told(wrapper):
+    assert "no part of a member" in describe("m:f", wrapper(Env())).mistakes[0]
     assert not describe("m:f", gymnasium.wrappers.NormalizeReward(Env())).mistakes
 
 
@@ -142,6 +169,13 @@ def test_a_truth_or_an_array_of_one_is_a_choice(truth):
 def test_numbers_of_unknown_scale_are_normalised_by_the_recipe(low, high, normalised):
     env = type("Own", (Env,), {"observation_space": spaces.Box(low, high, (2,), np.float32)})()
     assert recipe(describe("m:f", env)).get("learner.normalize_observations", False) == normalised
+
+
+@pytest.mark.parametrize("value", [pytest.param(10**400, id="huge"), np.inf, "1", True])
+def test_a_shaping_value_is_a_finite_number(value):
+    with pytest.raises(EnvSetupError, match="finite number"):
+        flatten({"cost": value})
+    assert flatten({"cost": torch.tensor(2.0)}) == {"cost": 2.0}
 
 
 @pytest.mark.parametrize("space", [spaces.Discrete(2**31), spaces.MultiDiscrete([70_000, 2])])
