@@ -173,3 +173,9 @@ def test_a_vector_of_nested_spaces_equals_single_environments(mode):
             paid.append(out.reward.copy())
         assert out.episode_done.all()
         np.testing.assert_allclose(paid, 1, atol=1e-6)
+
+
+def test_discrete_actions_start_at_the_start_of_the_space():
+    space = spaces.Discrete(3, start=-1)
+    assert action_spec(space, "x").nvec == (3,)
+    assert [action_decoder(space)(np.array([a], np.int32)) for a in range(3)] == [-1, 0, 1]

@@ -140,3 +140,12 @@ def test_the_recipe_reads_grids_by_an_mlp_that_normalises_and_asks_for_bounds_of
     with pytest.raises(ValueError, match="no bounds of pixels"):
         ObsEncoder(shapes, "auto", 8, 1)
     ObsEncoder(shapes, "mlp", 8, 1)
+
+
+def test_frames_of_a_stack_lie_in_their_order_with_their_colours():
+    (leaf,) = obs_leaves(box(0, 255, (4, 64, 48, 3), np.uint8), "x")
+    stack = np.random.default_rng(0).integers(0, 256, (4, 64, 48, 3), np.uint8)
+    seen = read_leaf(leaf, stack, "x")
+    for frame in range(4):
+        for colour in range(3):
+            assert np.array_equal(seen[3 * frame + colour], stack[frame, :, :, colour])
