@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pickle
 import sys
 import time
@@ -17,7 +18,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -78,7 +78,7 @@ class InlineFleet(LocalFleet):
     ) -> None:
         super().__init__(resolved, start, matchups, pool)
         self._env_id = resolved.config.env
-        self._folder = Path.cwd()
+        self._folder = _working_directory()
         """The working directory of the environments, as it would be in a process of their own: some change theirs."""
         self.packs = [self._start_pack(number) for number in range(len(resolved.plan.packs))]
         self._going = 0
@@ -100,12 +100,15 @@ class InlineFleet(LocalFleet):
     @contextlib.contextmanager
     def _there(self) -> Iterator[None]:
         """Be in the working directory of the environments inside."""
-        with contextlib.chdir(self._folder):
-            try:
-                yield
-            finally:
-                with contextlib.suppress(FileNotFoundError):  # one that has removed its own, as it was closed
-                    self._folder = Path.cwd()
+        ours = _working_directory()
+        os.fchdir(self._folder)
+        try:
+            yield
+        finally:
+            os.close(self._folder)
+            self._folder = _working_directory()
+            os.fchdir(ours)
+            os.close(ours)
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
         """Packs take turns until a learner sends a message; without patience, to hear what was sent."""
@@ -196,10 +199,16 @@ class InlineFleet(LocalFleet):
                 actors.callback(actor.close)
             if text := close_in_time(actors):
                 print(f"pbt-rl: {text}", file=sys.stderr)
+        os.close(self._folder)
         self._stacks.close()
         for pack in self.packs:
             pack.learner.close()
         self.memory.close()
+
+
+def _working_directory() -> int:
+    """Return a descriptor of it, which serves if it is deleted meanwhile, too."""
+    return os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _check_json(states: Any) -> None:
