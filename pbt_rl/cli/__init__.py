@@ -17,6 +17,7 @@ import threading
 import time
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 from pbt_rl import __version__ as version
@@ -93,6 +94,10 @@ def main() -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(usage(), end="")
         sys.exit(0 if arguments else EXIT_USER_ERROR)
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        _fail("the working directory has been deleted: cd to another one", EXIT_USER_ERROR)
     working_directory_last()
     # Imported after that, with all that they import: `python -m` has put the working directory first.
     from pbt_rl.envs.base import EnvSetupError
