@@ -328,7 +328,8 @@ def test_a_learner_begins_to_load_once_the_command_is_understood(monkeypatch, pb
 
 
 def test_a_working_directory_that_was_deleted_is_one_clear_line(tmp_path):
-    script = f"cd {tmp_path} && mkdir gone && cd gone && rmdir ../gone && PYTHONPATH={ROOT} {sys.executable} -m pbt_rl envs"
+    made = f"cd {tmp_path} && mkdir gone && cd gone && rmdir ../gone"
+    script = f"{made} && PYTHONPATH={ROOT} {sys.executable} -m pbt_rl envs"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     expected = "pbt-rl: the working directory has been deleted: cd to another one"
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, expected)
