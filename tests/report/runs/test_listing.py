@@ -82,7 +82,7 @@ def test_the_states_of_runs(tmp_path):
     emptied.journal.write_bytes(b"")
     running = write(tmp_path, "running", ended="frames", summary="frames")
     claim = claim_run_folder(Config("toy/identity", num_policies=2, name="running", out=tmp_path))
-    assert claim.folder == running
+    assert claim.folder.path == running.path
     (tmp_path / "no-run").mkdir()
     (tmp_path / ".hidden").mkdir()
     (tmp_path / ".hidden" / "config.json").touch()
