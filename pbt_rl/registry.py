@@ -6,12 +6,13 @@ installed package adds to it:
     [project.entry-points."pbt_rl.exploit"]
     mine = "my_package.rules:MINE"
 
-Nothing is imported before it is looked up. Everything else is imported by name, at the place where it is used.
+Nothing is imported before it is looked up. What is wrong with an addition of another package is said where it is named;
+who walks over a table gets the others. Everything else is imported by name, at the place where it is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module
@@ -44,17 +45,17 @@ def _entry_points() -> Any:
 
 
 class EntryPointError(ValueError):
-    """Another package's addition cannot be imported. The message names it."""
+    """Another package's addition cannot be imported, or is of another kind. The message names it."""
 
 
 class Registry(Mapping[str, T], Generic[T]):
     """Name -> object, imported when it is looked up; ours first, then those of other packages, by name.
 
-    group: of entry points. own: name -> `module:OBJECT`.
+    group: of entry points. kind: class of the objects, as `module:Class`. own: name -> `module:OBJECT`.
     """
 
-    def __init__(self, group: str, own: Mapping[str, str]) -> None:
-        self.group, self._own = group, dict(own)
+    def __init__(self, group: str, kind: str, own: Mapping[str, str]) -> None:
+        self.group, self._kind, self._own = group, kind, dict(own)
 
     @cached_property
     def _others(self) -> dict[str, EntryPoint]:
@@ -62,19 +63,40 @@ class Registry(Mapping[str, T], Generic[T]):
         return {point.name: point for point in points if point.name not in self._own}
 
     def __getitem__(self, name: str) -> T:
-        """Return the object. Raises KeyError, and EntryPointError if another package's cannot be imported."""
+        """Return the object. Raises KeyError, and EntryPointError if another package's cannot be used."""
         path = self._own.get(name) or self._others[name].value
         module, _, attribute = path.partition(":")
         if name in self._own:
             found: T = getattr(import_module(module), attribute)
             return found
+        point, kind = f"the entry point {name} = {path} in the group {self.group}", load_object(self._kind)
         try:
             other: T = load_object(path, "OBJECT")
         except ValueError as error:
-            raise EntryPointError(
-                f"the entry point {name} = {path} in the group {self.group} {error}"
-            ) from error
+            raise EntryPointError(f"{point} {error}") from error
+        if not isinstance(other, kind):
+            what = f"the class {other.__name__}" if isinstance(other, type) else f"of {type(other)}"
+            raise EntryPointError(f"{point} must be an object of {self._kind}, not {what}")
         return other
+
+    def items(self) -> ItemsView[str, T]:
+        """Return the names and objects of those that can be used."""
+        return {name: self[name] for name in self if name not in self.unusable}.items()
+
+    def values(self) -> ValuesView[T]:
+        """Return those that can be used."""
+        return dict(self.items()).values()
+
+    @cached_property
+    def unusable(self) -> dict[str, EntryPointError]:
+        """Why others' cannot be used, by name."""
+        found = {}
+        for name in self._others:
+            try:
+                self[name]
+            except EntryPointError as error:
+                found[name] = error
+        return found
 
     def __iter__(self) -> Iterator[str]:
         yield from self._own
@@ -108,6 +130,7 @@ class Command:
 
 FAMILIES: Registry[Family] = Registry(
     "pbt_rl.families",
+    "pbt_rl.envs.family:Family",
     {
         "atari": "pbt_rl.envs.families:ATARI",
         "gym": "pbt_rl.envs.families:GYM",
@@ -125,6 +148,7 @@ FAMILIES: Registry[Family] = Registry(
 )
 ALGORITHMS: Registry[AlgorithmEntry] = Registry(
     "pbt_rl.algorithms",
+    "pbt_rl.algos.hypers:AlgorithmEntry",
     {
         "appo": "pbt_rl.algos.hypers:APPO",
         "a3c": "pbt_rl.algos.hypers:A3C",
@@ -135,6 +159,7 @@ ALGORITHMS: Registry[AlgorithmEntry] = Registry(
 """In the order of the hypers that each adds, which controllers draw in."""
 CONTROLLERS: Registry[Any] = Registry(
     "pbt_rl.controllers",
+    "pbt_rl.controllers.entry:ControllerEntry",
     {
         "pbt": "pbt_rl.controllers.controllers:PBT",
         "mf-pbt": "pbt_rl.controllers.mf_pbt:MF_PBT",
@@ -149,6 +174,7 @@ CONTROLLERS: Registry[Any] = Registry(
 """What `--controller` names: each a `ControllerEntry` (`controllers/entry.py`)."""
 READY_RULES: Registry[Any] = Registry(
     "pbt_rl.ready",
+    "pbt_rl.controllers.ready:ReadyRule",
     {
         "synchronous": "pbt_rl.controllers.ready:SYNCHRONOUS",
         "asynchronous": "pbt_rl.controllers.ready:ASYNCHRONOUS",
@@ -159,6 +185,7 @@ READY_RULES: Registry[Any] = Registry(
 """What `--pbt.ready` names: each a `ReadyRule` (`controllers/ready.py`)."""
 EXPLOIT_RULES: Registry[Any] = Registry(
     "pbt_rl.exploit",
+    "pbt_rl.controllers.exploit:ExploitRule",
     {
         "top-middle-bottom": "pbt_rl.controllers.exploit:TOP_MIDDLE_BOTTOM",
         "truncation": "pbt_rl.controllers.exploit:TRUNCATION",
@@ -173,6 +200,7 @@ EXPLOIT_RULES: Registry[Any] = Registry(
 """What `--pbt.exploit` names: each an `ExploitRule`, whose fields `--pbt.exploit-option` sets."""
 EXPLORE_RULES: Registry[Any] = Registry(
     "pbt_rl.explore",
+    "pbt_rl.controllers.explore:ExploreRule",
     {
         "perturb": "pbt_rl.controllers.explore:PERTURB",
         "factors": "pbt_rl.controllers.explore:FACTORS",

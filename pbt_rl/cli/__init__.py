@@ -78,7 +78,8 @@ COMMANDS = (
         "watch", "pbt_rl.cli.watch", "RUN", "show a run in the browser as it goes on (or when it is over)"
     ),
 )
-"""Those of other packages are entry points in the group `pbt_rl.commands`, each a `Command`."""
+OTHERS: Registry[Command] = Registry("pbt_rl.commands", "pbt_rl.registry:Command", {})
+"""Those of other packages: entry points, each a `Command`."""
 EXIT_USER_ERROR, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
 EXIT_SECONDS = 5.0
 
@@ -124,8 +125,7 @@ def main() -> None:
 
 def commands() -> dict[str, Command]:
     """Return name -> command, with those of other packages."""
-    others: Registry[Command] = Registry("pbt_rl.commands", {})
-    return {command.name: command for command in (*COMMANDS, *others.values())}
+    return {command.name: command for command in (*COMMANDS, *OTHERS.values())}
 
 
 def usage() -> str:
@@ -163,6 +163,8 @@ def _command(arguments: list[str]) -> tuple[Command, list[str]]:
     if name not in there:
         close = ["eval"] if name == "enjoy" else difflib.get_close_matches(name, there, n=1)
         hint = f"did you mean {close[0]}? The commands are" if close else "use"
+        if name in OTHERS.unusable:
+            raise OTHERS.unusable[name]
         raise ConfigError(f"{name!r} is no command: {hint} {', '.join(there)} (pbt-rl --help)")
     return there[name], arguments[1:]
 

@@ -37,7 +37,7 @@ def run(arguments: list[str]) -> int:
             print(
                 f"{family.name}/  {family.title}: missing {', '.join(family.missing)}; {family.install_hint}"
             )
-    print(absent(), end="")
+    print("".join(f"{error}\n" for error in FAMILIES.unusable.values()) + absent(), end="")
     print("your own  --env module:factory (docs/your-environment.md)")
     print("\n".join(_others()))
     if plugins():

@@ -14,11 +14,11 @@ A3C_COEFS = {"value_coef": 0.5, "entropy_coef": 0.01}
 GRADIENTS = ("log_prob", "value", "entropy")
 
 
-def samples(seed: int = 0, n: int = N) -> dict[str, torch.Tensor]:
+def samples(seed: int = 0, n: int = N, deviation: float = 0.5) -> dict[str, torch.Tensor]:
     g = torch.Generator().manual_seed(seed)
     names = ("log_prob", "old_log_prob", "acting_log_prob", "advantage", "value", "old_value", "target")
     names += ("entropy",)
-    data = {name: 0.5 * torch.randn(n, generator=g) for name in names}
+    data = {name: deviation * torch.randn(n, generator=g) for name in names}
     return data | {"valid": torch.rand(n, generator=g) < 0.7}
 
 
@@ -26,14 +26,15 @@ CASES = {"ppo": (ppo_loss, PPO_COEFS), "a3c": (a3c_loss, A3C_COEFS)}
 
 
 def test_ppo_equals_a_loop_over_samples():
-    data = samples()
-    policy = value = entropy = kl = clipped = limited = 0.0
-    valid = [i for i in range(N) if data["valid"][i]]
+    data = samples(n=4 * N, deviation=0.8)
+    policy = value = entropy = kl = clipped = limited = far = 0.0
+    valid = [i for i in range(4 * N) if data["valid"][i]]
     for i in valid:
         s = {k: v[i].item() for k, v in data.items()}
         ratio = math.exp(s["log_prob"] - s["old_log_prob"])
         importance = min(math.exp(s["old_log_prob"] - s["acting_log_prob"]), 2)
         limited += importance == 2
+        far += ratio > 3 and s["advantage"] < 0
         policy -= importance * min(ratio * s["advantage"], min(max(ratio, 0.8), 1.2) * s["advantage"])
         near = s["old_value"] + min(max(s["value"] - s["old_value"], -0.3), 0.3)
         value += 0.5 * max((s["value"] - s["target"]) ** 2, (near - s["target"]) ** 2)
@@ -52,6 +53,7 @@ def test_ppo_equals_a_loop_over_samples():
     assert stats["explained_variance"].item() == pytest.approx(1 - ratio_of_variances.item(), rel=1e-4)
     assert 0 < stats["clip_fraction"] < 1
     assert 0 < limited < n
+    assert far, "none that another bound of the objective would change"
     assert set(stats) == set(APPO.statistics)
 
 
