@@ -4,8 +4,8 @@ Every event holds `event` (its kind), `time` (seconds since the epoch) and `fram
 emulator frames of any member that trains). docs/reference/run-files.md has the kinds.
 
 Events that cannot be written (a full disk, a folder that is read-only or gone) wait in memory and are written in order
-when that is possible again. At most 64 MB wait; beyond that the oldest are dropped and counted in a `lost` event, but
-none that an audit needs (`round`...), which are small.
+when that is possible again. At most 64 MB wait; beyond that the oldest are dropped and counted in a `lost` event, those
+that an audit needs (`round`...) last of all.
 
 JSON has no NaN and no infinities: they are written as the strings "nan", "inf" and "-inf".
 
@@ -152,17 +152,22 @@ class Journal:
             self._waiting_bytes -= len(line)
 
     def _drop(self) -> None:
-        """Drop the oldest events that wait, down to half the bound, but none that an audit needs."""
-        kept: deque[tuple[str, bytes]] = deque()
-        for event, line in self._waiting:
-            if event in AUDITED or self._waiting_bytes <= MAX_WAITING_BYTES // 2:
-                kept.append((event, line))
-                continue
-            if not self._lost:
-                self._first_lost = _OBJECT.decode(line)
-            self._lost[event] += 1
-            self._waiting_bytes -= len(line)
-        self._waiting = kept
+        """Drop the oldest events that wait, down to half the bound; those that an audit needs only if there are too
+        many of them alone.
+        """
+        for audited in (False, True):
+            if audited and self._waiting_bytes <= MAX_WAITING_BYTES:
+                return
+            kept: deque[tuple[str, bytes]] = deque()
+            for event, line in self._waiting:
+                if (event in AUDITED) == audited and self._waiting_bytes > MAX_WAITING_BYTES // 2:
+                    if not self._lost:
+                        self._first_lost = _OBJECT.decode(line)
+                    self._lost[event] += 1
+                    self._waiting_bytes -= len(line)
+                else:
+                    kept.append((event, line))
+            self._waiting = kept
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:

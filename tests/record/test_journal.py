@@ -236,6 +236,20 @@ def test_beyond_the_bound_progress_is_dropped_before_rounds(tmp_path, faulty_dis
     assert [e["frames"] for e in rest] == sorted(e["frames"] for e in rest)
 
 
+def test_rounds_alone_do_not_exceed_the_bound_either(tmp_path, faulty_disk, monkeypatch):
+    monkeypatch.setattr("pbt_rl.record.journal.MAX_WAITING_BYTES", 20_000)
+    journal = Journal(tmp_path / "j", lambda _: None)
+    faulty_disk.room = 0
+    for number in range(300):
+        journal.write("round", number, text="x" * 100)
+        assert journal._waiting_bytes <= 20_000
+    faulty_disk.room = None
+    journal.close()
+    first, *rest = read_journal(tmp_path / "j")
+    assert first["counts"] == {"round": 300 - len(rest)}
+    assert rest[-1]["frames"] == 299
+
+
 def test_a_run_that_cannot_be_recorded_does_not_start(tmp_path, faulty_disk):
     journal = Journal(tmp_path / "j", pytest.fail)
     faulty_disk.room = 10
