@@ -24,7 +24,7 @@ from threadpoolctl import ThreadpoolController
 Array = NDArray[np.float64]
 
 
-class FadingKernel(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # type: ignore[misc]
+class FadingKernel(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # type: ignore[misc] # it has no types
     """k((t, x), (t', x')) = exp(-|x - x'|^2 / (2 length^2)) (1 - fading)^(|t - t'| / 2).
 
     The time-varying squared exponential of Bogunovic et al. (2016), adopted by PB2 (Parker-Holder et al. 2020,
