@@ -5,10 +5,11 @@
 
 Costs are CPU-microseconds per step (one decision of one policy). The limit of a machine is
 cores / (environment + inference + learning): what it would reach if no cycle were lost between the stages.
-`achieved_over_limit` is how much of it a real run reaches; stages and run are measured side by side, because
-shared machines change speed. One epoch, one policy (and four), defaults of the environment otherwise. A run is
-measured from the moment when all rows of all units are there and an update was made; what a user waits for until then
-stands beside it. A run that is not steady, or an account that does not add up to the machine's cores, is an error.
+`achieved_over_limit` is how much of it a real run reaches. Shared machines change speed, so stages are measured before
+and after the run, and a round in which they changed by more than 15 % is left out and made again. One epoch, one
+policy (and four), defaults of the environment otherwise. A run is measured from the moment when all rows of all units
+are there and an update was made; what a user waits for until then stands beside it. A run that is not steady, or an
+account that does not add up to the machine's cores, is an error.
 `achieved_over_allowed` compares with the stages measured all at once (scripts/bench_beside.py). The table says where
 the cores' time went (scripts/bench_account.py).
 """
@@ -27,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,8 @@ from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 
 STAGES = ("environment", "inference", "learning")
+MOST_DRIFT = 0.15
+"""By how much the cores' speed may change within a round."""
 LINES: list[Any] = []
 """Our ends of the connections of learners without a supervisor: one that is closed would be heard."""
 
@@ -241,26 +245,37 @@ def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[st
     """Measure stages and run side by side, `rounds` times; return medians. Prints the account of each run."""
     cores = Machine.here().cpus
     summary: dict[str, Any] = {}
-    found: list[dict[str, float]] = []
-    for _ in range(rounds):
+
+    def stages() -> tuple[Mapping[str, float], Mapping[str, float]]:
         job = env, num_policies, seconds / 8
         alone = {stage: together(*job, {stage: 1})[stage] for stage in STAGES}
-        beside = together(*job, shares(alone, cores + MORE_THAN_CORES))
-        summary = run_training(env, num_policies, seconds)
+        return alone, together(*job, shares(alone, cores + MORE_THAN_CORES))
+
+    def one_round() -> dict[str, float]:
+        before = stages()
+        summary.update(run_training(env, num_policies, seconds))
+        after = stages()
+        alone, beside = (
+            {stage: (one[stage] + other[stage]) / 2 for stage in STAGES}
+            for one, other in zip(before, after, strict=True)
+        )
         rate, figures = summary["frames_per_second"], summary["account"]
         frames_of_a_step = rate / figures["steps"] * figures["seconds"]
         limit, allowed = (cores / sum(costs.values()) * 1e6 * frames_of_a_step for costs in (alone, beside))
-        found.append(
+        print("\n".join(table(figures, alone, beside, cores)), flush=True)
+        measured: dict[str, float] = (
             {f"{stage}_microseconds": cost for stage, cost in alone.items()}
             | {f"{stage}_microseconds_beside": cost for stage, cost in beside.items()}
             | {"limit_frames_per_second": limit, "achieved_over_limit": rate / limit}
             | {"allowed_frames_per_second": allowed, "achieved_over_allowed": rate / allowed}
-            | {"frames_per_second": rate}
+            | {"frames_per_second": rate, "drift": sum(after[0].values()) / sum(before[0].values()) - 1}
             | summary["start"]
             | figures
             | lost(figures, alone, cores)
         )
-        print("\n".join(table(figures, alone, beside, cores)), flush=True)
+        return measured
+
+    found = steady(one_round, rounds)
     medians = {name: statistics.median(one[name] for one in found) for name in found[0]}
     of_the_last = (
         "replacements",
@@ -271,11 +286,36 @@ def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[st
     return {"cores": cores} | medians | {name: summary[name] for name in of_the_last}
 
 
+def steady(one_round: Callable[[], dict[str, float]], rounds: int) -> list[dict[str, float]]:
+    """Return the figures of so many rounds in which the cores kept their speed; the others are made once more.
+
+    "drift": by how much the same work took longer at the end of a round than at its begin. "dearer than alone": see
+    `lost`; below 0 the cores were faster in the run than before and after it. Raises RuntimeError if no round of
+    twice as many was steady.
+    """
+    found: list[dict[str, float]] = []
+    left_out: list[str] = []
+    while len(found) < rounds and len(left_out) < 2 * rounds:
+        one = one_round()
+        if abs(one["drift"]) > MOST_DRIFT or one.get("dearer than alone", 0.0) < -MOST_DRIFT / 2:
+            run = f", in the run {one['dearer than alone']:+.0%}" if "dearer than alone" in one else ""
+            left_out.append(f"{one['drift']:+.0%}{run}")
+            print(f"left out: the same work took {left_out[-1]} longer at the end of that round", flush=True)
+        else:
+            found.append(one)
+    if not found:
+        raise RuntimeError(
+            f"the cores changed their speed in each of {len(left_out)} rounds ({'; '.join(left_out)}): "
+            "something else runs on this machine or beside it"
+        )
+    return found
+
+
 def compare_with_peers(seconds: float, rounds: int) -> dict[str, Any]:
     """Run the peers on the same job, `rounds` times. Return the frames/s of every round, which are printed as well."""
     asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
-    peers = {str(n): [_beside_peers(n, seconds) for _ in range(rounds)] for n in (1, 4)}
+    peers = {str(n): steady(partial(_beside_peers, n, seconds), rounds) for n in (1, 4)}
     return {"date": str(datetime.now(UTC).date()), "commit": commit, "peers": peers}
 
 
@@ -295,7 +335,8 @@ def _beside_peers(num_policies: int, seconds: float) -> dict[str, float]:
         "envpool": run_sample_factory(num_policies, "envpool", seconds),
     }
     typed = float(run_training("atari/pong", num_policies, seconds, job="")["frames_per_second"])
-    results = {"pbt_rl": (before + ours()) / 2, **peers, "as_typed": typed}
+    after = ours()
+    results = {"pbt_rl": (before + after) / 2, **peers, "as_typed": typed, "drift": before / after - 1}
     print(num_policies, json.dumps(results), flush=True)
     return results
 

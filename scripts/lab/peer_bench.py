@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 Backend = Literal["atari", "envpool"]
 """Sample Factory's own Atari environments, or its EnvPool integration."""
@@ -68,7 +68,7 @@ def run_sample_factory(num_policies: int, backend: Backend, seconds: float) -> f
         "--warmup-seconds=15",
     ]
     options += ["--", *tuned(num_policies, backend), f"--with_pbt={num_policies > 1}"]
-    return _run_job("sample_factory_job.py", options, seconds + 15)
+    return float(run_job("sample_factory_job.py", options, seconds + 15)["frames_per_second"])
 
 
 def peers_python(venv: Path = VENV) -> Path:
@@ -102,8 +102,8 @@ def peers_python(venv: Path = VENV) -> Path:
     return python
 
 
-def _run_job(script: str, options: Sequence[str], expected_seconds: float) -> float:
-    """Run a script with the peers' interpreter; return its frames/s. Nothing of it is left running."""
+def run_job(script: str, options: Sequence[str], expected_seconds: float) -> dict[str, Any]:
+    """Run a script with the peers' interpreter; return its report. Nothing of it is left running."""
     with tempfile.TemporaryDirectory() as folder, _clean_shared_memory():
         report, log = Path(folder) / "report.json", Path(folder) / "log.txt"
         command = [str(peers_python()), "-W", "ignore", str(JOBS / script), f"--json={report}", *options]
@@ -124,7 +124,8 @@ def _run_job(script: str, options: Sequence[str], expected_seconds: float) -> fl
         if not report.exists():
             ending = "gave no result in time" if exit_code is None else f"failed with exit code {exit_code}"
             raise RuntimeError(f"{script} {ending}; the end of its log:\n{_tail(log.read_text())}")
-        return float(json.loads(report.read_text())["frames_per_second"])
+        measured: dict[str, Any] = json.loads(report.read_text())
+        return measured
 
 
 def _wait(job: subprocess.Popen[bytes], report: Path, limit_seconds: float) -> int | None:

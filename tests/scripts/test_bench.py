@@ -1,7 +1,8 @@
-"""The bench: every stage can be measured alone."""
+"""The bench: every stage can be measured alone, and a round of unsteady cores is no figure."""
 
 import importlib
 import sys
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -27,3 +28,27 @@ def test_inference_is_measured_with_a_unit_of_every_actor():
         step = bench.inference_turn(stand.sampler, stand.shared, 2)
         assert [step() for _ in range(10)] == [2 * 2 * ENVS] * 10, "two of four units; also as rollouts end"
         assert [unit.taken for unit in stand.sampler.units] == [2, 0, 2, 0]
+
+
+def rounds(*drifts: float) -> Iterator[dict[str, float]]:
+    return iter([{"drift": drift, "rate": number} for number, drift in enumerate(drifts)])
+
+
+def test_a_round_in_which_the_cores_changed_their_speed_is_left_out_and_made_again(capsys):
+    made = rounds(0.02, -0.4, 0.5, -0.1)
+    found = bench.steady(lambda: next(made), 2)
+    assert [one["rate"] for one in found] == [0, 3]
+    printed = capsys.readouterr().out
+    assert "-40%" in printed
+    assert "+50%" in printed
+
+
+def test_cores_that_are_faster_in_the_run_than_before_and_after_it_give_no_figure():
+    with pytest.raises(RuntimeError, match=r"\+1%, in the run -36%"):
+        bench.steady(lambda: {"drift": 0.01, "dearer than alone": -0.36}, 2)
+
+
+def test_no_steady_round_is_an_error_and_ends():
+    made = rounds(*[0.3] * 6, 0.0)
+    with pytest.raises(RuntimeError, match="changed their speed in each of 6 rounds"):
+        bench.steady(lambda: next(made), 3)
