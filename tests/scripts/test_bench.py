@@ -35,7 +35,7 @@ def rounds(*drifts: float) -> Iterator[dict[str, float]]:
 
 
 def test_a_round_in_which_the_cores_changed_their_speed_is_left_out_and_made_again(capsys):
-    made = rounds(0.02, -0.4, 0.5, -0.1)
+    made = rounds(0.02, -0.4, 0.5, -0.2)
     found = bench.steady(lambda: next(made), 2)
     assert [one["rate"] for one in found] == [0, 3]
     printed = capsys.readouterr().out
