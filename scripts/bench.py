@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -50,6 +51,8 @@ from pbt_rl.run.resolved import ResolvedRun
 STAGES = ("environment", "inference", "learning")
 MOST_DRIFT = 0.25
 """By how much the cores' speed may change within a round. The mean of its two ends counts."""
+MOST_OTHERS = 0.05
+"""Share of the cores that processes which are none of the run's may have."""
 LINES: list[Any] = []
 """Our ends of the connections of learners without a supervisor: one that is closed would be heard."""
 
@@ -272,6 +275,7 @@ def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[st
             | summary["start"]
             | figures
             | lost(figures, alone, cores)
+            | {"others": figures["others cores"] / cores}
         )
         return measured
 
@@ -287,26 +291,26 @@ def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[st
 
 
 def steady(one_round: Callable[[], dict[str, float]], rounds: int) -> list[dict[str, float]]:
-    """Return the figures of so many rounds in which the cores kept their speed; the others are made once more.
+    """Return the figures of so many rounds that had the cores to themselves; the others are made once more.
 
     "drift": by how much the same work took longer at the end of a round than at its begin. "dearer than alone": see
-    `lost`; below 0 the cores were faster in the run than before and after it. Raises RuntimeError if no round of
-    twice as many was steady.
+    `lost`; below 0 the cores were faster in the run than before and after it. "others": share of the cores. Raises
+    RuntimeError if no round of twice as many was steady.
     """
     found: list[dict[str, float]] = []
     left_out: list[str] = []
     while len(found) < rounds and len(left_out) < 2 * rounds:
         one = one_round()
-        if abs(one["drift"]) > MOST_DRIFT or one.get("dearer than alone", 0.0) < -MOST_DRIFT / 2:
-            run = f", in the run {one['dearer than alone']:+.0%}" if "dearer than alone" in one else ""
-            left_out.append(f"{one['drift']:+.0%}{run}")
-            print(f"left out: the same work took {left_out[-1]} longer at the end of that round", flush=True)
-        else:
+        others, run = one.get("others", 0.0), one.get("dearer than alone", 0.0)
+        if abs(one["drift"]) <= MOST_DRIFT and run >= -MOST_DRIFT / 2 and others <= MOST_OTHERS:
             found.append(one)
+            continue
+        left_out.append(f"{one['drift']:+.0%} longer at its end, {run:+.0%} in the run, others {others:.0%}")
+        print(f"this round is left out, the same work took {left_out[-1]}", flush=True)
     if not found:
         raise RuntimeError(
-            f"the cores changed their speed in each of {len(left_out)} rounds ({'; '.join(left_out)}): "
-            "something else runs on this machine or beside it"
+            f"something else ran on this machine or beside it in each of {len(left_out)} rounds: the same work took "
+            f"{'; '.join(left_out)}"
         )
     return found
 
@@ -359,10 +363,14 @@ def main() -> None:
         env, num_policies = arguments.env or "atari/pong", arguments.num_policies or 1
         print(measure_stage(arguments.stage, env, num_policies, arguments.seconds, go_sign()))
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         figures = _measured(parser, arguments)
     except RuntimeError as error:
         sys.exit(f"no figures: {error}")
+    finally:
+        for child in psutil.Process().children():
+            child.terminate()
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
 
