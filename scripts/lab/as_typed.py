@@ -66,7 +66,7 @@ def ours(*words: str) -> str:
 def sample_factory(game: str, seconds: float) -> dict[str, Any]:
     """Return the same of Sample Factory, with its defaults."""
     options = [f"--game={game}", f"--seconds={seconds}", f"--games={GAMES}"]
-    return run_job("sample_factory_as_typed.py", options, seconds)
+    return run_job("sample_factory_as_typed.py", options, seconds + 60)
 
 
 def add(path: Path, row: Mapping[str, Any]) -> None:

@@ -36,22 +36,23 @@ def make(env_name: str, cfg: Any, env_config: Any, render_mode: str | None = Non
 
 
 class Clock(AlgoObserver):
-    """Ends the run in order after some seconds since `began`, a time of `time.time()`."""
+    """Ends the run in order so many seconds after the first training step; the runner ignores train_for_seconds."""
 
-    def __init__(self, began: float, seconds: float) -> None:
-        self.ends, self.began = began + seconds, began
-        self.frames = self.seconds = 0.0
+    def __init__(self, seconds: float) -> None:
+        self.limit_seconds = seconds
+        self.began = self.frames = self.seconds = 0.0
 
     def on_training_step(self, runner: Runner, training_iteration_since_resume: int) -> None:  # noqa: ARG002
-        """Look at the clock. The runner ignores train_for_seconds while it has frames left."""
-        if time.time() >= self.ends and not self.frames:
-            self.frames, self.seconds = float(runner.env_steps[0]), time.time() - self.began
+        """Look at the clock."""
+        now = time.monotonic()
+        self.began = self.began or now
+        if now - self.began >= self.limit_seconds and not self.frames:
+            self.frames, self.seconds = float(runner.env_steps[0]), now - self.began
             runner.cfg.train_for_env_steps = 0
 
 
 def main() -> int:
-    """Train and play; write frames, seconds and scores. The imports before took some seconds, as a user's do."""
-    began = time.time()
+    """Train and play; write frames, seconds and scores."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--game", required=True)
@@ -64,7 +65,7 @@ def main() -> int:
     typed = ["--algo=APPO", f"--env={name}", "--device=cpu"]
     typed += [f"--train_dir={chosen.json.parent}", "--experiment=job"]
     _, runner = make_runner(train_atari.parse_atari_args(typed))
-    clock = Clock(began, chosen.seconds)
+    clock = Clock(chosen.seconds)
     runner.register_observer(clock)
     if runner.init() != ExperimentStatus.SUCCESS or runner.run() != ExperimentStatus.SUCCESS:
         return 1
