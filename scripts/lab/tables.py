@@ -67,7 +67,13 @@ def main() -> int:
 
 def results_page(text: str) -> str:
     """Return docs/lab/results.md with its tables made anew."""
-    for title, lines in (("speed", speed()), ("as typed", as_typed()), ("does PBT help", does_pbt_help())):
+    tables = {
+        "speed": speed,
+        "as typed": as_typed,
+        "ten minutes": ten_minutes,
+        "does PBT help": does_pbt_help,
+    }
+    for title, lines in ((title, made()) for title, made in tables.items()):
         text = with_table(text, title, lines)
     return text
 
@@ -165,6 +171,7 @@ def readme(text: str) -> str:
         r"make [\d,]+ frames/s on two": f"make {rate('4')} frames/s on two",
         r"[\d.]+ times\nSample Factory": f"{times('4', 'sample_factory')} times\nSample Factory",
         r"[\d.]+ times over EnvPool": f"{times('4', 'envpool')} times over EnvPool",
+        r"(\| Breakout, 10 minutes of each as typed \|).*": rf"\1 {_after_ten_minutes('atari/breakout')}",
     }
     for old, new in lines.items():
         text = re.sub(old, new, text)
@@ -174,6 +181,15 @@ def readme(text: str) -> str:
 def _beside(policies: str) -> str:
     peers = [rate(policies, peer) for peer in PEERS]
     return f"**{rate(policies)}** | {peers[0]}; over EnvPool {peers[1]} |"
+
+
+def _after_ten_minutes(env: str) -> str:
+    ours, theirs = (row for row in read_rows(ROWS / "ten_minutes.csv") if row["env"] == env)
+    return f"**{ours['mean']} points**, {_millions(ours)} | {theirs['mean']} points, {_millions(theirs)} |"
+
+
+def _millions(row: Mapping[str, str]) -> str:
+    return f"{int(row['frames']) / 1e6:.2g}M frames"
 
 
 # -- as typed -----------------------------------------------------------------------------------------------
@@ -225,6 +241,22 @@ def as_typed() -> list[str]:
                 rows.append((title, frames, *cells, published))
     heads = ("environment", "frames", "1 policy", "the same, serial", "4 policies, the best", "published PPO")
     return grid(heads, rows)
+
+
+def ten_minutes() -> list[str]:
+    """Return ours and Sample Factory after ten minutes of training, each with its own defaults."""
+    titles = {"pbt_rl": "pbt_rl", "sample_factory": "Sample Factory 2.1.1"}
+    rows = [
+        (
+            row["env"].partition("/")[2],
+            titles[row["program"]],
+            f"{int(row['frames']):,}",
+            f"{int(row['frames']) / float(row['seconds']):,.0f}",
+            f"**{row['mean']}** (sd {row['sd']}, {row['min']} to {row['max']})",
+        )
+        for row in read_rows(ROWS / "ten_minutes.csv")
+    ]
+    return grid(("game", "program", "frames", "frames/s", "20 fresh games"), rows)
 
 
 def _scores(of_seeds: Mapping[int, float]) -> str:
