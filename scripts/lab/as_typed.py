@@ -82,12 +82,15 @@ def main() -> None:
     """Make the rows, one after another."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("env")
-    parser.add_argument("--frames", help="of each member; or --minutes")
-    parser.add_argument("--minutes", type=float, default=0.0)
+    length = parser.add_mutually_exclusive_group(required=True)
+    length.add_argument("--frames", help="of each member")
+    length.add_argument("--minutes", type=float, help="of an Atari game, beside Sample Factory")
     parser.add_argument("--policies", type=int, default=1)
     parser.add_argument("--options", default="", help="what else is typed")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     chosen = parser.parse_args()
+    if chosen.minutes and not chosen.env.startswith("atari/"):
+        parser.error(f"--minutes compares on Atari games, such as atari/breakout, not on {chosen.env}")
     budget = f"--train-for-frames {chosen.frames}" if chosen.frames else ""
     for seed in chosen.seeds:
         if budget:

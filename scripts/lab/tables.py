@@ -184,12 +184,12 @@ def _beside(policies: str) -> str:
 
 
 def _after_ten_minutes(env: str) -> str:
-    ours, theirs = (row for row in read_rows(ROWS / "ten_minutes.csv") if row["env"] == env)
-    return f"**{ours['mean']} points**, {_millions(ours)} | {theirs['mean']} points, {_millions(theirs)} |"
-
-
-def _millions(row: Mapping[str, str]) -> str:
-    return f"{int(row['frames']) / 1e6:.2g}M frames"
+    cells = []
+    for program in ("pbt_rl", "sample_factory"):
+        runs = [r for r in read_rows(ROWS / "ten_minutes.csv") if (r["env"], r["program"]) == (env, program)]
+        points, frames = (fmean(float(run[name]) for run in runs) for name in ("mean", "frames"))
+        cells.append(f"{points:.3g} points, {frames / 1e6:.2g}M frames")
+    return f"**{cells[0]}** | {cells[1]} |"
 
 
 # -- as typed -----------------------------------------------------------------------------------------------
