@@ -173,9 +173,18 @@ def readme(text: str) -> str:
         r"[\d.]+ times over EnvPool": f"{times('4', 'envpool')} times over EnvPool",
         r"(\| Breakout, 10 minutes of each as typed \|).*": rf"\1 {_after_ten_minutes('atari/breakout')}",
     }
+    for game in ("HalfCheetah", "Hopper", "Walker2d"):
+        lines[rf"{game} [\d,]*\d"] = f"{game} {fmean(_typed(f'gym/{game}-v5')):,.0f}"
     for old, new in lines.items():
         text = re.sub(old, new, text)
     return text
+
+
+def _typed(env: str) -> list[float]:
+    """Return the scores of one policy after a million frames of the present recipe, as typed."""
+    shown = {"env": env, "policies": "1", "frames": "1M", "options": "as typed", "recipe": "now"}
+    rows = [row for row in read_rows(ROWS / "as_typed.csv") if shown.items() <= row.items()]
+    return [float(row["mean"]) for row in rows if int(row["seed"]) < TRIALS]
 
 
 def _beside(policies: str) -> str:
