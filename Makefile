@@ -90,7 +90,7 @@ gpu-bundle: $(READY)
 bench: $(READY)
 	$(BIN)/python scripts/bench.py --env atari/pong $(ARGS)
 
-# The figures of speed beside Sample Factory (25 minutes of quiet cores), and all tables that are made from rows.
+# The figures of speed beside Sample Factory (40 minutes of quiet cores, up to three times that on unsteady ones), and all tables that are made from rows.
 figures: $(READY)
 	$(BIN)/python scripts/bench.py --env atari/pong --peer --seconds 20 --json docs/lab/results/speed.json $(ARGS)
 	$(BIN)/python scripts/lab/tables.py

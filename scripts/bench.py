@@ -363,14 +363,11 @@ def main() -> None:
         env, num_policies = arguments.env or "atari/pong", arguments.num_policies or 1
         print(measure_stage(arguments.stage, env, num_policies, arguments.seconds, go_sign()))
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what it has started is ended
     try:
         figures = _measured(parser, arguments)
     except RuntimeError as error:
         sys.exit(f"no figures: {error}")
-    finally:
-        for child in psutil.Process().children():
-            child.terminate()
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
 

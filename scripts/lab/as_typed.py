@@ -16,6 +16,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -91,6 +92,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.minutes and not chosen.env.startswith("atari/"):
         parser.error(f"--minutes compares on Atari games, such as atari/breakout, not on {chosen.env}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what it has started is ended
     budget = f"--train-for-frames {chosen.frames}" if chosen.frames else ""
     for seed in chosen.seeds:
         if budget:

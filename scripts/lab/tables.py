@@ -18,6 +18,7 @@ from typing import Any
 
 from evidence import read_rows
 
+from pbt_rl.config import Config
 from pbt_rl.experiments.prove.arms import BASELINE
 from pbt_rl.experiments.prove.outcome import interval_by_bootstrap, interval_by_t
 
@@ -125,8 +126,6 @@ def mean_test(members: Members) -> float:
 
 # -- speed --------------------------------------------------------------------------------------------------
 
-RECIPE_FRAMES = 100_000_000
-"""Of each member of Atari's recipe; the first comparison comes after a twentieth."""
 PEERS = {
     "sample_factory": "Sample Factory 2.1.1, its own Atari environments",
     "envpool": "Sample Factory over EnvPool",
@@ -161,10 +160,10 @@ def speed() -> list[str]:
 
 def readme(text: str) -> str:
     """Return README.md with its figures of speed made anew."""
-    typed = median(one["as_typed"] for one in rounds_of("4"))
+    seconds = 4 * Config.train_for_frames / median(one["as_typed"] for one in rounds_of("4"))
     lines = {
-        r"takes about \d+ hours": f"takes about {4 * RECIPE_FRAMES / typed / 3600:.0f} hours",
-        r"comes after \d+ minutes": f"comes after {4 * RECIPE_FRAMES / 20 / typed / 60:.0f} minutes",
+        r"takes about \d+ hours": f"takes about {seconds / 3600:.0f} hours",
+        r"comes after \d+ minutes": f"comes after {seconds / 20 / 60:.0f} minutes",
         r"(sixteen steps a batch and makes )[\d,]+( to [\d,]+)?": rf"\g<1>{rate('4', 'as_typed')}",
         r"(\| Pong on 2 cores, 1 policy, frames/s \|).*": rf"\1 {_beside('1')}",
         r"(\| the same, 4 policies with PBT \|).*": rf"\1 {_beside('4')}",

@@ -1,9 +1,12 @@
 """The bench: every stage can be measured alone, and a round of unsteady cores is no figure."""
 
 import importlib
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 import torch
 
@@ -57,3 +60,15 @@ def test_no_steady_round_is_an_error_and_ends():
 def test_cores_that_other_processes_had_give_no_figure():
     made = iter([{"drift": 0.0, "others": 0.5}, {"drift": 0.0, "others": 0.01}])
     assert bench.steady(lambda: next(made), 1) == [{"drift": 0.0, "others": 0.01}]
+
+
+def test_a_bench_that_is_ended_leaves_nothing_behind():
+    command = [sys.executable, str(ROOT / "scripts" / "bench.py"), "--env", "toy/identity"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as run:
+        process = psutil.Process(run.pid)
+        while not (started := process.children(recursive=True)):
+            assert run.poll() is None
+            time.sleep(0.05)
+        run.terminate()
+    assert run.returncode == 143
+    assert not [one for one in started if one.is_running()]
