@@ -60,6 +60,8 @@ class Reading:
     stolen: float
     alive: frozenset[int]
     """Actors and learners."""
+    took: float = 0.0
+    """Seconds from the first counter to the last: what the counters may differ by."""
 
 
 @dataclass
@@ -117,7 +119,7 @@ class Watch:
     def read(self) -> Reading:
         """Read all counters now."""
         ran, waited, alive = {}, {}, set()
-        at = time.monotonic()
+        at, machine = time.monotonic(), _machine_seconds()
         steps = sum(int(box.header[STEPS]) for box in self._boxes)
         for process, role in _tree(psutil.Process(self.pid)):
             if role != "other":
@@ -127,9 +129,9 @@ class Watch:
                     "inference" if thread == process.pid else "learning"
                 )
                 ran[part, thread], waited[part, thread] = on_cpu, in_queue
-        user, nice, system, idle, io, irq, soft, stolen = _machine_seconds()
-        machine = user + nice + system + irq + soft
-        return Reading(at, steps, ran, waited, machine, idle + io, stolen, frozenset(alive))
+        user, nice, system, idle, io, irq, soft, stolen = (machine + _machine_seconds()) / 2
+        used, took = user + nice + system + irq + soft, time.monotonic() - at
+        return Reading(at, steps, ran, waited, used, idle + io, stolen, frozenset(alive), took)
 
 
 def _tree(process: psutil.Process, role: str = "other") -> Iterator[tuple[psutil.Process, str]]:
@@ -163,12 +165,13 @@ def _threads(pid: int) -> Iterator[tuple[int, float, float]]:
         return
 
 
-def _machine_seconds() -> list[float]:
+def _machine_seconds() -> NDArray[np.float64]:
     """Return user, nice, system, idle, iowait, irq, softirq, steal of the cores that this process may use."""
     mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
     ticks = [[int(x) for x in line[1:9]] for line in lines if line[0] in mine]
-    return [float(total) / TICKS for total in np.sum(ticks, axis=0)]
+    seconds: NDArray[np.float64] = np.sum(ticks, axis=0) / TICKS
+    return seconds
 
 
 def _mailboxes(pid: int, spec: EnvSpec, rows: int) -> list[Mailbox]:
@@ -196,7 +199,8 @@ def account(before: Reading, after: Reading, cores: int) -> dict[str, float]:
     ran, waited = _passed(before.ran, after.ran), _passed(before.waited, after.waited)
     total = {f"{part} cores": ran[part] / seconds for part in PARTS}
     others = (after.machine - before.machine - sum(ran.values())) / seconds
-    total["others cores"] = others if abs(others) > TICKS_OFF * cores else max(0.0, others)
+    inexact = TICKS_OFF + (before.took + after.took) / 2 / seconds
+    total["others cores"] = others if abs(others) > inexact * cores else max(0.0, others)
     total["idle cores"] = (after.idle - before.idle) / seconds
     total["stolen cores"] = (after.stolen - before.stolen) / seconds
     negative = [f"{name} {used:.2f}" for name, used in total.items() if used < 0]

@@ -52,6 +52,13 @@ def test_an_account_that_cannot_be_right_is_none(wrong, reason):
         accounting.account(BEFORE, replace(AFTER, **wrong), 2)
 
 
+def test_counters_that_were_read_late_are_not_wrong():
+    short = replace(AFTER, machine=116.7)  # 0.05 cores less than the threads had
+    with pytest.raises(RuntimeError, match="others cores"):
+        accounting.account(BEFORE, short, 2)
+    assert accounting.account(replace(BEFORE, took=0.3), short, 2)["others cores"] == 0
+
+
 def test_all_cores_are_accounted_for(figures):
     cores = [value for name, value in figures.items() if name.endswith(" cores")]
     assert sum(cores) == pytest.approx(2)
