@@ -100,7 +100,7 @@ def read_config(path: Path, algo: str = "") -> dict[str, Any]:
     """Return dotted name of an option -> value, of those in the file. algo: as for `checked`. Raises ConfigError."""
     content = read_file(path)
     try:
-        return checked(content, texts=True, algo=algo)
+        return checked(content, algo=algo)
     except ConfigError as error:
         raise _refusal(path, str(error)) from error
 
@@ -198,11 +198,11 @@ def _plain(value: Any) -> Any:
     return value.tolist()
 
 
-def checked(options: Mapping[str, Any], *, texts: bool = False, algo: str = "") -> dict[str, Any]:
+def checked(options: Mapping[str, Any], *, algo: str = "") -> dict[str, Any]:
     """Return dotted name -> value in the type of its option of Config. Names may have `-` for `_`.
 
-    texts: numbers may be texts, as on the command line. algo: the algorithm whose hypers there are; "": the one that
-    the options name. Raises ConfigError for a name that is no option, and for a value of another type.
+    Numbers may be texts, as on the command line. algo: the algorithm whose hypers there are; "": the one that the
+    options name. Raises ConfigError for a name that is no option, and for a value of another type.
     """
     chosen = algo or options.get("algo", Config.algo)
     hypers = hypers_of(chosen if isinstance(chosen, str) else Config.algo)
@@ -220,7 +220,7 @@ def checked(options: Mapping[str, Any], *, texts: bool = False, algo: str = "") 
             raise ConfigError(f"{name} is given twice")
         hint = known[name].bare
         try:
-            values[name] = as_type(hint, _number(known[name], value) if texts else value)
+            values[name] = as_type(hint, _number(known[name], value))
         except ValueError as kind:
             raise ConfigError(f"{name}={value!r} cannot be used: give {kind}") from None
     return values

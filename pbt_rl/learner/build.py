@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -122,6 +122,19 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def own_torch() -> Iterator[None]:
+    """Be without modes and defaults of torch inside, which an environment in this process may have set for itself."""
+    dtype, device = torch.get_default_dtype(), torch.get_default_device()
+    ours = torch.device("cpu") if device.type != "cpu" else nullcontext()  # a device costs at every operation
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.inference_mode(False), torch.autocast("cpu", enabled=False), ours:
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
 
 
 @one_thread()

@@ -147,6 +147,7 @@ class Policy:
         self._distribution = build.build_distribution(spec, model)
         self._generator = torch.Generator(pack.device).manual_seed(seed)
 
+    @build.own_torch()
     def act(
         self, obs: Mapping[str, NDArray[Any]], first_R: NDArray[np.bool_], state: PolicyState | None
     ) -> tuple[NDArray[Any], PolicyState]:

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
-import torch
-
 from pbt_rl.actors.actor import Actor
 from pbt_rl.actors.child import ChildFailed, StackDumps
 from pbt_rl.actors.messages import FromLearner, LearnerReport, PauseTraining, ToLearner
@@ -30,6 +28,7 @@ from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.time_limits import close_in_time
 from pbt_rl.errors import RunFailed, environment_code
+from pbt_rl.learner.build import own_torch
 from pbt_rl.learner.learner import Learner
 from pbt_rl.record.journal import as_json_types
 from pbt_rl.run.fleet import Event, LocalFleet, Notice, Received
@@ -146,8 +145,8 @@ class InlineFleet(LocalFleet):
 
     @staticmethod
     def _learn(pack: InlinePack) -> None:
-        """Let a learner have its turn. Modes of torch that an environment has begun in this thread are not its own."""
-        with torch.inference_mode(False), torch.autocast("cpu", enabled=False):
+        """Let a learner have its turn. Modes and defaults of torch that an environment has set are not its own."""
+        with own_torch():
             pack.learner.turn()
 
     def send(self, pack: int, message: ToLearner) -> None:

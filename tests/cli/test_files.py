@@ -36,7 +36,7 @@ def file(folder, name, text):
 def test_a_text_for_an_environment_stays_a_text_though_it_looks_like_a_number():
     named = {"a": "1", "b": "true", "c": "null", "d": '"x"', "e": "8x8", "f": 1, "g": "1e3", "h": [1, "2"]}
     assert keywords(checked({"env_option": named})["env_option"]) == named
-    of_a_file = checked({"env_option": named | {"i": "5M", "j": "None"}}, texts=True)
+    of_a_file = checked({"env_option": named | {"i": "5M", "j": "None"}})
     assert keywords(of_a_file["env_option"]) == named | {"i": "5M", "j": "None"}
 
 

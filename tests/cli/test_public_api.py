@@ -67,7 +67,7 @@ def test_options_lie_over_the_recipe_as_on_the_command_line():
         ({"resident": 2}, "resident is no option"),
         ({"learner": {"rollout": 0}}, "--learner.rollout 0 cannot be used"),
         ({"mode": "asynk"}, "mode='asynk' cannot be used: give one of async, sync, serial"),
-        ({"num_policies": "4"}, "num_policies='4' cannot be used: give a whole number"),
+        ({"num_policies": "four"}, "num_policies='four' cannot be used: give a whole number"),
         ({"hypers": {"gamma": None}}, "hypers.gamma=None cannot be used: give a finite number"),
         ({"learner": 3}, "learner=3 cannot be used: give its options by name"),
         ({"pbt": {"factors": 1.2}}, "pbt.factors=1.2 cannot be used: give several"),

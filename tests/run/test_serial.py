@@ -1,5 +1,6 @@
 """Serial mode: the same seed gives the same bits, with PBT at work, and with members that take turns."""
 
+import contextlib
 import json
 import os
 from dataclasses import dataclass, field
@@ -100,13 +101,33 @@ def test_a_pack_without_members_holds_nobody_up(tmp_path):
     assert Checkpoints(folder / "checkpoints").newest(print).frames == frames[0]
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu")])
-def test_modes_of_torch_that_an_environment_has_begun_are_not_the_learners(mode):
+@contextlib.contextmanager
+def _half():
+    torch.set_default_dtype(torch.float16)
+    try:
+        yield
+        assert torch.get_default_dtype() == torch.float16  # as the environment set it
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+MODES = [
+    torch.no_grad,
+    torch.inference_mode,
+    lambda: torch.autocast("cpu"),
+    lambda: torch.device("meta"),
+    _half,
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_modes_and_defaults_of_torch_of_an_environment_are_not_the_learners(mode):
     class Learner:
         def turn(self):
             x = torch.ones(2, 2, requires_grad=True)
             (x @ x).sum().backward()
             assert x.grad.dtype == (x @ x).dtype == torch.float32
+            assert x.device.type == "cpu"
 
     with mode():
         InlineFleet._learn(InlinePack(None, Learner(), []))
