@@ -172,8 +172,10 @@ def readme(text: str) -> str:
         r"[\d.]+ times over EnvPool": f"{times('4', 'envpool')} times over EnvPool",
         r"(\| Breakout, 10 minutes of each as typed \|).*": rf"\1 {_after_ten_minutes('atari/breakout')}",
     }
-    for game in ("HalfCheetah", "Hopper", "Walker2d"):
-        lines[rf"{game} [\d,]*\d"] = f"{game} {fmean(_typed(f'gym/{game}-v5')):,.0f}"
+    typed = {game: _typed(f"gym/{game}-v5") for game in ("HalfCheetah", "Hopper", "Walker2d")}
+    lines |= {rf"{game} [\d,]*\d": f"{game} {fmean(scores):,.0f}" for game, scores in typed.items()}
+    counts = sorted({len(scores) for scores in typed.values()})
+    lines[r"\(\d+( or \d+)* seeds each"] = f"({' or '.join(map(str, counts))} seeds each"
     for old, new in lines.items():
         text = re.sub(old, new, text)
     return text
