@@ -35,6 +35,9 @@ from pbt_rl.run.fleet import Event, LocalFleet, Notice, Received
 from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
 
+PAUSED_SECONDS = 0.001
+"""A turn of a paused run: the thread that writes the checkpoint needs the interpreter."""
+
 
 class Line:
     """One end of a connection within a thread. A pipe holds little: who fills it would wait for itself to empty it."""
@@ -130,6 +133,8 @@ class InlineFleet(LocalFleet):
                 yield Received(number, message)
 
     def _go_on(self, pack: InlinePack) -> None:
+        if self._paused:
+            time.sleep(PAUSED_SECONDS)
         for actor in () if self._paused else pack.actors:
             try:
                 with self._there():
