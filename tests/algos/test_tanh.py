@@ -3,9 +3,15 @@
 import pytest
 import torch
 
+from pbt_rl.algos import encoders
 from pbt_rl.algos.encoders import Mlp, tanh
 
 RANGE = torch.linspace(-20, 20, 100_001)
+
+
+@pytest.fixture(autouse=True, params=[True, False])
+def slow(request, monkeypatch):
+    monkeypatch.setattr(encoders, "_SLOW", request.param)
 
 
 @pytest.mark.parametrize("grad", [False, True])
