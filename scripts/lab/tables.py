@@ -170,7 +170,7 @@ def readme(text: str) -> str:
         r"make [\d,]+ frames/s on two": f"make {rate('4')} frames/s on two",
         r"[\d.]+ times\nSample Factory": f"{times('4', 'sample_factory')} times\nSample Factory",
         r"[\d.]+ times over EnvPool": f"{times('4', 'envpool')} times over EnvPool",
-        r"(\| Breakout, 10 minutes of each as typed \|).*": rf"\1 {_after_ten_minutes('atari/breakout')}",
+        r"(\| Breakout and Pong in 10 minutes as typed \|).*": rf"\1 {_after_ten_minutes('breakout', 'pong')}",
     }
     typed = {game: _typed(f"gym/{game}-v5") for game in ("HalfCheetah", "Hopper", "Walker2d")}
     lines |= {rf"{game} [\d,]*\d": f"{game} {fmean(scores):,.0f}" for game, scores in typed.items()}
@@ -193,13 +193,15 @@ def _beside(policies: str) -> str:
     return f"**{rate(policies)}** | {peers[0]}; over EnvPool {peers[1]} |"
 
 
-def _after_ten_minutes(env: str) -> str:
+def _after_ten_minutes(*games: str) -> str:
+    rows = read_rows(ROWS / "ten_minutes.csv")
     cells = []
     for program in ("pbt_rl", "sample_factory"):
-        runs = [r for r in read_rows(ROWS / "ten_minutes.csv") if (r["env"], r["program"]) == (env, program)]
-        points, frames = (fmean(float(run[name]) for run in runs) for name in ("mean", "frames"))
-        cells.append(f"{points:.3g} points, {frames / 1e6:.2g}M frames")
-    return f"**{cells[0]}** | {cells[1]} |"
+        runs = [
+            [r["mean"] for r in rows if (r["env"], r["program"]) == (f"atari/{g}", program)] for g in games
+        ]
+        cells.append(" and ".join(f"{fmean(map(float, means)):.3g}" for means in runs))
+    return f"**{cells[0]} points** | {cells[1]} points |"
 
 
 # -- as typed -----------------------------------------------------------------------------------------------
