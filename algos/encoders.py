@@ -37,8 +37,8 @@ def orthogonal(layer: Layer, gain: float) -> Layer:
 
 
 _MINUS_1 = torch.tensor(-1.0)
-_SLOW = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
-"""MKL's tanh is, on these."""
+_SLOW_TANH = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
+"""torch.tanh is MKL's, which is slow on these CPUs."""
 
 
 def tanh(x: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def tanh(x: Tensor) -> Tensor:
     its logistic function 30; on a Xeon they take 23 and 51 (torch 2.13 with MKL). Exported networks have torch's.
     """
     exported = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call] # torch's
-    if not _SLOW or x.device.type != "cpu" or x.dtype != torch.float32 or exported:
+    if not _SLOW_TANH or x.device.type != "cpu" or x.dtype != torch.float32 or exported:
         return torch.tanh(x)
     if not torch.is_grad_enabled():
         return _by_logistic(x * 2)

@@ -94,7 +94,8 @@ class InlineFleet(LocalFleet):
     def _start_pack(self, number: int) -> InlinePack:
         there, back = deque[bytes](), deque[bytes]()
         theirs = cast("Connection[FromLearner | ChildFailed, ToLearner]", Line(back, there))
-        learner = Learner(self.memory.learners[number], theirs)
+        with own_torch():  # environments of another pack may be there
+            learner = Learner(self.memory.learners[number], theirs)
         with environment_code(self._env_id), self._there():
             actors = [Actor(record.setup) for record in self.memory.actors if record.pack == number]
         return InlinePack(Line(there, back), learner, actors)

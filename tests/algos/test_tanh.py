@@ -11,7 +11,7 @@ RANGE = torch.linspace(-20, 20, 100_001)
 
 @pytest.fixture(autouse=True, params=[True, False])
 def slow(request, monkeypatch):
-    monkeypatch.setattr(encoders, "_SLOW", request.param)
+    monkeypatch.setattr(encoders, "_SLOW_TANH", request.param)
 
 
 @pytest.mark.parametrize("grad", [False, True])

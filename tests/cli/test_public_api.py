@@ -59,6 +59,14 @@ def test_options_lie_over_the_recipe_as_on_the_command_line():
     assert make_config(env="gym/CartPole-v1", **{"learner.batch": 512}, seed=3) == nested
     whole = LearnerConfig(batch=512)
     assert make_config(env="gym/CartPole-v1", learner=whole).learner == whole
+    as_texts = make_config(
+        env="gym/CartPole-v1", train_for_seconds="30m", train_for_frames="5M", num_policies="4"
+    )
+    assert (as_texts.train_for_seconds, as_texts.train_for_frames, as_texts.num_policies) == (
+        1800,
+        5_000_000,
+        4,
+    )
 
 
 @pytest.mark.parametrize(

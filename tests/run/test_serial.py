@@ -133,6 +133,24 @@ def test_modes_and_defaults_of_torch_of_an_environment_are_not_the_learners(mode
         InlineFleet._learn(InlinePack(None, Learner(), []))
 
 
+class Elsewhere(Identity):
+    """It makes its own tensors on a device of its own."""
+
+    def __init__(self):
+        super().__init__(length=8)
+        torch.set_default_device("meta")
+
+
+def test_packs_are_made_whatever_device_the_environments_of_others_have_set(tmp_path):
+    more = {"num_policies": 2, "devices": "cpu,cpu", "actors": 2, "train_for_frames": 400}
+    try:
+        folder = run(tmp_path, "x", SHAPED, env=f"{__name__}:Elsewhere", **more)
+    finally:
+        torch.set_default_device(None)
+    members = json.loads((folder / "summary.json").read_text())["members"]
+    assert [m["frames"] >= 400 for m in members] == [True, True]
+
+
 class Wandering(Identity):
     """It goes to a folder of its own when it is made, and stays there."""
 
