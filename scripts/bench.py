@@ -40,6 +40,7 @@ from bench_account import START_SECONDS, Watch, lost, table
 from bench_beside import MORE_THAN_CORES, go_sign, shares, timed_cpu, together
 
 from pbt_rl.actors.mailbox import OBSERVATIONS
+from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.envs.base import cpu_clock, default_shaping_source, private_step_arrays, random_within
 from pbt_rl.envs.registry import make_unit, recipe
@@ -191,27 +192,28 @@ JOB = (
 """Of `bench_config`, with a comparison every 20,000 frames of a member."""
 
 
-def run_training(env: str, num_policies: int, seconds: float, job: str = JOB) -> dict[str, Any]:
+def run_training(
+    env: str, num_policies: int, seconds: float, job: str = JOB, keep: Path | None = None
+) -> dict[str, Any]:
     """Train until `seconds` of a steady run are measured. job: more options; "" for the command as people type it.
 
-    Returns the run's summary, with the account of that time under "account" and `start_figures`. Raises RuntimeError if
-    the run fails or is not steady, or if its account is wrong.
+    Returns the run's summary, with the account of that time under "account" and `start_figures`. keep: folder for what
+    the run and its learners print. Raises RuntimeError if the run fails or is not steady, or if its account is wrong.
     """
-    typed: Config = changed(Config(env=env, num_policies=num_policies), recipe(env))
-    resolved = ResolvedRun.resolve(bench_config(env, num_policies) if job else typed, Machine.here())
-    pack = resolved.plan.packs[0]
     folder = Path(tempfile.mkdtemp(prefix="pbt_rl-bench-"))
     options = (
         f"--env {env} --num-policies {num_policies} --out {folder} --name bench --no-figures "
         f"--train-for-frames {10**12} --train-for-seconds {2 * START_SECONDS + seconds} {job}"
-    )
-    command = [sys.executable, "-m", "pbt_rl", "train", *options.split()]
+    ).split()
+    resolved = ResolvedRun.resolve(parse_train(options)[0], Machine.here())
+    units, rows = sum(pack.units for pack in resolved.plan.packs), resolved.plan.packs[0].rows
+    command = [sys.executable, "-m", "pbt_rl", "train", *options]
     printed, run_folder = folder / "printed.txt", folder / "bench"
     began = time.time()
     try:
         with printed.open("w") as log, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) as run:
             try:
-                watch = Watch(run.pid, resolved.spec, pack.units, pack.rows, run_folder)
+                watch = Watch(run.pid, resolved.spec, units, rows, run_folder)
                 figures = watch.follow(seconds, Machine.here().cpus)
             except (RuntimeError, psutil.Error) as error:
                 raise RuntimeError(f"{error}\n{printed.read_text()[-4000:]}") from None
@@ -224,8 +226,12 @@ def run_training(env: str, num_policies: int, seconds: float, job: str = JOB) ->
         summary["decision_to_weights_milliseconds"] = statistics.median(waits) if waits else None
         rate = figures["steps"] / figures["seconds"] * resolved.spec.frame_skip
         start = start_figures(events, began, watch, rate)
-        return summary | {"frames_per_second": rate, "account": figures, "start": start}
+        measured = {"frames_per_second": rate, "account": figures, "start": start}
+        return summary | measured | {"planned_age": resolved.plan.rollout_age}
     finally:
+        if keep is not None:
+            for path in (printed, *run_folder.glob("logs/learner*")):
+                shutil.copy(path, keep / f"{num_policies}_{path.name}")
         shutil.rmtree(folder)
 
 

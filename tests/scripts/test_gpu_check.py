@@ -105,7 +105,7 @@ RIGHT = {
     "train8": {"share": 0.5},
 }
 ASKED = ("math", "step")
-SLOW = RIGHT | {"step": RIGHT["step"] | {"ms": 2.5}}
+SLOW = RIGHT | {"step": RIGHT["step"] | {"ms": 7.5}}
 
 
 def test_the_table_says_what_is_wrong_what_is_missed_and_what_learners_said():
