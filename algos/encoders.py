@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from math import prod, sqrt
+from math import gcd, prod, sqrt
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -142,17 +142,108 @@ class Conv(nn.Conv2d):
     def _convolve(self, image: Tensor, weight: Tensor) -> Tensor:
         assert self.bias is not None
         assert isinstance(self.padding, tuple)
-        x_NHWC = image.permute(0, 2, 3, 1)
+        x_NHWC = image.permute(0, 2, 3, 1).to(weight.dtype)
         if any(self.padding):
             rows, columns = self.padding
             x_NHWC = nn.functional.pad(x_NHWC, (0, 0, columns, columns, rows, rows))
-        for axis in (0, 1):
-            x_NHWC = x_NHWC.unfold(1 + axis, self.kernel_size[axis], self.stride[axis])
-        patches = x_NHWC.permute(0, 1, 2, 4, 5, 3)  # N, h, w, kernel rows, kernel columns, C
-        samples, height, width = patches.shape[:3]
-        rows_of_all = patches.reshape(samples * height * width, -1).to(weight.dtype)
-        out = torch.addmm(self.bias, rows_of_all, weight.permute(0, 2, 3, 1).flatten(1).t())
-        return out.view(samples, height, width, -1).permute(0, 3, 1, 2)
+        of_one = (x_NHWC, weight.permute(0, 2, 3, 1), self.bias)
+        out, _ = _Products.apply(*(x.unsqueeze(0) for x in of_one), self.stride)  # type: ignore[no-untyped-call] # torch's
+        result: Tensor = out.squeeze(0).permute(0, 3, 1, 2)
+        return result
+
+
+class _Products(torch.autograd.Function):
+    """The convolutions of P policies as one batched product.
+
+    Maps images [P, N, H, W, C], weights [P, O, kernel rows, kernel columns, C] and biases [P, O], all of one dtype, to
+    [P, N, h, w, O], and its patches.
+    """
+
+    @staticmethod
+    def forward(
+        image: Tensor, weight: Tensor, bias: Tensor, stride: tuple[int, int]
+    ) -> tuple[Tensor, Tensor]:
+        rows, columns = weight.shape[2:4]
+        patches = _patches(image, (rows, columns), stride)
+        out = torch.baddbmm(bias.unsqueeze(1), patches.flatten(1, 3), weight.flatten(2).transpose(1, 2))
+        return out.view(*patches.shape[:4], -1), patches
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        image, weight, _, ctx.stride = inputs
+        ctx.size = image.shape[2:4]
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1], weight)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
+        patches, weight = ctx.saved_tensors
+        grad = grad.contiguous()
+        policies, samples, *_rest, out = grad.shape
+        parts = gcd(samples, SUMS)
+        grad_MO, patches_MK = (x.view(policies * parts, -1, x.shape[-1]) for x in (grad, patches))
+        of_weight = torch.bmm(grad_MO.transpose(1, 2), patches_MK).unflatten(0, (policies, parts)).sum(1)
+        of_image = _image_gradient(grad, weight, ctx.stride, ctx.size) if ctx.needs_input_grad[0] else None
+        return of_image, of_weight.view(weight.shape), grad.view(policies, -1, out).sum(1), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, tuple[int, int]]:
+        *tensors, stride = inputs
+
+        def joined(x: Tensor, dim: int | None) -> Tensor:
+            return (x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
+
+        of_all = _Products.apply(*map(joined, tensors, in_dims), stride)  # type: ignore[no-untyped-call] # torch's
+        return tuple(x.unflatten(0, (info.batch_size, -1)) for x in of_all), (0, 0)
+
+
+SUMS = 16
+"""Most parts of the sum over all patches: a few weights alone would keep a few of a GPU's processors busy."""
+WIDTHS = (torch.complex128, torch.complex64, torch.int32, torch.int16, torch.uint8)
+"""Numbers of 16 to 1 bytes."""
+
+
+def _patches(x: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> Tensor:
+    """Copy what the kernel sees at every place: [..., H, W, C] to [..., h, w, kernel rows * kernel columns * C].
+
+    It is copied in pieces as wide as all offsets allow, since a GPU's copy of an unusual layout takes as long for any.
+    """
+    *leading, rows, columns, channels = x.shape
+    heights, widths = ((n - k) // s + 1 for n, k, s in zip((rows, columns), kernel, stride, strict=True))
+    flat = x.contiguous().view(-1, columns * channels)
+    offsets = (columns * channels, stride[1] * channels, kernel[1] * channels, flat.storage_offset())
+    bytes_of_all = gcd(*(n * x.element_size() for n in offsets))
+    wide = flat.view(next(d for d in WIDTHS if bytes_of_all % d.itemsize == 0))
+    line, pixels = wide.shape[1], columns
+    shape = (flat.shape[0] // rows, heights, widths, kernel[0], line * kernel[1] // pixels)
+    strides = (rows * line, stride[0] * line, line * stride[1] // pixels, line, 1)
+    patches = wide.as_strided(shape, strides, wide.storage_offset()).reshape(*shape[:3], -1)
+    return patches.view(x.dtype).view(*leading, heights, widths, -1)
+
+
+def _image_gradient(grad: Tensor, weight: Tensor, stride: tuple[int, int], size: tuple[int, int]) -> Tensor:
+    """Return the gradient of the images, of `size`, from that of the outputs, [P, N, h, w, O].
+
+    It is a convolution itself, of stride 1 and by the weights turned round: those of all places within a stride are as
+    many outputs, which are put side by side. So nothing is added up in memory.
+    """
+    policies, samples = grad.shape[:2]
+    out, *kernel, channels = weight.shape[1:]
+    blocks = [-(-k // s) for k, s in zip(kernel, stride, strict=True)]
+    more = [b * s - k for b, s, k in zip(blocks, stride, kernel, strict=True)]
+    whole = nn.functional.pad(weight, (0, 0, 0, more[1], 0, more[0]))
+    in_blocks = whole.view(policies, out, blocks[0], stride[0], blocks[1], stride[1], channels)
+    turned = in_blocks.flip(2, 4).permute(0, 2, 4, 1, 3, 5, 6).flatten(4).flatten(1, 3)
+    edges = [b - 1 for b in blocks for _ in (0, 1)]
+    patches = _patches(
+        nn.functional.pad(grad, (0, 0, *edges[2:], *edges[:2])), (blocks[0], blocks[1]), (1, 1)
+    )
+    rows, columns = patches.shape[2:4]
+    found = torch.bmm(patches.flatten(1, 3), turned).view(policies, samples, rows, columns, *stride, channels)
+    image = found.permute(0, 1, 2, 4, 3, 5, 6).reshape(
+        policies, samples, rows * stride[0], columns * stride[1], -1
+    )
+    return nn.functional.pad(image, (0, 0, 0, size[1] - image.shape[3], 0, size[0] - image.shape[2]))
 
 
 def compute_by_products(net: nn.Module) -> None:
