@@ -25,7 +25,8 @@ telling ones first; --quick takes four minutes and leaves out those marked with 
 A stage that takes too long costs itself alone. The exit code is 1 if a stage is wrong or an accepted figure is missed;
 a stage for which no time was left is no failure. Shares, replays, ages, discards and syncs are compared on every GPU;
 milliseconds, GiB and steps/s, which are those of 16 cores and an H200, on such machines alone; --device cpu compares
-nothing. What learners said at their start stands below the table. The last line is for a report of an error.
+nothing. What learners said at their start stands below the table. The last line is for a report of an error. --json
+also has what the GPU was busy with longest in a step and in turns.
 """
 
 from __future__ import annotations
@@ -168,7 +169,8 @@ def main() -> int:
             results[stage] = {"no time": True}
         else:
             results[stage] = in_process(stage, results, seconds)
-        shown = "  ".join(f"{name}={_short(value)}" for name, value in results[stage].items())
+        figures = {name: value for name, value in results[stage].items() if not isinstance(value, list)}
+        shown = "  ".join(f"{name}={_short(value)}" for name, value in figures.items())
         print(f"[{stage}, {time.monotonic() - began:.0f} s] {shown}", flush=True)
         if arguments.json:
             arguments.json.write_text(json.dumps(report(results, asked), indent=2) + "\n")

@@ -44,6 +44,8 @@ STILL_TURNS = 6
 """After so many turns of one observation all stacked frames are the same."""
 NEAR_ENOUGH = 1e-3
 LEAK_SECONDS = 25.0
+LONGEST = 12
+"""Kernels of a profile that are named."""
 SEGMENT = 64 << 20
 """The allocator may reserve one more after the first third, and nothing leaks: at most so many bytes."""
 
@@ -198,26 +200,32 @@ def timed_once(work: Callable[[], object], finish: Callable[[], None]) -> tuple[
     return (time.perf_counter() - began) * 1e3, cpu * 1e3
 
 
-def device_calls(job: Job, work: Callable[[], object]) -> dict[str, float]:
-    """Return kernels, copies and syncs of a call, and how long the device was busy; nothing without a GPU.
+def device_calls(job: Job, work: Callable[[], object]) -> dict[str, Any]:
+    """Return kernels, copies and syncs of a call, how long the device was busy and with what; nothing without a GPU.
 
     The profiler itself waits for the device at its end: what it counts of nothing is taken off.
     """
     if not job.on_gpu:
         return {}
-    nothing, found = _profiled(lambda: None), _profiled(work)
-    return {name: max(0.0, value - nothing[name]) for name, value in found.items()}
+    nothing, events = counted(_profiled(lambda: None)), _profiled(work)
+    numbers = {name: max(0.0, value - nothing[name]) for name, value in counted(events).items()}
+    return numbers | {"longest": longest(events)}
 
 
-def _profiled(work: Callable[[], object]) -> dict[str, float]:
+def _profiled(work: Callable[[], object]) -> Sequence[Any]:
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
         work()
-    return counted(profiled.events())
+    return list(profiled.events())
+
+
+def _on_device(events: Sequence[Any]) -> list[Any]:
+    """A wait, such as `Context Sync`, is on the device's line, too: it is no kernel."""
+    return [e for e in events if e.device_type.name == "CUDA" and not e.name.endswith(" Sync")]
 
 
 def counted(events: Sequence[Any]) -> dict[str, float]:
-    """Count what a profile says. A wait, such as `Context Sync`, is on the device's line, too: it is no kernel."""
-    on_device = [e for e in events if e.device_type.name == "CUDA" and not e.name.endswith(" Sync")]
+    """Count what a profile says."""
+    on_device = _on_device(events)
     copies = [e for e in on_device if "Memcpy" in e.name or "Memset" in e.name]
     waits = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
     return {
@@ -226,6 +234,15 @@ def counted(events: Sequence[Any]) -> dict[str, float]:
         "syncs": float(sum(e.name in waits for e in events)),
         "device ms": sum(e.device_time for e in on_device) / 1e3,
     }
+
+
+def longest(events: Sequence[Any]) -> list[str]:
+    """Return what the device was busy with longest: milliseconds in all, how often, and the name."""
+    spent: dict[str, list[float]] = {}
+    for event in _on_device(events):
+        spent.setdefault(event.name, []).append(event.device_time / 1e3)
+    order = sorted(spent, key=lambda name: -sum(spent[name]))[:LONGEST]
+    return [f"{sum(spent[name]):.3f} ms in {len(spent[name])}: {name[:100]}" for name in order]
 
 
 # -- correctness ----------------------------------------------------------------------------------------------
@@ -595,5 +612,6 @@ def step(job: Job) -> dict[str, Any]:
             "cpu ms": cpu / steps,
             "steps/s": samples / whole * 1e3,
             "first batch s": first,
+            "longest": calls.pop("longest", []),
             **{f"{name} a step": value / steps for name, value in calls.items()},
         }

@@ -4,6 +4,7 @@ import importlib
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -92,6 +93,18 @@ def test_a_device_that_computes_something_else_is_found(monkeypatch):
 
     monkeypatch.setattr(stands.Stand, "__init__", note)
     assert not stage("math")["passed"]
+
+
+def test_a_profile_is_counted_and_says_what_took_longest():
+    def event(name, milliseconds=0.0, device="CUDA"):
+        kind = SimpleNamespace(name=device)
+        return SimpleNamespace(name=name, device_time=milliseconds * 1e3, device_type=kind)
+
+    events = [event("gemm", 2.0), event("relu", 3.0), event("gemm", 2.0), event("Memcpy HtoD", 0.5)]
+    events += [event("Context Sync", 9.0), event("cudaStreamSynchronize", device="CPU")]
+    stages = importlib.import_module("gpu_stages")
+    assert stages.counted(events) == {"kernels": 3, "copies": 1, "syncs": 1, "device ms": 7.5}
+    assert stages.longest(events)[:2] == ["4.000 ms in 2: gemm", "3.000 ms in 1: relu"]
 
 
 def check():
