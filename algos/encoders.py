@@ -199,8 +199,8 @@ class _Products(torch.autograd.Function):
 
 SUMS = 16
 """Most parts of the sum over all patches: a few weights alone would keep a few of a GPU's processors busy."""
-WIDTHS = (torch.complex128, torch.complex64, torch.int32, torch.int16, torch.uint8)
-"""Numbers of 16 to 1 bytes."""
+WIDTHS = (torch.complex128, torch.complex64, torch.int32, torch.int16)
+"""Numbers of 16 to 2 bytes."""
 
 
 def _patches(x: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> Tensor:
@@ -214,9 +214,9 @@ def _patches(x: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> Ten
     offsets = (columns * channels, stride[1] * channels, kernel[1] * channels, flat.storage_offset())
     bytes_of_all = gcd(*(n * x.element_size() for n in offsets))
     wide = flat.view(next(d for d in WIDTHS if bytes_of_all % d.itemsize == 0))
-    line, pixels = wide.shape[1], columns
-    shape = (flat.shape[0] // rows, heights, widths, kernel[0], line * kernel[1] // pixels)
-    strides = (rows * line, stride[0] * line, line * stride[1] // pixels, line, 1)
+    line = wide.shape[1]
+    shape = (flat.shape[0] // rows, heights, widths, kernel[0], line * kernel[1] // columns)
+    strides = (rows * line, stride[0] * line, line * stride[1] // columns, line, 1)
     patches = wide.as_strided(shape, strides, wide.storage_offset()).reshape(*shape[:3], -1)
     return patches.view(x.dtype).view(*leading, heights, widths, -1)
 
