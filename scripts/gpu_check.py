@@ -319,21 +319,16 @@ def _short(value: object) -> str:
 def serial(job: Job) -> dict[str, Any]:
     """Train twice in serial mode with one seed; compare what was saved."""
     found = []
-    words = f"--env={job.env} --num-policies=2 --devices={job.device} --mode=serial --seed=5 --train-for-frames=3000"
     with tempfile.TemporaryDirectory() as out:
         for name in ("one", "two"):
-            command = [
-                "-m",
-                "pbt_rl",
-                "train",
-                *words.split(),
-                f"--out={out}",
-                f"--name={name}",
-                "--no-figures",
-            ]
-            ran = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+            words = (
+                f"-m pbt_rl train --env={job.env} --num-policies=2 --devices={job.device} --mode=serial --seed=5 "
+                f"--train-for-frames=3000 --out={out} --name={name} --no-figures"
+            )
+            command = [sys.executable, *words.split()]
+            ran = subprocess.run(command, capture_output=True, text=True, check=False)
             if ran.returncode:
-                raise RuntimeError(f"{' '.join(command)} ended with {ran.returncode}:\n{ran.stderr[-1500:]}")
+                raise RuntimeError(f"{words} ended with {ran.returncode}:\n{ran.stderr[-1500:]}")
             files = sorted((Path(out) / name / "checkpoints").rglob("*.safetensors"))
             found.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in files])
     return {"members": len(found[0]), "passed": bool(found[0]) and found[0] == found[1]}
