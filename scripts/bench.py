@@ -230,6 +230,7 @@ def run_training(
         return summary | measured | {"planned_age": resolved.plan.rollout_age}
     finally:
         if keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
             for path in (printed, *run_folder.glob("logs/learner*")):
                 shutil.copy(path, keep / f"{num_policies}_{path.name}")
         shutil.rmtree(folder)

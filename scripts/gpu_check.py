@@ -89,7 +89,7 @@ THREADS_SECONDS = 5.0
 class Figure:
     """A speed and its limits. most: the accepted value is the largest, not the least.
 
-    accept: of turns, steps and learning alone a third worse than what an H200 had (docs/lab/results/gpu_h200.json).
+    accept: of turns, steps and learning alone a quarter to a half worse than an H200 (docs/lab/results/gpu_h200.json).
     """
 
     name: str
