@@ -8,20 +8,27 @@ policy optimization", section 3): else several batches of old rollouts would sha
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .algorithm import Algorithm, Hypers, LossInputs, Present, UpdateSettings
 from .batch import Samples
+from .device import has_kernels, kernel
 from .losses import (
     COMMON_STATISTICS,
+    VARIANCE_MIN,
     Scalar,
     Stats,
     clamp,
     explained_variance,
     masked,
-    mean,
     normalize_advantage,
+    shares,
 )
 from .optim import ADAM
 from .returns import Trajectories, gae, vtrace
@@ -30,6 +37,8 @@ _MAX_LOG_RATIO = 20.0
 """exp() of more overflows after a few products, and one overflow turns a masked gradient into NaN."""
 MAX_IMPORTANCE = 2.0
 """Limit on the weight of a sample, as that of V-trace on its ratios: without one a few samples decide a step."""
+_MAX_LOG_IMPORTANCE = math.log(MAX_IMPORTANCE)
+STATISTICS = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction", "explained_variance")
 
 
 def ppo_loss(
@@ -59,33 +68,161 @@ def ppo_loss(
     old policy it has the divergence's value and its gradient. So nothing of the old policy is kept but log_prob.
     By expm1, because ratio - 1 has lost the digits that matter where the policy has hardly moved.
     """
-    log_ratio = masked(s.log_prob - s.old_log_prob, s.valid).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
-    advantage = masked(s.advantage, s.valid)
-    old_value, target = masked(s.old_value, s.valid), masked(s.target, s.valid)
-    value = masked(s.value, s.valid)
+    coefs = (clip_ratio, clip_value, value_coef, entropy_coef, kl_coef)
+    if has_kernels(s.log_prob):
+        of_coefs = torch.stack([torch.as_tensor(x, dtype=torch.float32) for x in coefs])
+        fixed = torch.stack((s.old_log_prob, s.old_value, s.acting_log_prob, s.target, s.advantage))
+        loss, means, _ = _ByKernel.apply(s.log_prob, s.entropy, s.value, fixed, s.valid, of_coefs)  # type: ignore[no-untyped-call] # torch's has no annotations
+    else:
+        loss, means = _by_tensors(s, *coefs)
+    return loss, dict(zip(STATISTICS, means, strict=True))
 
-    ratio = log_ratio.exp()
-    clipped_ratio = clamp(ratio, 1 - clip_ratio, 1 + clip_ratio)
-    older = masked(s.old_log_prob - s.acting_log_prob, s.valid)
-    importance = older.clamp(max=_MAX_LOG_RATIO).exp().clamp(max=MAX_IMPORTANCE)
-    surrogate = torch.minimum(ratio * advantage, clipped_ratio * advantage)
-    policy_loss = -mean(importance * surrogate, s.valid)
 
-    clipped_value = old_value + clamp(value - old_value, -clip_value, clip_value)
-    error = torch.maximum((value - target).square(), (clipped_value - target).square())
-    value_loss = 0.5 * mean(error, s.valid)
+def _by_tensors(
+    s: LossInputs,
+    clip_ratio: Scalar,
+    clip_value: Scalar,
+    value_coef: Scalar,
+    entropy_coef: Scalar,
+    kl_coef: Scalar,
+) -> tuple[Tensor, Tensor]:
+    """Return `ppo_loss`, 0-d, and STATISTICS on any device."""
+    numbers = (s.log_prob, s.entropy, s.value, s.old_log_prob, s.old_value, s.acting_log_prob, s.target, s.advantage)
+    log_prob, entropy, value, old_log_prob, old_value, acting_log_prob, target, advantage = masked(
+        torch.stack(numbers), s.valid
+    )
+    log_ratio = (log_prob - old_log_prob).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+    moved = log_ratio.expm1()
+    # min(ratio A, clip(ratio) A): what makes A larger is limited above, what makes it smaller below.
+    with torch.no_grad():
+        importance = (old_log_prob - acting_log_prob).clamp(max=_MAX_LOG_IMPORTANCE).exp()
+        least = torch.where(advantage < 0, -clip_ratio, -1.0)
+        most = torch.where(advantage >= 0, clip_ratio, math.inf)
+    surrogate = (moved.clamp(least, most) + 1) * (importance * advantage)
+    kl = moved - log_ratio
 
-    entropy, kl = mean(s.entropy, s.valid), mean(torch.expm1(log_ratio) - log_ratio, s.valid)
-    loss = policy_loss + value_coef * value_loss - entropy_coef * entropy + kl_coef * kl
-    stats = {
-        "policy_loss": policy_loss.detach(),
-        "value_loss": value_loss.detach(),
-        "entropy": entropy.detach(),
-        "kl": kl.detach(),
-        "clip_fraction": mean(((ratio - 1).abs() > clip_ratio).float(), s.valid).detach(),
-        "explained_variance": explained_variance(old_value, target, s.valid),
-    }
-    return loss, stats
+    # Where the clipped value is further off, the error does not depend on the value.
+    change, wanted = value - old_value, target - old_value
+    with torch.no_grad():
+        clipped = clamp(change, -clip_value, clip_value) - wanted
+    error = change - wanted
+    squares = torch.where(clipped.abs() > error.abs(), clipped, error).square()
+
+    share = shares(s.valid)
+    of_each = 0.5 * value_coef * squares - surrogate - entropy_coef * entropy + kl_coef * kl
+    with torch.no_grad():
+        outside = (moved.abs() > clip_ratio).float()
+        means = (torch.stack((-surrogate, 0.5 * squares, entropy, kl, outside)) * share).sum(-1)
+        explained = explained_variance(old_value, target, s.valid)
+    return (of_each * share).sum(), torch.cat((means, explained.unsqueeze(0)))
+
+
+class _ByKernel(torch.autograd.Function):
+    """The same on a CPU, with its gradients, in one pass instead of a hundred calls.
+
+    Inputs [..., N], of what is fixed [5, ..., N], of coefficients [5, ...]; returns loss [...], STATISTICS [6, ...] and
+    the gradients [3, ..., N].
+    """
+
+    @staticmethod
+    def forward(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        log_prob, entropy, value, fixed, valid, coefs = inputs
+        learned = torch.stack((log_prob, entropy, value))
+        loss, slopes = log_prob.new_empty(log_prob.shape[:-1]), torch.empty_like(learned)
+        means = log_prob.new_empty((len(STATISTICS), *loss.shape))
+        size = log_prob.shape[-1]
+        _ppo(
+            learned.view(3, -1, size).numpy(),
+            fixed.reshape(5, -1, size).numpy(),
+            valid.reshape(-1, size).numpy(),
+            coefs.reshape(5, -1).numpy(),
+            loss.view(-1).numpy(),
+            means.view(len(STATISTICS), -1).numpy(),
+            slopes.view(3, -1, size).numpy(),
+        )
+        return loss, means, slopes
+
+    @staticmethod
+    def setup_context(ctx: Any, _inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(output[2])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (slopes,) = ctx.saved_tensors
+        return (*(slopes * grads[0].unsqueeze(-1)).unbind(), None, None, None)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Any, tuple[int, int, int]]:
+        """Put the axis of policies in front of N, or behind the coefficients."""
+        behind = (0, 0, 0, 1, 0, 1)
+        size = info.batch_size
+        moved = [
+            x.unsqueeze(to).expand(*x.shape[:to], size, *x.shape[to:]) if of is None else x.movedim(of, to)
+            for x, of, to in zip(inputs, in_dims, behind, strict=True)
+        ]
+        return _ByKernel.apply(*moved), (0, 1, 1)  # type: ignore[no-untyped-call] # torch's has no annotations
+
+
+@kernel
+def _ppo(
+    learned: NDArray[np.float32],
+    fixed: NDArray[np.float32],
+    valid: NDArray[np.bool_],
+    coefs: NDArray[np.float32],
+    loss: NDArray[np.float32],
+    means: NDArray[np.float32],
+    slopes: NDArray[np.float32],
+) -> None:
+    for p in range(valid.shape[0]):
+        count, target, error = 0, 0.0, 0.0
+        for i in range(valid.shape[1]):
+            if valid[p, i]:
+                count += 1
+                target += fixed[3, p, i]
+                error += fixed[3, p, i] - fixed[1, p, i]
+        part = 1.0 / max(count, 1)
+        mean_target, mean_error = target * part, error * part
+        clip_ratio, clip_value = float(coefs[0, p]), float(coefs[1, p])
+        value_coef, entropy_coef, kl_coef = float(coefs[2, p]), float(coefs[3, p]), float(coefs[4, p])
+        surrogates = squares = entropies = kls = of_target = of_error = 0.0
+        outside = 0
+        for i in range(valid.shape[1]):
+            slopes[0, p, i] = slopes[1, p, i] = slopes[2, p, i] = 0.0
+            if not valid[p, i]:
+                continue
+            old_log_prob, old_value = float(fixed[0, p, i]), float(fixed[1, p, i])
+            advantage = float(fixed[4, p, i])
+            log_ratio = learned[0, p, i] - old_log_prob
+            free = not abs(log_ratio) > _MAX_LOG_RATIO
+            if not free:
+                log_ratio = math.copysign(_MAX_LOG_RATIO, log_ratio)
+            moved = math.expm1(log_ratio)
+            weight = advantage * math.exp(min(old_log_prob - fixed[2, p, i], _MAX_LOG_IMPORTANCE))
+            limited = (advantage >= 0 and moved > clip_ratio) or (advantage < 0 and moved < -clip_ratio)
+            surrogates += weight * (1 + (math.copysign(clip_ratio, moved) if limited else moved))
+            kls += moved - log_ratio
+            outside += abs(moved) > clip_ratio
+            if free:
+                slope = kl_coef * moved - (0.0 if limited else weight * (moved + 1))
+                slopes[0, p, i] = slope * part
+            entropies += learned[1, p, i]
+            slopes[1, p, i] = -entropy_coef * part
+            change, wanted = learned[2, p, i] - old_value, fixed[3, p, i] - old_value
+            clipped = min(max(change, -clip_value), clip_value) - wanted
+            if abs(clipped) > abs(change - wanted):
+                squares += clipped * clipped
+            else:
+                squares += (change - wanted) * (change - wanted)
+                slopes[2, p, i] = value_coef * (change - wanted) * part
+            of_target += (fixed[3, p, i] - mean_target) ** 2
+            of_error += (wanted - mean_error) ** 2
+        means[0, p], means[1, p], means[2, p] = -surrogates * part, 0.5 * squares * part, entropies * part
+        means[3, p], means[4, p] = kls * part, outside * part
+        means[5, p] = 1 - of_error / of_target if of_target * part > VARIANCE_MIN else 0.0
+        loss[p] = part * (
+            0.5 * value_coef * squares - surrogates - entropy_coef * entropies + kl_coef * kls
+        )
 
 
 def appo_loss(s: LossInputs, hypers: Hypers, settings: UpdateSettings) -> tuple[Tensor, Stats]:

@@ -20,6 +20,8 @@ COMMON_STATISTICS = {
     "explained_variance": "share of the targets' variance that the values explain",
 }
 """Statistics that an actor-critic loss reports."""
+VARIANCE_MIN = 1e-8
+"""Of targets that vary."""
 
 
 def masked(x: Tensor, valid: Tensor) -> Tensor:
@@ -27,9 +29,14 @@ def masked(x: Tensor, valid: Tensor) -> Tensor:
     return torch.where(valid, x, 0.0)
 
 
+def shares(valid: Tensor) -> Tensor:
+    """Weights of a mean over the valid samples, [N] float32: equal, their sum is 1; all are 0 if none is valid."""
+    return valid / valid.sum().clamp_min(1)
+
+
 def mean(x: Tensor, valid: Tensor) -> Tensor:
     """Mean over the valid samples, 0-d."""
-    return masked(x, valid).sum() / valid.sum().clamp_min(1)
+    return (masked(x, valid) * shares(valid)).sum()
 
 
 def clamp(x: Tensor, low: Scalar, high: Scalar) -> Tensor:
@@ -39,17 +46,18 @@ def clamp(x: Tensor, low: Scalar, high: Scalar) -> Tensor:
 
 def normalize_advantage(advantage: Tensor, valid: Tensor) -> Tensor:
     """Shift and scale to mean 0 and deviation 1 over all valid samples of one policy; the others become 0."""
-    average, variance = _moments(advantage, valid)
-    return masked((advantage - average) / (variance.sqrt() + 1e-8), valid)
+    apart, variance = _moments(masked(advantage, valid), valid)
+    return masked(apart, valid) / (variance.sqrt() + 1e-8)
 
 
 def explained_variance(value: Tensor, target: Tensor, valid: Tensor) -> Tensor:
     """1 - Var[target - value] / Var[target] over valid samples, 0-d; 0 if the targets do not vary."""
-    _, of_target = _moments(target, valid)
-    _, of_error = _moments(target - value, valid)
-    return torch.where(of_target > 1e-8, 1 - of_error / of_target.clamp_min(1e-8), 0.0)
+    _, (of_target, of_error) = _moments(masked(torch.stack((target, target - value)), valid), valid)
+    return torch.where(of_target > VARIANCE_MIN, 1 - of_error / of_target.clamp_min(VARIANCE_MIN), 0.0)
 
 
 def _moments(x: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-    average = mean(x, valid)
-    return average, mean((x - average).square(), valid)
+    """Return the distances from the mean [..., N] and the variance [...] of numbers that are 0 where not valid."""
+    share = shares(valid)
+    apart = x - (x * share).sum(-1, keepdim=True)
+    return apart, (apart.square() * share).sum(-1)

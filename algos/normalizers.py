@@ -6,6 +6,7 @@ they move with the policy. Axes: P policies, G policies of a group, T time, B ro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -61,11 +62,10 @@ class Normalizers:
         """
         if not self.returns:
             return
-        count_G = valid_GTB.sum((1, 2))
-        rate_G = RETURN_STATS_RATE * (count_G > 0)
-        mean_G = torch.where(valid_GTB, target_GTB**2, 0.0).sum((1, 2)) / count_G.clamp(min=1)
-        change_G = rate_G * (mean_G - stats["return_square"][span])
-        stats["return_square"][span] += torch.where(torch.isfinite(change_G), change_G, 0.0)
+        count_G, square_G = valid_GTB.sum((1, 2)), stats["return_square"][span]
+        mean_G = torch.where(valid_GTB, target_GTB, 0.0).square().sum((1, 2)) / count_G.clamp(min=1)
+        change_G = RETURN_STATS_RATE * (mean_G - square_G)
+        square_G += torch.where((count_G > 0) & (mean_G < math.inf), change_G, 0.0)
 
     @torch.no_grad()
     def observe_obs(

@@ -6,6 +6,7 @@ formulas in torch over all policies at once. Axes: G policies to update, N param
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -103,7 +104,7 @@ def grad_scale(grad_GN: Tensor, max_norm_G: Tensor) -> tuple[Tensor, Tensor]:
     """
     norm_G = torch.linalg.vector_norm(grad_GN, dim=1)
     scale_G = torch.clamp(max_norm_G / (norm_G + 1e-6), max=1.0)
-    return norm_G, torch.where(torch.isfinite(norm_G), scale_G, torch.zeros_like(scale_G))
+    return norm_G, torch.where(norm_G < math.inf, scale_G, 0.0)
 
 
 def _adam(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> None:
@@ -111,8 +112,7 @@ def _adam(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> 
     mean_GN, square_GN = moments
     beta1_G, beta2_G = hypers["adam_beta1"], hypers["adam_beta2"]
     # With a mutated beta the correction 1 - beta^t is that of the present beta: exact for a constant one.
-    correction1_G = 1 - beta1_G.double() ** g.steps_G
-    correction2_G = 1 - beta2_G.double() ** g.steps_G
+    correction1_G, correction2_G = 1 - torch.stack((beta1_G, beta2_G)).double() ** g.steps_G
     step_G = (g.learning_rate_G.double() / correction1_G).float()
     root_G = correction2_G.rsqrt().float()
     of_policy_G = (g.scale_G, step_G, beta1_G, beta2_G, root_G)
@@ -134,10 +134,10 @@ def adam_on(device: torch.device) -> tuple[Callable[..., None], str]:
 def _adam_by_kernel(
     param_GN: Tensor, grad_GN: Tensor, mean_GN: Tensor, square_GN: Tensor, *of_policy_G: Tensor
 ) -> None:
-    for i in range(param_GN.shape[0]):
-        if of_policy_G[0][i] > 0:
-            state = (x[i].numpy() for x in (param_GN, grad_GN, mean_GN, square_GN))
-            _adam_policy(*state, *(np.float32(x[i]) for x in of_policy_G), np.float32(ADAM_EPS))
+    state = [x.numpy() for x in (param_GN, grad_GN, mean_GN, square_GN)]
+    for i, own in enumerate(torch.stack(of_policy_G, 1).numpy()):
+        if own[0] > 0:
+            _adam_policy(*(x[i] for x in state), *own, np.float32(ADAM_EPS))
 
 
 def adam_torch(
@@ -169,9 +169,8 @@ def _rmsprop(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) 
     if g.param_GN.device.type != "cpu":
         rmsprop_torch(*state, *of_policy_G)
         return
-    for i in range(g.param_GN.shape[0]):
-        if g.scale_G[i] > 0:
-            own = (np.float32(x[i]) for x in of_policy_G)
+    for i, own in enumerate(torch.stack(of_policy_G, 1).numpy()):
+        if own[0] > 0:
             _rmsprop_policy(*(x[i].numpy() for x in state), *own, np.float32(RMSPROP_EPS))
 
 

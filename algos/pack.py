@@ -62,6 +62,7 @@ class Pack:
 
         self.state = self._empty_state(num_policies, device)
         self.hypers = {k: torch.tensor(v, dtype=torch.float32, device=device) for k, v in hypers.items()}
+        self._hypers_of: dict[tuple[int, int], dict[str, Tensor]] = {}
         self.weights = Weights(self._layout, self.state["param"], compute_dtype, one_by_one=packing == "loop")
         self._serving = self.streams.serving(self.weights, self.state)
         self.idle = [False] * num_policies
@@ -164,8 +165,7 @@ class Pack:
         scale_G = torch.where(active_G, scale_G, 0.0)
         rate_G = hypers["learning_rate"] * state["lr_factor"][span] * factor_P[span]
         with torch.no_grad():
-            state["optimizer_steps"][span] += (scale_G > 0).double()
-            steps_G = state["optimizer_steps"][span].clamp(min=1)
+            steps_G = state["optimizer_steps"][span].add_(scale_G > 0).clamp(min=1)
             moments = [state[name][span] for name in self.optimizer.moments]
             self.optimizer.step(
                 Gradients(state["param"][span], grad, scale_G, rate_G, steps_G), moments, hypers
@@ -174,9 +174,12 @@ class Pack:
             self.weights.refresh_working(span)
         return norm_G, rate_G
 
-    def hypers_of(self, span: slice) -> dict[str, Tensor]:
+    def hypers_of(self, span: slice) -> Mapping[str, Tensor]:
         """Hypers of these slots, [G]: views, so that a change of a value shows at once."""
-        return {name: column[span] for name, column in self.hypers.items()}
+        key = span.start, span.stop
+        if key not in self._hypers_of:
+            self._hypers_of[key] = {name: column[span] for name, column in self.hypers.items()}
+        return self._hypers_of[key]
 
     def normalize_value(self, value_GTB: Tensor, span: slice) -> Tensor:
         """Convert reward units to the network's: divide by the running root mean square of returns.

@@ -320,14 +320,15 @@ class Updater:
         log_prob, entropy = dist.log_prob(params, s.action), dist.entropy(params)
         target, advantage = self._targets(span, s, valid, value.detach(), log_prob.detach())
         observe_returns(target)
+        old_value, target = pack.normalize_value(torch.stack((s.value, target)), span)
         inputs = LossInputs(
             log_prob=log_prob,
             entropy=entropy,
             value=value,
             advantage=advantage,
-            target=pack.normalize_value(target, span),
+            target=target,
             old_log_prob=s.old_log_prob,
-            old_value=pack.normalize_value(s.value, span),
+            old_value=old_value,
             acting_log_prob=s.log_prob,
             valid=valid,
         )
@@ -360,10 +361,11 @@ class Updater:
         self, group: Group, s: Samples, valid: Tensor
     ) -> tuple[dict[str, Tensor], Tensor, Tensor | None]:
         """Return observations, recurrent state, and where an unroll begins, if there is memory."""
+        if not self._pack.state_size:
+            return self._seen(s.obs), s.state, None
         # Outdated rows may begin with the state of weights that had diverged; 0 * NaN would reach the gradient.
         state = torch.where(valid.any(1).unsqueeze(-1), s.state, 0.0)
-        pack = self._pack
-        cut = unroll_begins(pack.hypers_of(group.span)["unroll"], s.first) if pack.state_size else None
+        cut = unroll_begins(self._pack.hypers_of(group.span)["unroll"], s.first)
         return self._seen(s.obs), state, cut
 
     def _seen(self, obs: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -405,7 +407,7 @@ def _loss(group: Group, inputs: LossInputs, hypers: dict[str, Tensor], settings:
         return settings.algorithm.loss(LossInputs(*(x.flatten() for x in inputs)), hypers, settings)
 
     if len(group.slots) == 1:
-        loss, stats = loss_of_one(LossInputs(*(x[0] for x in inputs)), {k: v[0] for k, v in hypers.items()})
+        loss, stats = loss_of_one(inputs, {k: v[0] for k, v in hypers.items()})
         stats = {k: v.unsqueeze(0) for k, v in stats.items()}
     else:
         loss, stats = torch.func.vmap(loss_of_one)(inputs, hypers)

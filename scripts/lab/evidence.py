@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
@@ -153,6 +154,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, help="0 to N-1; default: all of the protocol")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what it has started is ended
     name = chosen.protocol
     path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
     here = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}

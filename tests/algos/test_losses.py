@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from pbt_rl.algos import appo
 from pbt_rl.algos.a3c import A3C, a3c_loss
 from pbt_rl.algos.algorithm import LossInputs
 from pbt_rl.algos.appo import APPO, ppo_loss
@@ -23,6 +24,13 @@ def samples(seed: int = 0, n: int = N, deviation: float = 0.5) -> dict[str, torc
 
 
 CASES = {"ppo": (ppo_loss, PPO_COEFS), "a3c": (a3c_loss, A3C_COEFS)}
+
+
+@pytest.fixture(autouse=True, params=["kernel", "tensors"])
+def way(request, monkeypatch):
+    """Every law holds for both ways of computing the loss of PPO."""
+    if request.param == "tensors":
+        monkeypatch.setattr(appo, "has_kernels", lambda _: False)
 
 
 def test_ppo_equals_a_loop_over_samples():
@@ -106,6 +114,30 @@ def gradients(name: str, data: dict[str, torch.Tensor], **changes: float):
     loss, stats = function(LossInputs(**data), **(coefs | changes))
     loss.backward()
     return loss, stats, {k: data[k].grad for k in GRADIENTS}
+
+
+@pytest.mark.parametrize("deviation", [0.3, 1.5, 20.0])
+def test_the_kernel_computes_what_the_tensors_do(deviation, monkeypatch):
+    data = samples(n=400, deviation=deviation)
+    found = []
+    for kernels in (True, False):
+        monkeypatch.setattr(appo, "has_kernels", lambda _, on=kernels: on)
+        found.append(gradients("ppo", data))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)
+    free = found[0][2]
+    assert all(0 < (free[name] == 0).sum() < 400 for name in GRADIENTS)
+
+
+@pytest.mark.parametrize("name", ["value", "advantage", "target", "acting_log_prob"])
+def test_what_is_not_a_number_reaches_the_gradient(name):
+    data = samples()
+    one = data["valid"].nonzero()[0]
+    data["log_prob"][one] = data["old_log_prob"][one] + (1.0 if name == "advantage" else 0.0)
+    data[name][one] = math.nan
+    loss, stats, grads = gradients("ppo", data)
+    assert loss.isnan()
+    assert stats["policy_loss"].isnan() or stats["value_loss"].isnan()
+    assert any(grads[k].isnan().any() for k in GRADIENTS)  # such a step is left out
 
 
 @pytest.mark.parametrize("name", CASES)
