@@ -171,10 +171,14 @@ def _scaled(x: float, factor: float, bound: float, *, multiply: bool) -> float:
 class Perturb(ByChance):
     """Multiply or divide (evenly likely) by a uniform factor, each value on its own (Sample Factory's rule).
 
+    A value with a range of the user's own (`HyperSpec.drawn`) has no known size to stay near. It starts drawn from its
+    prior, and is drawn anew from time to time, as all values are in Ray's rule (see `Resample`).
+
     tuned: name -> spec of the values that may change; all others stay as they are.
     mutation_rate: probability that one value changes in `mutate`.
     factor_min, factor_max: bounds of the factor, at least 1. At exactly 1 nothing but an integer moves.
     reset_probability: probability that a value that changes returns to its default (Sample Factory: 0.01).
+    anew: probability that a value with a range of the user's own is drawn anew, changed or not.
     """
 
     tuned: Mapping[str, HyperSpec]
@@ -183,6 +187,7 @@ class Perturb(ByChance):
     factor_max: float = option(at_least=1)
     reset_probability: float = option(0.0, at_least=0, at_most=1)
     categories: Categories = "uniform"
+    anew: float = option(0.0, at_least=0, at_most=1)
 
     def __post_init__(self) -> None:
         require(
@@ -193,10 +198,7 @@ class Perturb(ByChance):
         )
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Change every tuned value once, by a squared factor: members start apart, around the defaults.
-
-        A value with a range of the user's own (`HyperSpec.drawn`) is drawn from its prior.
-        """
+        """Change every tuned value once, by a squared factor: members start apart, around the defaults."""
 
         def move(spec: HyperSpec, value: float) -> float:
             return sample_prior(spec, rng) if spec.drawn else self._perturbed(spec, value, rng, power=2)
@@ -207,6 +209,8 @@ class Perturb(ByChance):
         """Change each tuned value with probability `mutation_rate`."""
 
         def move(spec: HyperSpec, value: float) -> float:
+            if spec.drawn and self.anew and rng.random() < self.anew:
+                return sample_prior(spec, rng)
             if rng.random() >= self.mutation_rate:
                 return value
             if self.reset_probability and rng.random() < self.reset_probability:
@@ -266,7 +270,8 @@ class PerturbFactors(EachByChance):
 
 
 def _perturb(pbt: PbtConfig, tuned: Specs) -> Explore:
-    return Perturb(tuned, pbt.mutation_rate, pbt.perturb_min, pbt.perturb_max, pbt.reset_probability)
+    factors, anew = (pbt.perturb_min, pbt.perturb_max), probability(pbt, ANEW)
+    return Perturb(tuned, pbt.mutation_rate, *factors, pbt.reset_probability, anew=anew)
 
 
 def _factors(pbt: PbtConfig, tuned: Specs) -> Explore:
@@ -276,6 +281,8 @@ def _factors(pbt: PbtConfig, tuned: Specs) -> Explore:
 
 
 PROBABILITY = "pbt.explore_probability"
+ANEW = 0.25
+"""Ray's, of each value (`resample_probability`)."""
 
 
 def probability(pbt: PbtConfig, usual: float) -> float:
@@ -284,6 +291,7 @@ def probability(pbt: PbtConfig, usual: float) -> float:
 
 
 PERTURB = ExploreRule(
-    _perturb, ("pbt.mutation_rate", "pbt.perturb_min", "pbt.perturb_max", "pbt.reset_probability")
+    _perturb,
+    ("pbt.mutation_rate", "pbt.perturb_min", "pbt.perturb_max", "pbt.reset_probability", PROBABILITY),
 )
 FACTORS = ExploreRule(_factors, ("pbt.factors", PROBABILITY))

@@ -8,6 +8,7 @@ from random import Random
 
 from pbt_rl.controllers.exploit_published import IMPALA_PROBABILITY
 from pbt_rl.controllers.explore import (
+    ANEW,
     PROBABILITY,
     ByChance,
     Categories,
@@ -109,7 +110,7 @@ def _multiply_or_divide(pbt: PbtConfig, tuned: Specs) -> Explore:
 
 
 def _resample(pbt: PbtConfig, tuned: Specs) -> Explore:
-    return Resample(tuned, probability(pbt, 0.25), PerturbFactors(tuned, pbt.factors))
+    return Resample(tuned, probability(pbt, ANEW), PerturbFactors(tuned, pbt.factors))
 
 
 def _resample_all(pbt: PbtConfig, tuned: Specs) -> Explore:

@@ -84,8 +84,9 @@ class PbtConfig:
         custom="module:Class",
         common=True,
     )
-    """`perturb` (Sample Factory): some values are multiplied or divided by a uniform factor. `factors` (Jaderberg et
-    al. 2017): each is multiplied by one of --pbt.factors. {each}"""
+    """`perturb` (Sample Factory): some values are multiplied or divided by a uniform factor, and one with a range of
+    your own is drawn anew one time in four. `factors` (Jaderberg et al. 2017): each is multiplied by one of
+    --pbt.factors. {each}"""
     mutation_rate: float = option(0.15, at_least=0, at_most=1)
     """perturb: probability that a value changes when its member mutates."""
     perturb_min: float = option(1.1, at_least=1)
@@ -98,7 +99,8 @@ class PbtConfig:
     """factors, resample: factors that a value may be multiplied by."""
     explore_probability: float | None = option(None, at_least=0, at_most=1)
     """Probability that a value changes (factors, multiply-or-divide; None: 1, with impala 1/3), that it is drawn anew
-    (resample, pairwise; None: 0.25), or that all are (resample-all; None: 0.2)."""
+    (resample, pairwise, perturb if it has a range of your own; None: 0.25), or that all are (resample-all; None:
+    0.2)."""
     explore_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """NAME=VALUE for a setting of the explore rule, such as window=100 (pb2). May be repeated."""
     custom_explore: str = option(

@@ -19,9 +19,11 @@ from pbt_rl.controllers.explore_published import (
     ResampleAll,
 )
 from pbt_rl.controllers.hypers import HyperSpec, choice_spec, hyper_table, shaping_table
+from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.controllers.own import CustomExplore
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError
+from pbt_rl.registry import EXPLORE_RULES
 from tests.helpers import populations  # noqa: F401 - its hypothesis profile
 from tests.helpers.populations import OFTEN, build, member, report
 
@@ -288,6 +290,24 @@ def test_a_value_that_changes_may_return_to_its_default():
     reset = sum(rule.mutate({"x": 7.0}, rng)["x"] == 1.0 for _ in range(5000))
     assert 30 < reset < 75
     assert rule.initial({"x": 7.0}, rng)["x"] != 1.0
+
+
+def test_a_value_with_a_range_of_the_users_own_is_drawn_anew_and_others_are_not():
+    """The default rule; a probability of 0 gives Sample Factory's."""
+    table = {
+        name: HyperSpec(name, 1.0, 1e-9, 1e9, "log", tuned=True, drawn=drawn)
+        for name, drawn in {"own": True, "usual": False}.items()
+    }
+
+    def far(config):
+        rule, rng = EXPLORE_RULES["perturb"].build(config, table), Random(0)
+        moved = [rule.mutate({"own": 1.0, "usual": 1.0}, rng) for _ in range(4000)]
+        return [sum(not 1 / 1.5 <= one[name] <= 1.5 for one in moved) for name in table]
+
+    own, usual = far(PbtConfig(reset_probability=0.0))
+    assert 880 < own < 1100, "0.25 of 4000, but for a few that are drawn within the factor"
+    assert usual == 0
+    assert far(PbtConfig(explore_probability=0.0)) == [0, 0]
 
 
 def test_a_pipeline_ends_with_the_first_change():
