@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from .algorithm import Algorithm, Hypers, LossInputs, Present, UpdateSettings
 from .batch import Samples
@@ -148,6 +149,7 @@ class _ByKernel(torch.autograd.Function):
         ctx.save_for_backward(output[2])
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (slopes,) = ctx.saved_tensors
         return (*(slopes * grads[0].unsqueeze(-1)).unbind(), None, None, None)
