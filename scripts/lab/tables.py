@@ -18,6 +18,7 @@ from typing import Any
 
 from evidence import read_rows
 
+from pbt_rl.cli.parse import number
 from pbt_rl.config import Config
 from pbt_rl.experiments.prove.arms import BASELINE
 from pbt_rl.experiments.prove.outcome import interval_by_bootstrap, interval_by_t
@@ -232,7 +233,7 @@ TRIALS = 10
 
 
 def as_typed() -> list[str]:
-    """Return one line per environment, budget and recipe: the command as typed, and serial mode beside it.
+    """Return one line per environment and recipe, of its longest budget: the command as typed, and serial beside it.
 
     recipe: `now`, or the commit up to which another one held, which the line then names; rows of still older ones,
     `before`, are trials, as are those of seeds from 10 on.
@@ -245,8 +246,9 @@ def as_typed() -> list[str]:
             found[row["env"], row["frames"], row["recipe"]][arm][int(row["seed"])] = float(row["mean"])
     rows = []
     for env, published in PUBLISHED.items():
+        longest = max((frames for name, frames, _ in found if name == env), key=number, default="")
         for (name, frames, recipe), arms in sorted(found.items(), key=lambda line: line[0][2] != "now"):
-            if name == env and "1 as typed" in arms:
+            if (name, frames) == (env, longest) and "1 as typed" in arms:
                 beside = ("1 as typed", "1 --mode serial", "4 as typed")
                 cells = [_scores(arms.get(arm, {})) for arm in beside]
                 title = env.partition("/")[2] + ("" if recipe == "now" else f", at {recipe}")
