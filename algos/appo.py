@@ -88,7 +88,16 @@ def _by_tensors(
     kl_coef: Scalar,
 ) -> tuple[Tensor, Tensor]:
     """Return `ppo_loss`, 0-d, and STATISTICS on any device."""
-    numbers = (s.log_prob, s.entropy, s.value, s.old_log_prob, s.old_value, s.acting_log_prob, s.target, s.advantage)
+    numbers = (
+        s.log_prob,
+        s.entropy,
+        s.value,
+        s.old_log_prob,
+        s.old_value,
+        s.acting_log_prob,
+        s.target,
+        s.advantage,
+    )
     log_prob, entropy, value, old_log_prob, old_value, acting_log_prob, target, advantage = masked(
         torch.stack(numbers), s.valid
     )
@@ -222,9 +231,7 @@ def _ppo(
         means[0, p], means[1, p], means[2, p] = -surrogates * part, 0.5 * squares * part, entropies * part
         means[3, p], means[4, p] = kls * part, outside * part
         means[5, p] = 1 - of_error / of_target if of_target * part > VARIANCE_MIN else 0.0
-        loss[p] = part * (
-            0.5 * value_coef * squares - surrogates - entropy_coef * entropies + kl_coef * kls
-        )
+        loss[p] = part * (0.5 * value_coef * squares - surrogates - entropy_coef * entropies + kl_coef * kls)
 
 
 def appo_loss(s: LossInputs, hypers: Hypers, settings: UpdateSettings) -> tuple[Tensor, Stats]:
