@@ -68,6 +68,8 @@ def ppo_loss(
     `kl` is KL(old || new) by the actions taken (Schulman's k3): never negative, and as an average over actions of the
     old policy it has the divergence's value and its gradient. So nothing of the old policy is kept but log_prob.
     By expm1, because ratio - 1 has lost the digits that matter where the policy has hardly moved.
+
+    It is written twice: `_by_tensors`, and `_ppo` for a CPU. Change both; tests/algos/test_losses.py holds for both.
     """
     coefs = (clip_ratio, clip_value, value_coef, entropy_coef, kl_coef)
     if has_kernels(s.log_prob):
@@ -185,6 +187,7 @@ def _ppo(
     means: NDArray[np.float32],
     slopes: NDArray[np.float32],
 ) -> None:
+    """See `_ByKernel`. valid: [P, N]; sums are float64."""
     for p in range(valid.shape[0]):
         count, target, error = 0, 0.0, 0.0
         for i in range(valid.shape[1]):
