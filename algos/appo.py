@@ -40,6 +40,7 @@ MAX_IMPORTANCE = 2.0
 """Limit on the weight of a sample, as that of V-trace on its ratios: without one a few samples decide a step."""
 _MAX_LOG_IMPORTANCE = math.log(MAX_IMPORTANCE)
 STATISTICS = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction", "explained_variance")
+"""What `ppo_loss` reports, in this order; see `APPO.statistics`."""
 
 
 def ppo_loss(
@@ -189,14 +190,17 @@ def _ppo(
 ) -> None:
     """See `_ByKernel`. valid: [P, N]; sums are float64."""
     for p in range(valid.shape[0]):
-        count, target, error = 0, 0.0, 0.0
+        log_prob, entropy, value = learned[0, p], learned[1, p], learned[2, p]
+        old_log_prob, old_value, acting_log_prob = fixed[0, p], fixed[1, p], fixed[2, p]
+        target, advantage = fixed[3, p], fixed[4, p]
+        count, targets, errors = 0, 0.0, 0.0
         for i in range(valid.shape[1]):
             if valid[p, i]:
                 count += 1
-                target += fixed[3, p, i]
-                error += fixed[3, p, i] - fixed[1, p, i]
+                targets += target[i]
+                errors += target[i] - old_value[i]
         part = 1.0 / max(count, 1)
-        mean_target, mean_error = target * part, error * part
+        mean_target, mean_error = targets * part, errors * part
         clip_ratio, clip_value = float(coefs[0, p]), float(coefs[1, p])
         value_coef, entropy_coef, kl_coef = float(coefs[2, p]), float(coefs[3, p]), float(coefs[4, p])
         surrogates = squares = entropies = kls = of_target = of_error = 0.0
@@ -205,31 +209,30 @@ def _ppo(
             slopes[0, p, i] = slopes[1, p, i] = slopes[2, p, i] = 0.0
             if not valid[p, i]:
                 continue
-            old_log_prob, old_value = float(fixed[0, p, i]), float(fixed[1, p, i])
-            advantage = float(fixed[4, p, i])
-            log_ratio = learned[0, p, i] - old_log_prob
+            log_ratio = float(log_prob[i]) - old_log_prob[i]
             free = not abs(log_ratio) > _MAX_LOG_RATIO
             if not free:
                 log_ratio = math.copysign(_MAX_LOG_RATIO, log_ratio)
             moved = math.expm1(log_ratio)
-            weight = advantage * math.exp(min(old_log_prob - fixed[2, p, i], _MAX_LOG_IMPORTANCE))
-            limited = (advantage >= 0 and moved > clip_ratio) or (advantage < 0 and moved < -clip_ratio)
+            older = float(old_log_prob[i]) - acting_log_prob[i]
+            weight = advantage[i] * math.exp(min(older, _MAX_LOG_IMPORTANCE))
+            limited = (advantage[i] >= 0 and moved > clip_ratio) or (advantage[i] < 0 and moved < -clip_ratio)
             surrogates += weight * (1 + (math.copysign(clip_ratio, moved) if limited else moved))
             kls += moved - log_ratio
             outside += abs(moved) > clip_ratio
             if free:
                 slope = kl_coef * moved - (0.0 if limited else weight * (moved + 1))
                 slopes[0, p, i] = slope * part
-            entropies += learned[1, p, i]
+            entropies += entropy[i]
             slopes[1, p, i] = -entropy_coef * part
-            change, wanted = learned[2, p, i] - old_value, fixed[3, p, i] - old_value
+            change, wanted = float(value[i]) - old_value[i], float(target[i]) - old_value[i]
             clipped = min(max(change, -clip_value), clip_value) - wanted
             if abs(clipped) > abs(change - wanted):
                 squares += clipped * clipped
             else:
                 squares += (change - wanted) * (change - wanted)
                 slopes[2, p, i] = value_coef * (change - wanted) * part
-            of_target += (fixed[3, p, i] - mean_target) ** 2
+            of_target += (target[i] - mean_target) ** 2
             of_error += (wanted - mean_error) ** 2
         means[0, p], means[1, p], means[2, p] = -surrogates * part, 0.5 * squares * part, entropies * part
         means[3, p], means[4, p] = kls * part, outside * part
