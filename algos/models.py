@@ -41,7 +41,8 @@ class Heads(nn.Module):
 
     size, critic_size: of the policy's features, and of the critic's. continuous: of the D
     parameters, so many at the end are log deviations. deviation: `free`: they are parameters and depend on nothing;
-    `state`: they are functions of the features too. policy, value: `linear`, or `module:factory` (see encoders.py).
+    `state`: they are functions of the features too. initial_deviation: what they begin with, but for `state` with a
+    policy of the user's own. policy, value: `linear`, or `module:factory` (see encoders.py).
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Heads(nn.Module):
         *,
         critic_size: int | None = None,
         deviation: Deviation = "free",
+        initial_deviation: float = 1.0,
         policy: str = "linear",
         value: str = "linear",
     ) -> None:
@@ -62,7 +64,10 @@ class Heads(nn.Module):
         self._limited = continuous - free
         self.policy = _head("policy-head", policy, size, param_size - free, 0.01)
         self.value = _head("value-head", value, size if critic_size is None else critic_size, 1, 1.0)
-        self.log_std = nn.Parameter(torch.zeros(free)) if free else None
+        start = math.log(initial_deviation)
+        self.log_std = nn.Parameter(torch.full((free,), start)) if free else None
+        if self._limited and isinstance(self.policy, nn.Linear):
+            nn.init.constant_(self.policy.bias[-self._limited :], start)
         self.auxiliary: nn.Module | None = None
         """Heads of an algorithm's own, for what it learns besides; acting does not use them."""
 
@@ -232,6 +237,7 @@ def make_model(
     critic: Critic = "shared",
     critic_only: tuple[str, ...] = (),
     deviation: Deviation = "free",
+    initial_deviation: float = 1.0,
     policy_head: str = "linear",
     value_head: str = "linear",
     nvec: tuple[int, ...] = (),
@@ -247,7 +253,7 @@ def make_model(
     `module:factory`.
     critic: `shared`: policy and value read the same features; `separate`: the value has an encoder and a core of its
     own, of the same kind. critic_only: names of observations that the policy does not see; they make it `separate`.
-    deviation, policy_head, value_head: see `Heads`.
+    deviation, initial_deviation, policy_head, value_head: see `Heads`.
     nvec: sizes of the action's components, needed if an observation is named ACTION_MASK: the encoder does not
     receive that one, it masks the logits (see `mask_logits`).
     Raises ValueError for an encoder that cannot be used with these observations, and for a part of the user's own that
@@ -276,6 +282,7 @@ def make_model(
         continuous,
         critic_size=None if of_critic is None else of_critic.size,
         deviation=deviation,
+        initial_deviation=initial_deviation,
         policy=policy_head,
         value=value_head,
     )

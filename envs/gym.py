@@ -96,6 +96,7 @@ _CONTINUOUS: dict[str, object] = {
     "model.hidden": 64,
     "model.layers": 2,
     "model.critic": "separate",  # with one trunk Hopper and Walker2d learn slowly (docs/lab/games.md)
+    "model.initial_deviation": (1.0, 0.5),  # Hopper wants the one, HalfCheetah the other (docs/lab/games.md)
     "learner.rollout": 64,
     "learner.batch": 2048,
     "learner.minibatches": 8,

@@ -73,6 +73,9 @@ class ModelConfig:
     then `separate`. None: those that the environment declares, which these are added to."""
     deviation: Literal["free", "state"] = "free"
     """Deviations of continuous actions. free: parameters, the same in every state. state: an output of the network."""
+    initial_deviation: tuple[float, ...] = option((1.0,), at_least=0.01, at_most=7)
+    """Deviations of continuous actions that members begin with, one after another in turns, in halves of the range that
+    bounds them; with tanh before the bend."""
     action_bounds: Literal["clip", "tanh"] = "clip"
     """How continuous actions keep to their bounds. clip: -1..1 of the policy is scaled to them, draws beyond are cut
     off, and without bounds they are left as they are. tanh: draws are bent into the bounds, which it needs, and learned

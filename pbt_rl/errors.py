@@ -34,7 +34,8 @@ class RunFailed(Exception):  # noqa: N818 - reads as what happened
 def require(condition: bool, option: str, value: object, remedy: str) -> None:
     """Raise ConfigError about an option's value unless `condition` holds."""
     if not condition:
-        raise ConfigError(f"--{option} {value} cannot be used: {remedy}")
+        typed = " ".join(map(str, value)) if isinstance(value, tuple) else value
+        raise ConfigError(f"--{option} {typed} cannot be used: {remedy}")
 
 
 @contextmanager

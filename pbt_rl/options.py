@@ -493,6 +493,7 @@ OTHER_NAMES: dict[str, str] = {
         "model.core-size": "rnn-size lstm-size",
         "model.critic": "actor-critic-share-weights",
         "model.deviation": "adaptive-stddev",
+        "model.initial-deviation": "initial-stddev init-noise-std init-std",
         "model.encoder": "encoder-conv-architecture policy",
         "name": "experiment exp-name run-name",
         "num-policies": "population-size num-samples",

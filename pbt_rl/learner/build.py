@@ -62,6 +62,7 @@ def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = N
     """
     for option, value, usual in (
         ("deviation", model.deviation, "free"),
+        ("initial-deviation", model.initial_deviation, (1.0,)),
         ("action-bounds", model.action_bounds, "clip"),
     ):
         remedy = f"it is for continuous actions, and {spec.env_id} has none: leave it out"
@@ -89,6 +90,7 @@ def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = N
             critic=model.critic,
             critic_only=spec.critic,
             deviation=model.deviation,
+            initial_deviation=model.initial_deviation[0],
             policy_head=model.policy_head,
             value_head=model.value_head,
             nvec=spec.action.nvec,
@@ -274,15 +276,15 @@ def build_pack(
     """
     device = torch.device(plan.device)
     held = plan.members[: plan.slots] if holders is None else holders
-    seeds = iter([None if member is None else weights_seed(seed, member, 0) for member in held])
+    holding = iter(held)
 
     def next_net() -> PolicyNet:  # the pack makes one per policy, in order
         if net is not None:
             return copy.deepcopy(net)
-        own = next(seeds, None)
-        if own is not None:
-            torch.manual_seed(own)
-        return build_net(spec, config.model, config.algorithm)
+        member = next(holding, None)
+        if member is None:
+            return build_net(spec, config.model, config.algorithm)
+        return drawn_net(config, spec, seed, member)
 
     hyper_names = [k for k in values[0] if not k.startswith(SHAPING)]
     return Pack(
@@ -319,10 +321,17 @@ def net_names(pack: Pack) -> NetNames:
     return NetNames(tuple((name, s.start, s.shape) for name, s in layout.places().items()), layout.size)
 
 
-def fresh_arrays(pack: Pack, seed: int, member: int, generation: int) -> dict[str, NDArray[Any]]:
-    """Draw the state of a member that has learned nothing, in host memory."""
+def drawn_net(config: Config, spec: EnvSpec, seed: int, member: int, generation: int = 0) -> PolicyNet:
+    """Draw the weights of a member that has learned nothing."""
     torch.manual_seed(weights_seed(seed, member, generation))
-    return {name: x.numpy() for name, x in pack.fresh_state().items()}
+    starts = config.model.initial_deviation
+    model = replace(config.model, initial_deviation=(starts[member % len(starts)],))
+    return build_net(spec, model, config.algorithm)
+
+
+def fresh_arrays(pack: Pack, net: PolicyNet) -> Arrays:
+    """Return the state of a member that has these weights and has learned nothing, in host memory."""
+    return {name: x.numpy() for name, x in pack.fresh_state(net).items()}
 
 
 class Drawing:
@@ -337,7 +346,9 @@ class Drawing:
 
     def drawn(self, member: int, generation: int) -> Arrays:
         """Return the state that a member of this generation is given if its weights are drawn."""
-        return fresh_arrays(self._pack, self._config.seed, member, generation)
+        return fresh_arrays(
+            self._pack, drawn_net(self._config, self._spec, self._config.seed, member, generation)
+        )
 
 
 def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:

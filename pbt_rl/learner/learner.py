@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import assert_never
@@ -53,7 +54,14 @@ from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.replay import Replay
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
-from pbt_rl.learner.build import LearnerSetup, build_pack, network_errors, rollout_shape, update_settings
+from pbt_rl.learner.build import (
+    LearnerSetup,
+    build_pack,
+    drawn_net,
+    network_errors,
+    rollout_shape,
+    update_settings,
+)
 from pbt_rl.learner.continuation import Continuation
 from pbt_rl.learner.cuda.device import Acceleration
 from pbt_rl.learner.cuda.streams import streams_of
@@ -148,7 +156,7 @@ class Learner:
             self.shared,
             shaping,
             StatePool(setup.layout, setup.pool_fd),
-            config.seed,
+            partial(drawn_net, config, spec, config.seed),
             spec.frame_skip,
         )
         members.place_first(loads)

@@ -6,13 +6,14 @@ The caller holds `Updater.changing`, so nothing else writes a policy's state mea
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
 
 from pbt_rl.actors.messages import Applied, Load, Save, SetValues
 from pbt_rl.actors.store import Counts, StatePool
+from pbt_rl.algos.models import PolicyNet
 from pbt_rl.algos.optim import OF_ALL_OPTIMIZERS
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.update import CurrentSlots
@@ -22,7 +23,10 @@ from pbt_rl.learner.shared import SharedState, SlotShaping
 
 
 class PackMembers:
-    """Members of one pack. states: memory of the states that cross to others. frame_skip: emulator frames of a step."""
+    """Members of one pack. states: memory of the states that cross to others. frame_skip: emulator frames of a step.
+
+    draw: makes the fresh weights of a member of a generation.
+    """
 
     def __init__(
         self,
@@ -30,12 +34,12 @@ class PackMembers:
         shared: SharedState,
         shaping: SlotShaping,
         states: StatePool,
-        seed: int,
+        draw: Callable[[int, int], PolicyNet],
         frame_skip: int = 1,
     ) -> None:
         self._pack, self._shared = pack, shared
         self._shaping, self._states = shaping, states
-        self._seed, self._frame_skip = seed, frame_skip
+        self._draw, self._frame_skip = draw, frame_skip
         self.current = CurrentSlots(pack.num_policies, pack.device)
         self.generations: dict[int, int] = {}
         """Of every member that has held a slot here, when it did last."""
@@ -130,7 +134,7 @@ class PackMembers:
         if load.entry is not None:
             return self._states.views(load.entry)
         assert load.drawn is not None
-        return fresh_arrays(self._pack, self._seed, *load.drawn)
+        return fresh_arrays(self._pack, self._draw(*load.drawn))
 
     def _note_fresh(self, load: Load) -> None:
         assert load.member is not None

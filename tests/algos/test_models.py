@@ -288,6 +288,14 @@ def test_initial_weights():
     assert not torch.equal(net.heads.value.weight, other.heads.value.weight)
 
 
+@pytest.mark.parametrize("deviation", ["free", "state"])
+def test_actions_begin_with_the_deviation_that_was_asked_for(deviation):
+    net = make(VECTOR, hidden=64, continuous=3, deviation=deviation, initial_deviation=0.5)
+    params, _, _ = net(observations(VECTOR), torch.zeros(B, 0), first_flags())
+    torch.testing.assert_close(params[..., 3:].exp(), torch.full((T, B, 3), 0.5), rtol=0.05, atol=0)
+    assert params[..., :3].abs().max() < 0.1, "means begin at 0"
+
+
 @pytest.mark.parametrize(("log_std", "deviation"), [(100.0, 1e4), (-100.0, 1e-4)])
 def test_a_deviation_that_runs_away_stays_a_number(log_std, deviation):
     net, normal = make(VECTOR, continuous=3), DiagonalGaussian(3)

@@ -180,7 +180,9 @@ class Stand:
         self.entries = 0
         self.parked: dict[int, int] = {}
         """Members that have left their slot -> the entry with their state."""
-        members = PackMembers(bench.pack, bench.shared, self.shaping, self.pool, 0)
+        members = PackMembers(
+            bench.pack, bench.shared, self.shaping, self.pool, lambda *_: bench.pack._make_net()
+        )
         values = VALUES | {"shaping.bait": 0.5}
         held = bench.members[:policies]
         members.place_first(Load(slot, m, 0, values, drawn=(m, 0)) for slot, m in enumerate(held))

@@ -16,7 +16,14 @@ from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.envs.spaces import obs_leaves
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner import build
-from pbt_rl.learner.build import build_distribution, build_net, check_network, compute_dtype, normalized_obs
+from pbt_rl.learner.build import (
+    build_distribution,
+    build_net,
+    check_network,
+    compute_dtype,
+    drawn_net,
+    normalized_obs,
+)
 
 OBS = {"obs": ArraySpec((4,), "float32")}
 DISCRETE = EnvSpec("toy/x", OBS, ActionSpec(nvec=(3, 2)))
@@ -47,10 +54,13 @@ def test_the_distribution_is_that_of_the_actions_and_options():
     assert build_distribution(DISCRETE, ModelConfig()) == Categorical((3, 2))
 
 
-@pytest.mark.parametrize("options", [{"action_bounds": "tanh"}, {"deviation": "state"}])
+@pytest.mark.parametrize(
+    "options", [{"action_bounds": "tanh"}, {"deviation": "state"}, {"initial_deviation": (0.5,)}]
+)
 def test_options_of_continuous_actions_are_refused_without_any(options):
     with pytest.raises(
-        ConfigError, match=r"--model\.(action-bounds tanh|deviation state) cannot be used: it is for"
+        ConfigError,
+        match=r"--model\.(action-bounds tanh|deviation state|initial-deviation 0.5) cannot be used: it is for",
     ):
         build_net(DISCRETE, ModelConfig(encoder="mlp", **options))
     build_net(BOTH, ModelConfig(encoder="mlp", **options))
@@ -162,3 +172,9 @@ def test_all_numbers_are_normalised_whatever_their_shape():
     spec = EnvSpec("m:f", {leaf.name: leaf.spec for leaf in obs_leaves(space, "m:f")}, ActionSpec((2,)))
     config = Config(env="m:f", learner=LearnerConfig(normalize_observations=True))
     assert normalized_obs(config, spec) == {"matrix": 12, "ram": 128, "bits": 4}
+
+
+def test_members_begin_with_the_deviations_in_turns():
+    config = Config("toy/x", num_policies=3, model=ModelConfig(encoder="mlp", initial_deviation=(1.0, 0.5)))
+    found = [drawn_net(config, BOTH, 0, member).heads.log_std.exp().tolist() for member in range(3)]
+    assert found == [[1.0], [0.5], [1.0]]

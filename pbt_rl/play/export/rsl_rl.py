@@ -170,7 +170,11 @@ def _runner(
         "activation": config.model.activation,
         "obs_normalization": policy.normalises,
     }
-    gaussian = {"class_name": "GaussianDistribution", "init_std": 1.0, "std_type": "log"}
+    gaussian = {
+        "class_name": "GaussianDistribution",
+        "init_std": config.model.initial_deviation[0],
+        "std_type": "log",
+    }
     return {
         "class_name": "OnPolicyRunner",
         "num_steps_per_env": learner.rollout,
