@@ -322,8 +322,8 @@ def net_names(pack: Pack) -> NetNames:
 
 
 def drawn_net(config: Config, spec: EnvSpec, seed: int, member: int, generation: int = 0) -> PolicyNet:
-    """Draw the weights of a member that has learned nothing."""
-    torch.manual_seed(weights_seed(seed, member, generation))
+    """Draw the weights of a member that has learned nothing: by its id, not by when or in which slot it begins."""
+    torch.manual_seed(int(np.random.SeedSequence([seed, member, generation]).generate_state(1)[0]))
     starts = config.model.initial_deviation
     model = replace(config.model, initial_deviation=(starts[member % len(starts)],))
     return build_net(spec, model, config.algorithm)
@@ -373,11 +373,6 @@ def obs_layouts(spec: EnvSpec) -> dict[str, ObsLayout]:
         name: ObsLayout(a.dtype, a.shape, spec.frame_stack if a.dtype == "uint8" and len(a.shape) == 2 else 1)
         for name, a in spec.obs.items()
     }
-
-
-def weights_seed(seed: int, member: int, generation: int) -> int:
-    """Seed of a member's fresh weights: by the run's seed and its id, not by when or in which slot it begins."""
-    return int(np.random.SeedSequence([seed, member, generation]).generate_state(1)[0])
 
 
 @dataclass(frozen=True)

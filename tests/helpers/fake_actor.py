@@ -6,6 +6,7 @@ belongs together can be told afterwards. Episodes end by the row's own rhythm, e
 
 import os
 from collections import defaultdict
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,10 +17,10 @@ from pbt_rl.actors.store import StatePool, anonymous_memory, layout_of
 from pbt_rl.actors.tables import ShapingTable
 from pbt_rl.algos.distributions import make_distribution
 from pbt_rl.algos.registry import load
-from pbt_rl.config import Hypers, ModelConfig
+from pbt_rl.config import Config, Hypers, ModelConfig
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
-from pbt_rl.learner.build import build_net
+from pbt_rl.learner.build import build_net, drawn_net
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
@@ -108,6 +109,7 @@ class Bench:
         self.spec = EnvSpec("toy/fake", obs, action, frame_stack=4 if "screen" in obs else 1)
         self.distribution = make_distribution(action.nvec, len(action.low), low=action.low, high=action.high)
         model = ModelConfig(hidden=16, layers=1, core=core, core_size=8)
+        self.draw = partial(drawn_net, Config("toy/fake", model=model), self.spec, 0)
         self.pack = pack_of(
             lambda: build_net(self.spec, model),
             [VALUES] * policies,
@@ -180,9 +182,7 @@ class Stand:
         self.entries = 0
         self.parked: dict[int, int] = {}
         """Members that have left their slot -> the entry with their state."""
-        members = PackMembers(
-            bench.pack, bench.shared, self.shaping, self.pool, lambda *_: bench.pack._make_net()
-        )
+        members = PackMembers(bench.pack, bench.shared, self.shaping, self.pool, bench.draw)
         values = VALUES | {"shaping.bait": 0.5}
         held = bench.members[:policies]
         members.place_first(Load(slot, m, 0, values, drawn=(m, 0)) for slot, m in enumerate(held))
