@@ -1,6 +1,7 @@
 """What an environment does wrong though nothing breaks, or says in the way of other trainers, which nothing here reads.
 
-What the checker calls a mistake, training says as well.
+What the checker calls a mistake, training says as well, but for what shows in no single run: steps that differ under
+the same seed.
 """
 
 from __future__ import annotations
@@ -8,13 +9,16 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils.env_checker import data_equivalence
 from numpy.typing import NDArray
 
 from .base import (
@@ -24,10 +28,11 @@ from .base import (
     ActionSpec,
     EnvSetupError,
     EnvSpec,
+    RewardShapingInterface,
     ShapingSource,
     StepArrays,
 )
-from .shaping import SHAPING_METHODS, default_shaping, find_interface
+from .shaping import SHAPING_METHODS, default_shaping, find_interface, flatten
 from .spaces import parts_of
 from .values import array_of, attribute, briefly, has_methods, metadata_of, number_of, wrapped
 
@@ -224,6 +229,15 @@ def _is_mask(name: Any, value: Any, choices: int, rows: int) -> bool:
 
 _LIMIT = re.compile(r"time_?(out|limit)|truncat|bad_transition", re.IGNORECASE)
 """Names under which others tell an end by a time limit."""
+MISSING_FINAL = (
+    "missing final observation: at all {} truncations the observation is {}; return the last one of the old episode, "
+    "whose value the learner needs (do not reset inside step)"
+)
+LEAST_ENDS = 3
+"""Truncations of which all are to be alike."""
+LOOKS = 2
+"""Steps that are looked into, at whose like an environment has cut an episode."""
+SLOW_RESET_SHARE, SLOW_RESET_SECONDS = 0.5, 0.02
 INFORMS = 'info["episode_extra_stats"]'
 """A remark that begins with this is about what decides nothing."""
 
@@ -237,20 +251,18 @@ class Remarks:
     def __init__(self, source: ShapingSource, spec: EnvSpec, rows: int = 1) -> None:
         """source: of a unit's shaping, whose attribute `remark`, if it has one, is told. rows: of an info dict."""
         self._choices = 0 if ACTION_MASK in spec.obs else sum(spec.action.nvec)
-        self._shaping, self._rows, self._seen = bool(spec.shaping), rows, set[Any]()
-        self._tell: Callable[[str], None] = getattr(source, "remark", lambda _text: None)
-        self._told = set[str]()
+        self._defaults, self._rows, self._seen = spec.shaping, rows, set[Any]()
+        self._say = once(getattr(source, "remark", lambda _text: None))
         self._given = set[bool]()
-
-    def _say(self, text: str) -> None:
-        """Tell it. Texts that differ only behind a colon are one."""
-        kind = text.partition(":")[0]
-        if kind not in self._told:
-            self._told.add(kind)
-            self._tell(text)
+        self._objective_seen = self._shaping_changed = False
+        self.limit = 0
+        """Step of an episode that is to be taken by `step_watched`; 0: none."""
+        self._looks = list[bool]()
 
     def of_info(self, info: Any) -> None:
         """Note an action mask that nobody reads, under whatever name it is in an info dict."""
+        if not self._objective_seen and isinstance(info, Mapping):
+            self._objective_seen = "true_objective" in info
         if not self._choices or not isinstance(info, Mapping) or info.keys() <= self._seen:
             return
         for name in info.keys() - self._seen:
@@ -273,6 +285,54 @@ class Remarks:
                         f'info["{name}"] is true where terminated is true and truncated is not: a time limit is '
                         "learned as a terminal state, of value 0; return terminated=False, truncated=True there"
                     )
+
+    def of_cut(self, step: int) -> None:
+        """Note the step of an episode at which an environment has cut it."""
+        self.limit = step if len(self._looks) < LOOKS else 0
+
+    def step_watched(self, env: Any, action: Any) -> Any:
+        """Step, and note whether a reset inside returned the observation that the step returns.
+
+        A first observation that is drawn at random does not show that it is one.
+        """
+        layers, seen = {*map(id, wrapped(env))}, dict[str, list[Any]]()
+
+        def returns(frame: FrameType, event: str, value: Any) -> None:
+            code = frame.f_code
+            own = event == "return" and code.co_name in ("reset", "step") and code.co_argcount
+            if own and id(frame.f_locals.get(code.co_varnames[0])) in layers:
+                seen.setdefault(code.co_name, []).append(value)
+
+        before = sys.getprofile()
+        sys.setprofile(returns)
+        try:
+            answer = env.step(action)
+        finally:
+            sys.setprofile(before)
+        with suppress(Exception):  # data of theirs that cannot be compared
+            cut = [step[0] for step in seen.get("step", []) if step[3]]
+            first = [reset[0] for reset in seen.get("reset", []) if reset]  # Gymnasium's own returns nothing
+            self._looks += [any(data_equivalence(a, b, exact=True) for a in first for b in cut)] * bool(cut)
+        if len(self._looks) >= LOOKS:
+            self.limit = 0
+            if all(self._looks):
+                self._say(MISSING_FINAL.format(len(self._looks), "the first one of the next episode"))
+        return answer
+
+    def of_shaping(self, shaper: RewardShapingInterface, values: Mapping[str, float]) -> None:
+        """Note defaults that are others after other values have been set."""
+        if self._shaping_changed or values == self._defaults:
+            return
+        self._shaping_changed = True
+        if flatten(shaper.get_default_reward_shaping()) != self._defaults:
+            self._say(
+                "shaping: get_default_reward_shaping returns other values after set_reward_shaping; return the "
+                "defaults always, and in a new dict"
+            )
+
+    def of_spaces(self) -> None:
+        """Note that they are not what they were."""
+        self._say("its spaces change while it runs; training reads them once, at the start")
 
     def of_observation(self, space: Any, obs: Any) -> None:
         """Note arrays of another dtype than their space."""
@@ -310,16 +370,102 @@ class Remarks:
     def of_objective(self, *, given: bool) -> None:
         """Note whether the true objective of an episode is given."""
         self._given.add(given)
-        if len(self._given) > 1:
+        if self._objective_seen and True not in self._given:
+            self._say(
+                'info["true_objective"] is given, but with no last step of an episode: give it there, terminated or '
+                "truncated"
+            )
+        elif len(self._given) > 1:
             self._say(
                 'info["true_objective"] is missing at some episode ends: give it with the last step of every episode, '
                 "terminated or truncated"
             )
-        elif self._shaping and not given:
+        elif self._defaults and not given:
             self._say(
                 'there is reward shaping but no info["true_objective"]: members are compared by the shaped return, '
                 "which a member raises by its shaping alone; give the true objective at every episode's end"
             )
+
+
+class Watch:
+    """Tells what is wrong with the steps that a unit of any kind delivers, though each is well formed.
+
+    Axes: R rows.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._say = once(tell)
+        self._due = 10
+        """Episodes that are to have begun when it judges next."""
+        self._began = self._cut = 0
+        self._steps, self._seconds = [0, 0], [0.0, 0.0]
+        """Of steps without and with a reset."""
+        self._ends = dict[int, tuple[bytes, bool]]()
+        """Row -> its final observation and whether that is blank, if its last step was truncated."""
+        self._firsts = dict[int, bytes]()
+        """Row -> the observation of its last step, if that began an episode behind a truncation."""
+        self._varied = self._allowed = False
+        self._all_next = self._all_blank = True
+
+    def note(self, out: StepArrays, seconds: float) -> None:
+        """Note a step and the time that it took."""
+        began = out.first.tobytes().count(1)
+        self._steps[began > 0] += 1
+        self._seconds[began > 0] += seconds
+        if not self._allowed:
+            self._allowed = ACTION_MASK not in out.obs or bool(out.obs[ACTION_MASK][~out.episode_done].any())
+        if not (began or self._firsts or out.truncated.tobytes().count(1)):
+            return
+        self._began += began
+        for row in [*self._firsts]:
+            self._varied |= _observation(out, row)[0] != self._firsts.pop(row)
+        for row in np.flatnonzero(out.first).tolist():
+            if row in self._ends:
+                (final, blank), (now, begins_blank) = self._ends.pop(row), _observation(out, row)
+                self._firsts[row] = now
+                self._cut += 1
+                self._all_next &= final == now
+                self._all_blank &= blank and not begins_blank
+        self._ends |= {row: _observation(out, row) for row in np.flatnonzero(out.truncated).tolist()}
+        if self._began >= self._due:
+            self._due *= 10
+            self.judge()
+
+    def judge(self) -> None:
+        """Tell what is wrong so far."""
+        next_one = self._varied and self._all_next
+        if self._cut >= LEAST_ENDS and (next_one or self._all_blank):
+            what = "the first one of the next episode" if next_one else "all zeros"
+            self._say(MISSING_FINAL.format(self._cut, what))
+        if not self._allowed and any(self._steps):
+            self._say("the action mask never allows anything: nothing can be learned")
+        plain = self._seconds[0] / max(self._steps[0], 1)
+        resets = self._seconds[1] - self._steps[1] * plain
+        each, share = resets / max(self._began, 1), resets / max(sum(self._seconds), 1e-9)
+        if share > SLOW_RESET_SHARE and each > SLOW_RESET_SECONDS:
+            self._say(
+                f"slow reset: it takes {1e3 * each:.0f} ms, {share:.0%} of all time, and the other rows of a unit wait "
+                "for it: load once in __init__, or make episodes longer"
+            )
+
+
+def _observation(out: StepArrays, row: int) -> tuple[bytes, bool]:
+    """Return what is seen, and whether it is all zeros."""
+    arrays = [array[row] for name, array in out.obs.items() if name != ACTION_MASK]
+    return b"".join(array.tobytes() for array in arrays), not any(array.any() for array in arrays)
+
+
+def once(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Return what tells each thing once. Texts that differ only behind a colon are one."""
+    told = set[str]()
+
+    def say(text: str) -> None:
+        kind = text.partition(":")[0]
+        if kind not in told:
+            told.add(kind)
+            tell(text)
+
+    return say
 
 
 def tells_limit(name: object) -> bool:

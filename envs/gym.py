@@ -221,6 +221,7 @@ class GymUnit:
         self._seeds: list[int] | None = seeds_of(seed, rows)
         self._book = EpisodeBook(rows, shaping)
         self._remark = Remarks(shaping, self.spec)
+        self._spaces = (self._envs[0].observation_space, self._envs[0].action_space)
         # The step of each row. Lists: writing one number into an array costs as much as a small environment.
         self._first = [True] * rows
         self._terminated = [False] * rows
@@ -291,22 +292,28 @@ class GymUnit:
         shaper = self._shapers[row]
         if shaper is not None:
             shaper.set_reward_shaping(unflatten(values), 0)
+            self._remark.of_shaping(shaper, values)
         informed, info = self._informed[row], training_info(self._shaping, row)
         if informed is not None and info is not None:
             informed.set_training_info(info)
-        answer = self._envs[row].reset(seed=seed)
+        env = self._envs[row]
+        answer = env.reset(seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._breach("reset() must return (observation, info)", answer)
         self._remark.of_info(answer[1])
         self._write_obs(row, answer[0], answer[1], out)
         if seed is not None:  # once
-            self._remark.of_observation(self._envs[row].observation_space, answer[0])
+            self._remark.of_observation(env.observation_space, answer[0])
+        if (env.observation_space, env.action_space) != self._spaces:
+            self._remark.of_spaces()
         self._first[row] = True
         self._terminated[row] = self._truncated[row] = self._ended[row] = False
         self._reward[row] = 0.0
 
     def _advance(self, row: int, action: Any, out: StepArrays) -> None:
-        answer: Any = self._envs[row].step(action)
+        env, limit = self._envs[row], self._remark.limit
+        watched = limit and limit == self._book.length_R[row] + 1
+        answer: Any = self._remark.step_watched(env, action) if watched else env.step(action)
         if not isinstance(answer, tuple) or len(answer) != 5:
             raise self._breach(
                 "step() must return (observation, reward, terminated, truncated, info)", answer
@@ -323,7 +330,9 @@ class GymUnit:
             terminated, truncated = self._flag("terminated", terminated), self._flag("truncated", truncated)
         self._first[row] = False
         self._reward[row] = number
-        if self._cut_at and self._book.length_R[row] + 1 == self._cut_at.get(row):
+        if truncated:
+            self._remark.of_cut(int(self._book.length_R[row]) + 1)
+        elif self._cut_at and self._book.length_R[row] + 1 == self._cut_at.get(row):
             truncated = True
         if terminated or truncated:
             self._cut_at.pop(row, None)

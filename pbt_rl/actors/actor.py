@@ -28,6 +28,7 @@ from pbt_rl.actors.messages import Remarked
 from pbt_rl.actors.polling import AdaptivePoller
 from pbt_rl.actors.tables import MatchupTable, ShapingTable
 from pbt_rl.envs.base import EnvSetupError, EnvSpec, SavesState, Seated, SpreadsPhases, cpu_clock
+from pbt_rl.envs.conventions import Watch, once
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.growing import Growth
 from pbt_rl.envs.registry import EnvOptions, make_unit
@@ -119,13 +120,15 @@ class UnitRunner:
         self, setup: ActorSetup, number: int, table: ShapingTable, tell: Callable[[str], None]
     ) -> None:
         self._box = Mailbox(setup.spec, setup.rows, setup.mailbox_fds[number])
+        speaks = once(tell) if setup.first_row == 0 and number == 0 else None
+        self._watch = None if speaks is None else Watch(speaks)
         self._source = EpisodeSource(
             table,
             setup.envs_per_policy,
             self._box.pulse,
             lets_grow=setup.grows,
             begins_empty=number > 0,
-            tell=tell if setup.first_row == 0 and number == 0 else None,
+            tell=speaks,
         )
         self._ready_fd, self._seed, self._spreads = setup.ready_fd, setup.seeds[number], setup.spread_phases
         options = replace(setup.options, first_row=setup.first_row + number * setup.rows)
@@ -151,7 +154,10 @@ class UnitRunner:
             return False
         before = self._clock()
         if self._started:
+            began = time.perf_counter()
             self.unit.step(self._box.action, self._box.step)
+            if self._watch is not None:
+                self._watch.note(self._box.step, time.perf_counter() - began)
         else:
             self._start()
             self._started = True
@@ -174,14 +180,10 @@ class UnitRunner:
         return self.unit.save_state() if self._started and isinstance(self.unit, SavesState) else None
 
 
-def _print_warning(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr, flush=True)
-
-
 class Actor:
     """The units of one actor process. In serial mode it lives in the supervisor's process instead."""
 
-    def __init__(self, setup: ActorSetup, tell: Callable[[str], None] = _print_warning) -> None:
+    def __init__(self, setup: ActorSetup, tell: Callable[[str], None]) -> None:
         """tell: is told what an environment does wrong though nothing breaks."""
         self._setup = setup
         table = ShapingTable.map(tuple(setup.spec.shaping), setup.policies, setup.shaping_fd)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.envs import base, registry
-from pbt_rl.envs.conventions import boxes
+from pbt_rl.envs.conventions import Watch, boxes, once
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.spaces import is_grid, is_image
@@ -42,8 +42,6 @@ class Ledger:
     steps: int = 0
     ends: int = 0
     objectives: int = 0
-    objectives_elsewhere: int = 0
-    faults: Counter[str] = field(default_factory=Counter)
     oddities: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
     """Oddity -> what the first one was."""
@@ -55,7 +53,6 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gymnasium.Env[Any, Any], ledger: Ledger) -> None:
         super().__init__(env)
         self._ledger = ledger
-        self._spaces = (env.observation_space, env.action_space)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         before = time.perf_counter()
@@ -79,16 +76,10 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
             over = flag_of(terminated) or flag_of(truncated)
             ledger.ends += over
             ledger.objectives += known and over
-            ledger.objectives_elsewhere += known and not over
         return answer
 
     def _look(self, obs: Any) -> None:
-        now = (self.env.observation_space, self.env.action_space)
-        if now != self._spaces:
-            fault = "its spaces change while it runs; training reads them once, at the start"
-            self._ledger.faults[fault] += 1
-            self._spaces = now
-        for oddity, example in _bound_faults(self._spaces[0], obs):
+        for oddity, example in _bound_faults(self.env.observation_space, obs):
             self._ledger.oddities[oddity] += 1
             self._ledger.examples.setdefault(oddity, example)
 
@@ -117,21 +108,11 @@ class Played:
     rounded: list[bytes] = field(default_factory=list)
     """The same of numbers rounded to `DECIMALS`, which a simulator's rounding errors do not change."""
     rewards_TR: list[NDArray[np.float32]] = field(default_factory=list)
-    last_is_next: list[bool] = field(default_factory=list)
-    """Per truncation: whether its observation is the first one of the next episode."""
-    last_is_blank: list[bool] = field(default_factory=list)
-    """Per truncation: whether its observation is all zeros."""
-    blank_elsewhere: bool = False
-    """Whether an observation before an episode's end was all zeros."""
-    varied: bool = False
-    """Whether observations differ at all."""
     terminated: int = 0
     truncated: int = 0
     lengths: list[int] = field(default_factory=list)
     returns: list[float] = field(default_factory=list)
     objectives: list[float] = field(default_factory=list)
-    first_seen: dict[int, bytes] = field(default_factory=dict)
-    """Row -> the first observation after a step."""
     masked_share: list[float] = field(default_factory=list)
     """Per step: the share of choices that the action mask forbids."""
     shades: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -150,12 +131,13 @@ class _Source:
 
     values: Mapping[str, float]
     remarks: list[str] = field(default_factory=list)
+    remark: Callable[[str], None] = field(init=False)
 
     def __call__(self, _row: int) -> tuple[int, Mapping[str, float]]:
         return 0, self.values
 
-    def remark(self, text: str) -> None:
-        self.remarks.append(text)
+    def __post_init__(self) -> None:
+        self.remark = once(self.remarks.append)
 
 
 class DryRun:
@@ -198,20 +180,23 @@ class DryRun:
         source = _Source(values)
         unit, ledger = self.unit(seed, source, Ledger())
         played, out = Played(ledger, remarks=source.remarks), base.private_step_arrays(self.spec, self.rows)
+        watch = Watch(source.remark)
         rng = np.random.default_rng(0)
         with ExitStack() as end:
             end.callback(lambda: source.remarks.extend(filter(None, [close_in_time(unit)])))
             try:
                 with self._step_limit():
                     unit.reset(out)
-                ends: dict[int, bytes] = {}
                 for _ in range(steps):
                     action = base.random_actions(self.spec, out, rng, base.untrained_within)
                     with self._step_limit():
                         before = time.perf_counter()
                         unit.step(action, out)
-                        played.seconds += time.perf_counter() - before
-                    _note(played, out, ends)
+                        seconds = time.perf_counter() - before
+                    played.seconds += seconds
+                    watch.note(out, seconds)
+                    _note(played, out)
+                watch.judge()
             except base.EnvSetupError as error:
                 played.broke = str(error).removeprefix(f"{self.env_id}: ")
             except Exception as error:  # noqa: BLE001 - whatever it raises is what we report
@@ -224,8 +209,8 @@ class DryRun:
         )
 
 
-def _note(played: Played, out: base.StepArrays, ends: dict[int, bytes]) -> None:
-    """Record one step. ends: row -> final observation, if its episode was cut in the last step."""
+def _note(played: Played, out: base.StepArrays) -> None:
+    """Record one step."""
     of_rows = [b"".join(array[row].tobytes() for array in out.obs.values()) for row in range(len(out.first))]
     flags = b"".join(a.tobytes() for a in (out.reward, out.terminated, out.truncated, out.first))
     played.digests.append(hashlib.blake2b(b"".join(of_rows) + flags, digest_size=8).digest())
@@ -242,20 +227,9 @@ def _note(played: Played, out: base.StepArrays, ends: dict[int, bytes]) -> None:
         played.masked_share.append(1 - float(mask_RD.mean()))
         played.idle_rows += int((~mask_RD.any(1)).sum())
     for row in range(len(out.first)):
-        played.blank_elsewhere |= not out.episode_done[row] and _blank(out, row)
-        played.varied |= of_rows[row] != played.first_seen.setdefault(row, of_rows[row])
-        if out.first[row] and row in ends:
-            played.last_is_next.append(ends.pop(row) == of_rows[row])
         if out.episode_done[row]:
             played.terminated += bool(out.terminated[row])
             played.truncated += bool(out.truncated[row])
-            if out.truncated[row]:
-                ends[row] = of_rows[row]
-                played.last_is_blank.append(_blank(out, row))
             played.lengths.append(int(out.length[row]))
             played.returns.append(float(out.raw_return[row]))
             played.objectives.append(float(out.objective[row]))
-
-
-def _blank(out: base.StepArrays, row: int) -> bool:
-    return not any(array[row].any() for array in out.obs.values())

@@ -82,12 +82,12 @@ class InlineFleet(LocalFleet):
         self._env_id = resolved.config.env
         self._folder = _working_directory()
         """The working directory of the environments, as it would be in a process of their own: some change theirs."""
+        self._notices: list[Notice] = []
+        """Not told yet."""
         self.packs = [self._start_pack(number) for number in range(len(resolved.plan.packs))]
         self._going = 0
         """The pack that goes on."""
         self._paused = False
-        self._notices: list[Notice] = []
-        """Not told yet."""
         self._said_unsaved = False
         self._stacks = StackDumps(list)
 
@@ -97,7 +97,11 @@ class InlineFleet(LocalFleet):
         with own_torch():  # environments of another pack may be there
             learner = Learner(self.memory.learners[number], theirs)
         with environment_code(self._env_id), self._there():
-            actors = [Actor(record.setup) for record in self.memory.actors if record.pack == number]
+            setups = (record.setup for record in self.memory.actors if record.pack == number)
+            actors = [
+                Actor(setup, lambda text: self._notices.append(Notice(f"warning: {text}")))
+                for setup in setups
+            ]
         return InlinePack(Line(there, back), learner, actors)
 
     @contextlib.contextmanager

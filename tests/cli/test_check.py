@@ -14,7 +14,7 @@ from pbt_rl.cli.check import check
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import EnvOptions
-from tests.helpers.runs import start
+from tests.helpers.runs import start, train
 
 
 class Right(gymnasium.Env):
@@ -99,6 +99,22 @@ class FirstInsteadOfLast(Right):
         if hasattr(self, "coming"):
             self.place = float(self.coming[0])
             answer = self.see(), {}
+        return answer
+
+
+class DrawnInsteadOfLast(Right):
+    """So does it, and the first observation is drawn anew when it is reset from outside."""
+
+    def step(self, action):
+        answer = super().step(action)
+        return (self.reset()[0], *answer[1:]) if answer[3] else answer
+
+
+class ResetsButShowsTheLast(Right):
+    def step(self, action):
+        answer = super().step(action)
+        if answer[3]:
+            self.reset()
         return answer
 
 
@@ -191,6 +207,27 @@ class ZeroDefault(Right):
         return {"cost": 0.0}
 
 
+class Wrong(NewDefaults):
+    """What shows in its steps alone."""
+
+    metadata = {"action_mask": True}  # noqa: RUF012 - as Gymnasium has it
+
+    def see(self):
+        return super().see() * (self.steps < 8)
+
+    def reset(self, **kwargs):
+        time.sleep(0.025)
+        return super().reset(**kwargs)[0], {"action_mask": np.zeros(2, np.int8)}
+
+    def step(self, action):
+        *rest, truncated, _ = super().step(action)
+        return (
+            *rest,
+            truncated,
+            {"action_mask": np.zeros(2, np.int8)} | ({} if truncated else {"true_objective": 1}),
+        )
+
+
 @pytest.fixture
 def found(monkeypatch):
     def call(kind, steps=200, timeout=30.0):
@@ -200,8 +237,9 @@ def found(monkeypatch):
     return call
 
 
-def test_an_environment_without_mistakes_has_none(found):
-    report = found(Right)
+@pytest.mark.parametrize("kind", [Right, ResetsButShowsTheLast])
+def test_an_environment_without_mistakes_has_none(found, kind):
+    report = found(kind)
     assert (report.mistakes, report.notes) == ([], [])
     facts = dict(report.facts)
     assert facts["observation"] == "obs 2 float32"
@@ -229,14 +267,18 @@ def test_an_environment_without_mistakes_has_none(found):
         (SpaceDrifts, "its spaces change while it runs"),
         (
             FirstInsteadOfLast,
-            "missing final observation: at all 22 truncations .* first one of the next episode",
+            r"missing final observation: at all \d+ truncations .* first one of the next episode",
         ),
-        (NothingAtLast, "missing final observation: at all 22 truncations the observation is all zeros"),
+        (
+            DrawnInsteadOfLast,
+            "missing final observation: at all 2 truncations .* first one of the next episode",
+        ),
+        (NothingAtLast, r"missing final observation: at all \d+ truncations the observation is all zeros"),
         (NothingReturnedAtLast, r"at step 8: .*got shape \(\)"),
         (GlobalRandom, r"not deterministic under a seed: .* step \d+ differs"),
         (SlowReset, r"slow reset: it takes \d\d ms, (9\d|100)% of all time"),
         (NewDefaults, "get_default_reward_shaping returns other values after set_reward_shaping"),
-        (ShapingRaises, "set_reward_shaping raised TypeError: no other cost"),
+        (ShapingRaises, r"with shaping cost doubled: it raised TypeError\n(?s:.*)no other cost"),
         (MaskUnused, 'info["action_mask"] is given but not used as a mask of actions'),
         (NothingAllowed, "the action mask never allows anything"),
         (Raises, "at step 7: it raised RuntimeError\n(?s:.*)test_check.py(?s:.*)lost the server"),
@@ -330,3 +372,22 @@ def test_the_command_and_its_exit_codes(tmp_path):
     worst = start(tmp_path, "envs", "check", "mine:worst")
     assert worst.wait() == 2
     assert worst.err.startswith("pbt-rl: mine:worst cannot be used: it raised RuntimeError")
+
+
+@pytest.mark.parametrize("mode", ["serial", "async"])
+def test_training_says_what_the_checker_calls_a_mistake(found, tmp_path, mode):
+    begins = [
+        "missing final observation",
+        'info["true_objective"] is given, but with no last step',
+        "the action mask never allows anything",
+        "slow reset",
+        "shaping: get_default_reward_shaping returns other values",
+    ]
+    mistakes = found(Wrong).mistakes
+    assert len(mistakes) == len(begins)
+    typed = ("--num-policies=1", "--envs-per-unit=2", "--shaping.cost=1", "--train-for-frames=400")
+    run = train(tmp_path, f"{__name__}:Wrong", *typed, f"--mode={mode}")
+    assert run.wait(110) == 0, run.err
+    for text in begins:
+        assert any(mistake.startswith(text) for mistake in mistakes), text
+        assert any(text in warning for warning in run.summary["warnings"]), text

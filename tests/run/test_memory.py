@@ -67,7 +67,7 @@ def test_units_know_which_rows_of_the_run_they_are(memory, monkeypatch):
 
     monkeypatch.setattr(actor_module, "make_unit", make_and_note)
     for record in memory.actors:
-        Actor(record.setup).close()
+        Actor(record.setup, print).close()
     assert made == [(4 * unit, 4) for unit in range(12)]
 
 
