@@ -426,7 +426,8 @@ class Watch:
                 self._cut += 1
                 self._all_next &= final == now
                 self._all_blank &= blank and not begins_blank
-        self._ends |= {row: _observation(out, row) for row in np.flatnonzero(out.truncated).tolist()}
+        cut_R = out.truncated & out.episode_done  # an agent that is cut before the others waits for their end
+        self._ends |= {row: _observation(out, row) for row in np.flatnonzero(cut_R).tolist()}
         if self._began >= self._due:
             self._due *= 10
             self.judge()
