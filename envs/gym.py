@@ -221,7 +221,7 @@ class GymUnit:
         self._seeds: list[int] | None = seeds_of(seed, rows)
         self._book = EpisodeBook(rows, shaping)
         self._remark = Remarks(shaping, self.spec)
-        self._spaces = (self._envs[0].observation_space, self._envs[0].action_space)
+        self._spaces = [(env.observation_space, env.action_space) for env in self._envs]
         # The step of each row. Lists: writing one number into an array costs as much as a small environment.
         self._first = [True] * rows
         self._terminated = [False] * rows
@@ -304,7 +304,7 @@ class GymUnit:
         self._write_obs(row, answer[0], answer[1], out)
         if seed is not None:  # once
             self._remark.of_observation(env.observation_space, answer[0])
-        if (env.observation_space, env.action_space) != self._spaces:
+        if (env.observation_space, env.action_space) != self._spaces[row]:
             self._remark.of_spaces()
         self._first[row] = True
         self._terminated[row] = self._truncated[row] = self._ended[row] = False
