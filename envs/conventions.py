@@ -1,7 +1,7 @@
 """What an environment does wrong though nothing breaks, or says in the way of other trainers, which nothing here reads.
 
-What the checker calls a mistake, training says as well, but for what shows in no single run: steps that differ under
-the same seed.
+What the checker calls a mistake of an environment that actors step, training says as well, but for what shows in no
+single run: steps that differ under the same seed.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ class Remarks:
     def step_watched(self, env: Any, action: Any) -> Any:
         """Step, and note whether a reset inside returned the observation that the step returns.
 
-        A first observation that is drawn at random does not show that it is one.
+        If first observations are drawn at random, nothing else shows that it is one.
         """
         layers, seen = {*map(id, wrapped(env))}, dict[str, list[Any]]()
 
