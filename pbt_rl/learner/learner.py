@@ -115,6 +115,8 @@ class Contention:
 
 REPORT_SECONDS = 0.5
 SWITCH_SECONDS = 1e-4
+END_SECONDS = 1.5
+"""A trainer thread that needs longer to end is left behind: the fleet kills a learner after 3 s."""
 Command = Load | Save | SaveLearner | SetValues | EvaluateMember
 
 
@@ -130,6 +132,7 @@ class Learner:
         self._heartbeat = Heartbeat(setup.heartbeat_fd)
         config, spec, plan = setup.config, setup.spec, setup.plan
         self._on_policy = config.mode != "async"
+        self._trainer_thread: threading.Thread | None = None
         torch.set_num_threads(plan.threads if self._on_policy else max(1, plan.threads // 3))
         prepare(torch.device(plan.device), reproducible=config.mode == "serial")
         loads = [load for load in setup.slots if load is not None]
@@ -255,7 +258,8 @@ class Learner:
             # Acting is many short operations. A trainer that comes back from a long one would otherwise wait for
             # the interpreter up to 5 ms each time, since the other thread retakes it before the trainer wakes up.
             sys.setswitchinterval(SWITCH_SECONDS)
-            threading.Thread(target=self._train, daemon=True).start()
+            self._trainer_thread = threading.Thread(target=self._train, daemon=True)
+            self._trainer_thread.start()
         listener = AdaptivePoller(self._setup.ready_fd, self._connection.fileno())
         while not self.stopped:
             self._heartbeat.beat_main()
@@ -269,6 +273,15 @@ class Learner:
                 if fd == self._setup.ready_fd:
                     os.eventfd_read(fd)
             self._waiting_seconds += time.monotonic() - began
+
+    def join(self, timeout_seconds: float) -> bool:
+        """Wait until the trainer thread has ended; return False if it takes longer, within a slow optimiser step."""
+        if self._trainer_thread is None:
+            return True
+        with self.trainer.wake:
+            self.trainer.wake.notify()
+        self._trainer_thread.join(timeout_seconds)
+        return not self._trainer_thread.is_alive()
 
     @network_errors()
     def turn(self) -> bool:
@@ -438,11 +451,15 @@ def main() -> None:
     try:
         learner = Learner(setup, connection)
         learner.run()
+        if not learner.join(END_SECONDS):
+            os._exit(
+                0
+            )  # else the interpreter is torn down below a thread in native code, which aborts the process
         learner.sampler.close()
     except Exception as error:  # noqa: BLE001 - shown by the parent
         failure = _failure(error, torch.device(setup.plan.device))
         send_failure(connection, failure.text, user_error=failure.user_error)
-        sys.exit(1)
+        os._exit(1)  # the trainer thread may be in native code, as above
 
 
 def _failure(error: Exception, device: torch.device) -> ChildFailed:
