@@ -399,6 +399,8 @@ class LearnerSetup:
     heartbeat_fd: int
     continued: Mapping[str, Any] | None = None
     """What LearnerSaved said of this learner, to continue from."""
+    seconds: float = 0.0
+    """Seconds of training before this learner began."""
     without: tuple[Packing, ...] = ()
     """Packings that broke when this learner tried them."""
     connection_fd: int = -1
