@@ -310,7 +310,8 @@ class TrainingInfoInterface(Protocol):
         """Take `{"frames": int, "budget_frames": int}`.
 
         frames: sampled so far for the member that plays here. budget_frames: expected at the end of the run
-        (--train-for-frames, or fewer with --train-for-seconds), which may change. A native vector environment is called for each row, with the row in `info["row"]`.
+        (--train-for-frames, or fewer with --train-for-seconds), which may change. A native vector environment is
+        called for each row, with the row in `info["row"]`.
         """
 
 
