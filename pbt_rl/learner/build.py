@@ -368,6 +368,7 @@ def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:
         target_kl=learner.target_kl or None,
         distribution=build_distribution(spec, config.model),
         proximal=config.clips_around_batch,
+        off_policy=config.mode == "async",
     )
 
 
