@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pbt_rl import __version__ as version
-from pbt_rl.actors.paths import working_directory_last
+from pbt_rl.processes.paths import working_directory_last
 from pbt_rl.registry import Command, EntryPointError, Registry
 
 COMMANDS = (

@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pbt_rl.actors.child import spare_learner
 from pbt_rl.cli.parse import HELP, holds_pairs, over, spellings, typed
 from pbt_rl.config import NAME, OF_NAMES, Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import as_base, changed, path_given, table
+from pbt_rl.processes.child import spare_learner
 from pbt_rl.record.saved import check_trust, read_config
 
 PROG = "pbt-rl resume RUN"

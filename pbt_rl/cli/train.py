@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from pbt_rl.actors.child import Waiting, spare_learner
 from pbt_rl.algos import registry as algorithms
 from pbt_rl.cli.files import file_of_options, with_start_values, written
 from pbt_rl.cli.parse import draw, typed, value_of
@@ -17,6 +16,7 @@ from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES, family_of
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.options import as_base, build, option, table
+from pbt_rl.processes.child import Waiting, spare_learner
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.registry import CONTROLLERS, RULES
 from pbt_rl.run.recipes import RECIPES, composed, named

@@ -21,9 +21,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-from pbt_rl.actors.child import bound_to_us
-from pbt_rl.actors.signals import handling
 from pbt_rl.errors import ConfigError
+from pbt_rl.processes.child import bound_to_us
+from pbt_rl.processes.signals import handling
 from pbt_rl.run.plan.machine import CORES
 
 LOGS = "logs"

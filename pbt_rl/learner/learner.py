@@ -27,7 +27,6 @@ from typing import assert_never
 
 import torch
 
-from pbt_rl.actors.child import ChildFailed, begin_child, send_failure
 from pbt_rl.actors.mailbox import Mailbox
 from pbt_rl.actors.messages import (
     Applied,
@@ -47,7 +46,6 @@ from pbt_rl.actors.messages import (
     ToLearner,
     TrainUntil,
 )
-from pbt_rl.actors.polling import AdaptivePoller, Heartbeat, mail_check
 from pbt_rl.actors.store import StatePool
 from pbt_rl.actors.tables import ShapingTable
 from pbt_rl.algos.distributions import Distribution
@@ -70,6 +68,8 @@ from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.shared import AnySampler, SharedState, SlotShaping
 from pbt_rl.learner.simulators.sampler import DeviceShaping, ResidentSampler
 from pbt_rl.learner.trainer import Trainer
+from pbt_rl.processes.child import ChildFailed, begin_child, send_failure
+from pbt_rl.processes.polling import AdaptivePoller, Heartbeat, mail_check
 
 WINDOW_SECONDS = 1.0
 CONTENDED = 0.1

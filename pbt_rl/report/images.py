@@ -6,7 +6,7 @@ import os
 import pickle
 from pathlib import Path
 
-from pbt_rl.actors.child import begin_child
+from pbt_rl.processes.child import begin_child
 
 NAMES = ("objective", "evaluations", "forest", "schedules")
 DPI = 100

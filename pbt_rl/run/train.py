@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pbt_rl.actors.child import Waiting
 from pbt_rl.config import Config
 from pbt_rl.display.trackers.outlets import check as check_trackers
 from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.processes.child import Waiting
 from pbt_rl.record.checkpoint_writer import remove_unfinished
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.run.callbacks import Callbacks

@@ -5,13 +5,13 @@ import re
 import signal
 import time
 
-from pbt_rl.actors.child import STACKS_SIGNAL, StackDumps
+from pbt_rl.processes.child import STACKS_SIGNAL, StackDumps
 
 CODE = """
 import itertools
 import threading
 import time
-from pbt_rl.actors.child import begin_child
+from pbt_rl.processes.child import begin_child
 
 connection, (setup,) = begin_child()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pbt_rl.actors.child import Child
+from pbt_rl.processes.child import Child
 
 
 @pytest.fixture

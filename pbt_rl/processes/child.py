@@ -31,9 +31,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, cast
 
-from pbt_rl.actors import keeper
-from pbt_rl.actors.paths import interpreter_options, working_directory_last
-from pbt_rl.actors.signals import in_main_thread
+from pbt_rl.processes import keeper
+from pbt_rl.processes.paths import interpreter_options, working_directory_last
+from pbt_rl.processes.signals import in_main_thread
 
 SendT = TypeVar("SendT")
 ReceiveT = TypeVar("ReceiveT")

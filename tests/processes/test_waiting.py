@@ -5,8 +5,8 @@ import os
 import time
 from pathlib import Path
 
-from pbt_rl.actors.child import MOST_FDS, STACKS_SIGNAL, Waiting
-from tests.actors.test_child import received
+from pbt_rl.processes.child import MOST_FDS, STACKS_SIGNAL, Waiting
+from tests.processes.test_child import received
 
 LATE = """
 import os
@@ -22,7 +22,7 @@ class Setup:
 
 if __name__ == "__main__":
     print("imported", flush=True)
-    from pbt_rl.actors.child import begin_child
+    from pbt_rl.processes.child import begin_child
 
     connection, setup = begin_child()
     print("begun", flush=True)

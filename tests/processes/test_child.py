@@ -5,12 +5,12 @@ import select
 import signal
 import time
 
-from pbt_rl.actors import keeper
-from pbt_rl.actors.child import PARENTS_SIGNALS, ChildFailed
+from pbt_rl.processes import keeper
+from pbt_rl.processes.child import PARENTS_SIGNALS, ChildFailed
 
 CODE = """
 import os, signal, sys, time
-from pbt_rl.actors.child import begin_child, send_failure
+from pbt_rl.processes.child import begin_child, send_failure
 
 connection, setup = begin_child()
 match setup:

@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from pbt_rl.actors.signals import Presses
+from pbt_rl.processes.signals import Presses
 from tests.helpers.runs import ENVIRONMENT
 
 HANGS = """
 import fcntl, signal, sys
-from pbt_rl.actors.signals import Presses
+from pbt_rl.processes.signals import Presses
 presses = Presses(0.2)
 signal.signal(signal.SIGINT, lambda *_: presses.note())
 print("ready", flush=True)

@@ -6,8 +6,8 @@ from multiprocessing.connection import Pipe
 
 import pytest
 
-from pbt_rl.actors import polling as listen
-from pbt_rl.actors.polling import AdaptivePoller, mail_check
+from pbt_rl.processes import polling as listen
+from pbt_rl.processes.polling import AdaptivePoller, mail_check
 from pbt_rl.run.inline import Line
 
 

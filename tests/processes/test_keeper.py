@@ -12,14 +12,14 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from pbt_rl.actors import keeper
-from pbt_rl.actors.child import Program, bound_to_us
-from pbt_rl.actors.keeper import FILE_BYTES, BoundedLog
+from pbt_rl.processes import keeper
+from pbt_rl.processes.child import Program, bound_to_us
+from pbt_rl.processes.keeper import FILE_BYTES, BoundedLog
 
 CODE = """
 import ctypes, os, signal, subprocess, sys, time
 from pathlib import Path
-from pbt_rl.actors.child import Program, begin_child
+from pbt_rl.processes.child import Program, begin_child
 
 connection, setup = begin_child()
 
@@ -84,7 +84,7 @@ match setup:
 """
 PARENT = """
 import sys, time
-from pbt_rl.actors.child import Child
+from pbt_rl.processes.child import Child
 child = Child("child_of_the_test", "the child", ("breed", "stay"), ())
 print(child.connection.recv(), flush=True)
 time.sleep(600)
@@ -284,7 +284,7 @@ def test_a_keeper_beneath_a_child_that_is_killed_has_the_time_to_remove_its_fold
 
 BOUND = """
 import subprocess, sys, time
-from pbt_rl.actors.child import bound_to_us
+from pbt_rl.processes.child import bound_to_us
 program = subprocess.Popen(bound_to_us(["/bin/sleep", "600"], %d), pass_fds=[0, 1, 2, int(sys.argv[1])])
 print(program.pid, flush=True)
 time.sleep(600)

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from pbt_rl.actors.polling import MAIN_NS, Heartbeat
 from pbt_rl.actors.store import anonymous_memory
+from pbt_rl.processes.polling import MAIN_NS, Heartbeat
 
 
 @pytest.fixture
