@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.errors import EnvSetupError
+
 from .atari import (
     LIFE_LOSS_PENALTY,
     MULTIPLAYER_ONLY,
@@ -30,7 +32,7 @@ from .atari import (
     raw_scores,
     recipe,
 )
-from .base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays, Unit
+from .base import ActionSpec, ArraySpec, EnvSpec, ShapingSource, StepArrays, Unit
 from .episodes import EpisodeBook, all_at_once, pulse_of, write_reset
 from .family import Backend, EnvOptions
 

@@ -15,7 +15,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import EnvSetupError, FamilyOptions
+from pbt_rl.errors import EnvSetupError
+
+from .base import FamilyOptions
 
 MULTIPLAYER_ONLY = frozenset({"combat", "joust", "maze_craze", "warlords"})
 """ROMs that come with ale-py but have no one-player mode: loading one ends the process."""

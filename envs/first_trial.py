@@ -27,10 +27,11 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from pbt_rl.errors import EnvSetupError
 from pbt_rl.processes.keeper import BoundedLog, Keeper, become_keeper, end_like, end_with
 
 from . import time_limits
-from .base import EnvSetupError, EnvSpec
+from .base import EnvSpec
 from .values import briefly
 
 T = TypeVar("T")

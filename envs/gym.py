@@ -19,12 +19,13 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.errors import EnvSetupError
+
 from . import atari, time_limits
 from .actions import action_spec, actions_decoder
 from .base import (
     ACTION_MASK,
     LARGEST_REWARD,
-    EnvSetupError,
     EnvSpec,
     SavesState,
     ShapingSource,

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.errors import EnvSetupError
 from pbt_rl.registry import FAMILIES
 
 from .base import (
     LAST,
     ArraySpec,
-    EnvSetupError,
     EnvSpec,
     FamilyOptions,
     MatchupSource,

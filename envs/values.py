@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import EnvSetupError
+from pbt_rl.errors import EnvSetupError
 
 MOST_WRAPPERS = 64
 """A chain of wrappers that is longer has no end."""

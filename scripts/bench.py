@@ -45,8 +45,8 @@ from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.envs.base import cpu_clock, default_shaping_source, private_step_arrays, random_within
 from pbt_rl.envs.registry import make_unit, recipe
 from pbt_rl.options import changed
+from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start
-from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 
 STAGES = ("environment", "inference", "learning")

@@ -34,8 +34,8 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.learner.cuda import recording as product
 from pbt_rl.learner.learner import Learner
 from pbt_rl.learner.sampler import Sampler
+from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start
-from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 
 CPU = torch.device("cpu")

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from pbt_rl.config import Config, LearnerConfig
-from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, EnvSetupError
 from pbt_rl.options import allowed, allows, changed, option, validate, walk
 from pbt_rl.record.folder import config_from_json, to_json
 

@@ -31,9 +31,10 @@ import numpy as np
 import vizdoom
 from numpy.typing import NDArray
 
+from pbt_rl.errors import EnvSetupError
 from pbt_rl.processes.child import bound_to_us
 
-from ..base import EnvSetupError, cpu_ns_of
+from ..base import cpu_ns_of
 from .scenarios import EVENTS, MEASURED, MEASURED_ARMS, OWN_REWARD, SLOTS, Scenario
 
 SCREEN = (120, 160)

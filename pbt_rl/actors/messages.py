@@ -179,6 +179,16 @@ class LearnerReady:
 
 
 @dataclass(frozen=True)
+class Replayed:
+    """Calls of one kind on a GPU, and how many of them replayed a recording."""
+
+    replayed: int
+    of: int
+    why_not: str = ""
+    """Why recording failed, if it did."""
+
+
+@dataclass(frozen=True)
 class LearnerReport:
     """Progress of one learner since its last report (sums and means over that time unless noted otherwise)."""
 

@@ -155,7 +155,7 @@ def run_dmlab_cache(arguments: list[str]) -> int:
     command = parse(DmlabCacheCommand, "pbt-rl dmlab-cache", arguments)
     from pbt_rl.envs.dmlab.maps import MapsFailed, build_maps
     from pbt_rl.envs.dmlab.options import DmlabOptions
-    from pbt_rl.run.plan import available_cpus
+    from pbt_rl.plan import available_cpus
 
     options = DmlabOptions(
         level_seeds=command.level_seeds,

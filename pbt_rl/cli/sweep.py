@@ -181,7 +181,7 @@ def shares_of(jobs: Sequence[str], devices: Collection[str], runs: int) -> list[
 
     devices: of all runs. They are dealt if they are the same in all of them; else each run has its own.
     """
-    from pbt_rl.run.plan.machine import Machine, available_cpus
+    from pbt_rl.plan.machine import Machine, available_cpus
 
     cpus = sorted(os.sched_getaffinity(0))
     chosen = next(iter(devices)) if len(devices) == 1 else ""

@@ -12,9 +12,8 @@ from pbt_rl.algos import registry as algorithms
 from pbt_rl.cli.files import file_of_options, with_start_values, written
 from pbt_rl.cli.parse import draw, typed, value_of
 from pbt_rl.config import Config, hypers_of, load_algorithm
-from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES, family_of
-from pbt_rl.errors import ConfigError, require
+from pbt_rl.errors import ConfigError, EnvSetupError, require
 from pbt_rl.options import as_base, build, option, table
 from pbt_rl.processes.child import Waiting, spare_learner
 from pbt_rl.record.folder import RunFolder, to_json

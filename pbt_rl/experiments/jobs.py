@@ -22,9 +22,9 @@ from types import FrameType
 from typing import TypeVar
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.plan.machine import CORES
 from pbt_rl.processes.child import bound_to_us
 from pbt_rl.processes.signals import handling
-from pbt_rl.run.plan.machine import CORES
 
 LOGS = "logs"
 """Folder in that of the sweep: what each run prints."""

@@ -31,8 +31,8 @@ from pbt_rl.config import Config, ModelConfig
 from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.envs.base import LAST, EnvSpec
 from pbt_rl.errors import ConfigError, require
+from pbt_rl.plan import PackPlan
 from pbt_rl.record.checkpoints import NetNames
-from pbt_rl.run.plan import PackPlan
 
 Arrays = Mapping[str, NDArray[Any]]
 """Parts of a member's state in host memory."""

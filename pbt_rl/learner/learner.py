@@ -50,8 +50,7 @@ from pbt_rl.actors.store import StatePool
 from pbt_rl.actors.tables import ShapingTable
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.replay import Replay
-from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, EnvSetupError
 from pbt_rl.learner.build import (
     LearnerSetup,
     build_pack,

@@ -44,6 +44,7 @@ from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, prob
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner import build
+from pbt_rl.plan import PackPlan
 from pbt_rl.record.checkpoints import (
     NORMALISERS,
     WEIGHTS,
@@ -55,7 +56,6 @@ from pbt_rl.record.checkpoints import (
     to_tensors,
 )
 from pbt_rl.record.saved import PLAY, SavedPolicy, Source, check_trust, find_saved, read_config
-from pbt_rl.run.plan import PackPlan
 
 
 def say(text: str) -> None:

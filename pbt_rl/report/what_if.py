@@ -19,13 +19,13 @@ from pbt_rl.config import Config
 from pbt_rl.controllers.controllers import PbtController, innermost
 from pbt_rl.controllers.decide import Resumed, with_values
 from pbt_rl.controllers.decisions import Controller, Decision, MemberReport, PopulationReport, Replace
+from pbt_rl.controllers.events import Event, Initial, Lost, Resume, Round
 from pbt_rl.controllers.lineage import LEVEL, Lineage, Noise
 from pbt_rl.controllers.registry import controller_entry
 from pbt_rl.controllers.state import save_state
 from pbt_rl.display.terminal import counted
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.options import Option, changed, table
-from pbt_rl.record.events import Event, Initial, Lost, Resume, Round
 from pbt_rl.registry import READY_RULES
 from pbt_rl.report.audit import Recorded
 from pbt_rl.run.resolved import build_controller

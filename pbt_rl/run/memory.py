@@ -18,10 +18,10 @@ from pbt_rl.actors.tables import MatchupTable, ShapingTable
 from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.learner.build import Drawing, LearnerSetup, lone_pack, net_names
 from pbt_rl.learner.continuation import shaping_versions
+from pbt_rl.plan import Plan
 from pbt_rl.population.store import Store
 from pbt_rl.processes.polling import Heartbeat
 from pbt_rl.record.checkpoints import NetNames
-from pbt_rl.run.plan import Plan
 from pbt_rl.run.resolved import ResolvedRun
 
 

@@ -31,6 +31,7 @@ from pbt_rl.controllers.state import decoded, encoded, restore_state, save_state
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.continuation import unit_rows
 from pbt_rl.options import walk
+from pbt_rl.plan import Plan
 from pbt_rl.population.dispatch import Read
 from pbt_rl.population.population import Population
 from pbt_rl.record.checkpoints import PARTIAL, STATE, Checkpoint, Checkpoints, NetNames
@@ -39,7 +40,6 @@ from pbt_rl.record.journal import was_saved
 from pbt_rl.record.saved import read_config
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.memory import Start
-from pbt_rl.run.plan import Plan
 from pbt_rl.run.throughput import Spent, Throughput
 
 Changed = dict[str, tuple[Any, Any]]

@@ -41,8 +41,7 @@ from pbt_rl.actors.messages import (
 from pbt_rl.actors.store import StatePool
 from pbt_rl.display.ranking import best_member
 from pbt_rl.display.view import RunView
-from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed
 from pbt_rl.population.dispatch import Read
 from pbt_rl.processes.signals import Presses, handling
 from pbt_rl.record.append import reason

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from pbt_rl.config import Config
 from pbt_rl.display.trackers.outlets import check as check_trackers
 from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.plan import Machine, Plan
 from pbt_rl.processes.child import Waiting
 from pbt_rl.record.checkpoint_writer import remove_unfinished
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.fleet import ProcessFleet, StartsFleet
 from pbt_rl.run.memory_check import check_memory
-from pbt_rl.run.plan import Machine, Plan
 from pbt_rl.run.resolved import ResolvedRun, value_table
 from pbt_rl.run.resuming import find_continued, may_resume
 from pbt_rl.run.supervisor import Supervisor

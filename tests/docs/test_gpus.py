@@ -6,8 +6,8 @@ import pytest
 
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.registry import probe
+from pbt_rl.plan import Machine, make_plan
 from pbt_rl.run.memory_check import pack_bytes
-from pbt_rl.run.plan import Machine, make_plan
 from tests.helpers.runs import ROOT
 
 PAGE = (ROOT / "docs/reference/gpus.md").read_text()

@@ -15,6 +15,7 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config, PbtConfig
 from pbt_rl.controllers import Gap, PbtController, PerturbFactors, Synchronous, Truncation
 from pbt_rl.controllers.decisions import MemberReport, PopulationReport, Replace
+from pbt_rl.controllers.events import Round
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.experiments.prove import arms as weakness
@@ -31,7 +32,6 @@ from pbt_rl.experiments.prove.outcome import (
     t_quantile,
 )
 from pbt_rl.experiments.prove.page import headline, page
-from pbt_rl.record.events import Round
 from pbt_rl.run.train import train
 from tests.helpers.runs import start
 

@@ -13,8 +13,8 @@ import pytest
 from pbt_rl.cli.sweep import _grid, _parted, _print_groups, _print_results, _seeds, shares_of
 from pbt_rl.errors import ConfigError
 from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, points, shares
+from pbt_rl.plan.machine import CORES
 from pbt_rl.report.listing import RunRow
-from pbt_rl.run.plan.machine import CORES
 from pbt_rl.run.views import UNCOMPARED
 from tests.helpers.runs import command_of, start
 

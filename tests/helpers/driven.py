@@ -21,8 +21,8 @@ from pbt_rl.actors.messages import Applied, Load, Save, SetValues
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner.learner import Learner
+from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start
-from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 
 VECTOR = {"obs": ArraySpec((5,), "float32")}

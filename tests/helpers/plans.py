@@ -1,8 +1,8 @@
 """Resolved runs of a command line on any machine, and where they begin."""
 
 from pbt_rl.cli.train import parse_train
+from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Start
-from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 
 

@@ -9,9 +9,9 @@ from pbt_rl.actors.messages import LearnerSaved, Load, Save
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner.build import packings
+from pbt_rl.plan import Machine
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.memory import Start
-from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 
 

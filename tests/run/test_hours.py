@@ -3,8 +3,8 @@
 import pytest
 
 from pbt_rl.cli.train import parse_train
+from pbt_rl.controllers.events import Round
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.events import Round
 from pbt_rl.record.journal import journal_events
 from pbt_rl.report.audit import audit
 from pbt_rl.run.shown import describe_plan

@@ -11,7 +11,7 @@ from pbt_rl.algos.appo import APPO
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.registry import FAMILIES, EnvOptions, probe
 from pbt_rl.errors import ConfigError
-from pbt_rl.run.plan import Machine, make_plan
+from pbt_rl.plan import Machine, make_plan
 from pbt_rl.run.train import train
 
 EXAMPLES = {"gym": ("gym/CartPole-v1", "gym/Pendulum-v1"), "atari": ("atari/pong",), "toy": ("toy/identity",)}

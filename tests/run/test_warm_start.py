@@ -17,9 +17,9 @@ from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.learner.build import build_pack, net_names
+from pbt_rl.plan import Machine, PackPlan
 from pbt_rl.record.checkpoints import NetNames, pack, to_tensors
 from pbt_rl.record.journal import read_journal
-from pbt_rl.run.plan import Machine, PackPlan
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.train import train
 from pbt_rl.run.warm_start import WarmStart, fit, read_saved

@@ -19,6 +19,7 @@ from pbt_rl.cli.parse import is_list, spellings, without
 from pbt_rl.cli.sweep import GIVEN_BY_THE_SWEEP, in_files_of_options
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config
+from pbt_rl.controllers.events import Round
 from pbt_rl.controllers.hypers import HyperSpec, sample_prior
 from pbt_rl.controllers.lineage import Noise
 from pbt_rl.controllers.registry import controller_entry, texts
@@ -26,7 +27,6 @@ from pbt_rl.controllers.tuning import chosen
 from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError, environment_code, require
 from pbt_rl.options import meant, table
-from pbt_rl.record.events import Round
 from pbt_rl.record.journal import journal_events
 from pbt_rl.record.saved import read_config
 from pbt_rl.run.resolved import value_table

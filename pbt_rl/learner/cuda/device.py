@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
+from pbt_rl.actors.messages import Replayed
 from pbt_rl.algos.optim import ADAM, adam_on
 from pbt_rl.algos.pack import Packing
 from pbt_rl.algos.update import Stepping
 from pbt_rl.controllers.hypers import Values
-from pbt_rl.display.view import Replayed
 from pbt_rl.learner.build import LearnerSetup
 from pbt_rl.learner.cuda.memory import PageLocks
 from pbt_rl.learner.cuda.recording import RECORDERS, Replays, recorder_of

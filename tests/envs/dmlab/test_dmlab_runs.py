@@ -5,10 +5,10 @@ import re
 import pytest
 
 from pbt_rl.cli.train import parse_train
-from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.dmlab.levels import LEVELS
 from pbt_rl.envs.dmlab.maps import build_maps
 from pbt_rl.envs.dmlab.options import DmlabOptions
+from pbt_rl.errors import EnvSetupError
 from pbt_rl.play.member import MAX_ROWS
 from tests.helpers.dmlab_module import REAL, calls, lab, standin_only  # noqa: F401 - lab is a fixture
 from tests.helpers.runs import start, train

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.run.plan.machine import Machine
-from pbt_rl.run.plan.sizes import Sizing, plan_actors, share_actors
+from pbt_rl.plan.machine import Machine
+from pbt_rl.plan.sizes import Sizing, plan_actors, share_actors
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.run.plan import available_cpus
-from pbt_rl.run.plan.machine import CORES, usable_gpus
+from pbt_rl.plan import available_cpus
+from pbt_rl.plan.machine import CORES, usable_gpus
 
 QUOTAS = (("150000", 1), ("350000", 3), ("20000", 1), ("unlimited", 6), ("9900000", 6))
 """Microseconds of each 100,000, and cores of a machine of six."""

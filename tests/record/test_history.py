@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from pbt_rl.display.watch.reader import Reader
-from pbt_rl.report.read import history_of, read_run
+from pbt_rl.record.history import history_of, read_run
 from tests.helpers.journals import PBT, read_events, run_of, write
 
 WINDOW = 100

@@ -15,6 +15,10 @@ from pbt_rl.controllers.records import Value, Whole, check_depth, decoder, readi
 
 LAST_TIME = 253402300800.0
 """Seconds since the epoch until the year 10000, which no calendar of Python has."""
+WAITING = "waiting"
+"""Stage of `Progress.busy_threads`: idle time."""
+GPU_LEARNING = "learning on the GPU"
+"""Stage of `Progress.busy_threads` that belongs to no thread: from the start of an update to its end on the device."""
 
 
 class Event(Struct, frozen=True):

@@ -14,12 +14,9 @@ from msgspec import Meta, structs
 from pbt_rl.config import number_of_controls
 from pbt_rl.controllers.changes import Change, changes
 from pbt_rl.controllers.decisions import Decision, MemberReport
-from pbt_rl.controllers.lineage import Lineage, Node, Noise, mean
-from pbt_rl.controllers.objectives import by_score
-from pbt_rl.controllers.records import Whole, converted, finite
-from pbt_rl.display.ranking import GPU_LEARNING, WAITING
-from pbt_rl.errors import ConfigError
-from pbt_rl.record.events import (
+from pbt_rl.controllers.events import (
+    GPU_LEARNING,
+    WAITING,
     ActorRestart,
     End,
     Evaluation,
@@ -34,6 +31,10 @@ from pbt_rl.record.events import (
     SlotChange,
     Start,
 )
+from pbt_rl.controllers.lineage import Lineage, Node, Noise, mean
+from pbt_rl.controllers.objectives import by_score
+from pbt_rl.controllers.records import Whole, converted, finite
+from pbt_rl.errors import ConfigError
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import journal_events
 

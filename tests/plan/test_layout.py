@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from pbt_rl.config import Config, Hypers, LearnerConfig, ModelConfig
 from pbt_rl.errors import ConfigError
-from pbt_rl.run.plan import Machine, make_plan, parse_devices
+from pbt_rl.plan import Machine, make_plan, parse_devices
 
 
 def config(**changes) -> Config:

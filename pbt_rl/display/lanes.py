@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pbt_rl.controllers.decisions import StateKey
 from pbt_rl.controllers.lineage import Node
-from pbt_rl.report.read import History
+from pbt_rl.record.history import History
 
 THIN_LANE = 0.3
 """Height of a lane that died out, relative to the lane of a member."""

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from pbt_rl.config import Config, LearnerConfig
-from pbt_rl.run.plan import Machine, make_plan
-from pbt_rl.run.plan.sizes import (
+from pbt_rl.plan import Machine, make_plan
+from pbt_rl.plan.sizes import (
     AGE_PLANNED,
     BATCHES_PLANNED,
     ENOUGH_ACTORS,
