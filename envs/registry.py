@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl import registry
 from pbt_rl.errors import EnvSetupError
-from pbt_rl.registry import FAMILIES
 
 from .base import (
     LAST,
@@ -101,6 +101,7 @@ class LastUnit:
         self._unit.restore_state(state)
 
 
+FAMILIES: registry.Registry[Family] = registry.FAMILIES
 __all__ = ["FAMILIES", "EnvOptions", "Family", "FamilyOptions"]
 """Of other modules, to be had from here."""
 DEFAULTS = EnvOptions()

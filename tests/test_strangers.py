@@ -20,7 +20,7 @@ from pbt_rl.envs.registry import EnvOptions, keywords, probe
 from pbt_rl.errors import ConfigError, EnvSetupError
 from pbt_rl.learner.build import build_pack
 from pbt_rl.plan import PackPlan
-from pbt_rl.play.member import evaluate
+from pbt_rl.play.evaluate import evaluate
 from pbt_rl.play.policy import load_policy
 from pbt_rl.population.matchups.against import evaluate_against, find_opponent
 from pbt_rl.record.folder import RunFolder, config_from_json, to_json

@@ -103,7 +103,7 @@ def _checked(command: CheckCommand, options: EnvOptions) -> Report:
     """Check the environment, and that a run on it can make its network."""
     # torch is imported where the environment is tried.
     from pbt_rl.config import Config
-    from pbt_rl.learner.build import check_network
+    from pbt_rl.learner.own_loss import check_network
     from pbt_rl.run.recipes import composed
     from pbt_rl.run.shown import network_sees
 

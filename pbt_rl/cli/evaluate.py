@@ -64,7 +64,7 @@ def run(arguments: list[str]) -> int:
 
         evaluate_against(source, command.against, episodes, seed, **how)
     else:
-        from pbt_rl.play.member import evaluate
+        from pbt_rl.play.evaluate import evaluate
 
         evaluate(source, episodes, command.video, seed, **how)
     return 0

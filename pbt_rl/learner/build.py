@@ -139,14 +139,6 @@ def own_torch() -> Iterator[None]:
         torch.set_default_dtype(dtype)
 
 
-@one_thread()
-def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None:
-    """Make a network, and check parts of the user's own for these devices. Raises ConfigError."""
-    from pbt_rl.learner.own_loss import check  # noqa: PLC0415 - it builds networks with this module
-
-    check(config, spec, devices, build_net(spec, config.model, config.algorithm))
-
-
 def blank_inputs(spec: EnvSpec, state_size: int, rows: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     """Return zeros as a network's arguments for one step of so many rows."""
     seen = {name: layout.seen for name, layout in obs_layouts(spec).items()}

@@ -64,8 +64,8 @@ from pbt_rl.learner.cuda.device import Acceleration
 from pbt_rl.learner.cuda.streams import streams_of
 from pbt_rl.learner.gpu import out_of_memory, prepare, ran_out
 from pbt_rl.learner.members import PackMembers
-from pbt_rl.learner.shared import AnySampler, SharedState, SlotShaping
-from pbt_rl.learner.simulators.sampler import DeviceShaping, ResidentSampler
+from pbt_rl.learner.shared import SharedState
+from pbt_rl.learner.simulators.sampler import AnySampler, DeviceShaping, ResidentSampler, SlotShaping
 from pbt_rl.learner.trainer import Trainer
 from pbt_rl.processes.child import ChildFailed, begin_child, send_failure
 from pbt_rl.processes.polling import AdaptivePoller, Heartbeat, mail_check

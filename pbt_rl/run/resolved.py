@@ -18,7 +18,7 @@ from pbt_rl.controllers.tuning import chosen
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import environment_code, require
-from pbt_rl.learner.build import check_network
+from pbt_rl.learner.own_loss import check_network
 from pbt_rl.learner.simulators import run as rows_of_simulators
 from pbt_rl.plan import Machine, Plan, make_plan
 from pbt_rl.play.games import run as games

@@ -50,6 +50,7 @@ from pbt_rl.run.awake import Every, Patience
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons, make_slots
+from pbt_rl.run.continued import Continued
 from pbt_rl.run.ending import RunEnd
 from pbt_rl.run.fleet import (
     ActorFailed,
@@ -67,7 +68,7 @@ from pbt_rl.run.lost import ActorRestarts, LostLearners
 from pbt_rl.run.memory import Start, make_store
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun, resumed_controller
-from pbt_rl.run.resuming import Continued, controller_state, fitting_state, restore_run_state, run_state
+from pbt_rl.run.resuming import controller_state, fitting_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.run.views import LEAST_PROGRESS_SECONDS, VIEW_SECONDS, progress_gap, run_view, view_gap
 from pbt_rl.run.warm_start import WarmStart

@@ -19,11 +19,11 @@ from pbt_rl.learner import build
 from pbt_rl.learner.build import (
     build_distribution,
     build_net,
-    check_network,
     compute_dtype,
     drawn_net,
     normalized_obs,
 )
+from pbt_rl.learner.own_loss import check_network
 
 OBS = {"obs": ArraySpec((4,), "float32")}
 DISCRETE = EnvSpec("toy/x", OBS, ActionSpec(nvec=(3, 2)))

@@ -8,8 +8,9 @@ import pytest
 from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.run import fleet
-from pbt_rl.run import train as module
-from pbt_rl.run.train import COMFORTABLE, RESERVE, SEGMENTS, allow_open_files, descriptors_needed, train
+from pbt_rl.run import limits as module
+from pbt_rl.run.limits import COMFORTABLE, RESERVE, SEGMENTS, allow_open_files, descriptors_needed
+from pbt_rl.run.train import train
 from tests.helpers.plans import fresh, resolved
 
 

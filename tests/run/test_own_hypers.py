@@ -11,7 +11,7 @@ from pbt_rl.cli.resume import parse_resume
 from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import table
-from pbt_rl.play.member import evaluate
+from pbt_rl.play.evaluate import evaluate
 from pbt_rl.record.saved import Source, read_config
 
 TEMPERED = "tests.helpers.third_algorithm:TEMPERED"

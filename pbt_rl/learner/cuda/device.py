@@ -21,8 +21,7 @@ from pbt_rl.learner.cuda.steps import RecordedStepping, record_steps
 from pbt_rl.learner.cuda.trial import BrokenTrialError, begin_again, fastest_packing
 from pbt_rl.learner.cuda.turns import RecordedSampler
 from pbt_rl.learner.sampler import Sampler
-from pbt_rl.learner.shared import AnySampler
-from pbt_rl.learner.simulators.sampler import ResidentSampler
+from pbt_rl.learner.simulators.sampler import AnySampler, ResidentSampler
 from pbt_rl.learner.trainer import Trainer
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event, Thread
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from pbt_rl.envs.resident import Checks, ResidentEnv, ResidentStep
 from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed, environment_code
 from pbt_rl.learner.build import rollout_shape
 from pbt_rl.learner.cuda.recording import Replays, recorder_of
+from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.simulators.finals import Finals
 from pbt_rl.learner.simulators.in_place import InPlaceRollout
@@ -300,3 +301,8 @@ class ResidentSampler:
     def close(self) -> None:
         """Release the simulator."""
         self._env.close()
+
+
+AnySampler: TypeAlias = Sampler | ResidentSampler
+SlotShaping: TypeAlias = ShapingTable | DeviceShaping
+"""The shaping of the slots, which their rows read."""
