@@ -9,7 +9,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from torch import Tensor
 from pbt_rl.actors.messages import Load
 from pbt_rl.actors.store import ArrayLayout
 from pbt_rl.algos.algorithm import Algorithm, UpdateSettings
+from pbt_rl.algos.device import processor_is
 from pbt_rl.algos.distributions import Distribution, make_distribution
 from pbt_rl.algos.encoders import CNNS, NetworkError, is_grid, is_image
 from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
@@ -166,14 +166,7 @@ def _is_fast_at_bf16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if torch.cpu._is_amx_tile_supported():  # noqa: SLF001 - torch has no public functions for these two
         return True
-    return bool(torch.cpu._is_avx512_bf16_supported()) and not _is_intels()  # noqa: SLF001
-
-
-def _is_intels() -> bool:
-    try:
-        return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
-    except OSError:  # not Linux
-        return False
+    return bool(torch.cpu._is_avx512_bf16_supported()) and not processor_is("GenuineIntel")  # noqa: SLF001
 
 
 def _sees_images(spec: EnvSpec) -> bool:

@@ -153,7 +153,7 @@ def test_buffers_that_are_drawn_anew_for_every_network_are_refused(monkeypatch):
 def test_images_are_computed_in_bf16_where_it_is_faster(monkeypatch, amx, products, intels, dtype):
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: products)
-    monkeypatch.setattr(build, "_is_intels", lambda: intels)
+    monkeypatch.setattr(build, "processor_is", lambda _vendor: intels)
     cpu = torch.device("cpu")
     assert compute_dtype("auto", cpu, IMAGE) == dtype
     assert compute_dtype("auto", cpu, DISCRETE) == torch.float32
