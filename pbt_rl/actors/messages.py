@@ -5,7 +5,7 @@
                              policies are computed one by one on a CPU
     learner -> supervisor    `FromLearner`
     actor -> supervisor      Remarked
-    any child -> its parent  `procs.child.ChildFailed`, before it ends with an error
+    any child -> its parent  `processes.child.ChildFailed`, before it ends with an error
 
 Steps and actions do not pass here but through mailboxes.
 """
@@ -255,6 +255,6 @@ FromLearner = LearnerReady | LearnerReport | Applied | Saved | LearnerSaved
 
 @dataclass(frozen=True)
 class Remarked:
-    """An environment does something wrong though nothing breaks (see `Remarks` in envs/base.py)."""
+    """An environment does something wrong though nothing breaks (see `conventions.Remarks`)."""
 
     text: str

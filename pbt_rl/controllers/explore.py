@@ -24,7 +24,7 @@ from pbt_rl.registry import EXPLOIT_RULES
 class Explore(Protocol):
     """Makes new values from old ones: returns a new dictionary and leaves the old one alone.
 
-    A dataclass; fields with `init=False` are its state (`pbt.state`). One that learns from the comparisons is also
+    A dataclass; fields with `init=False` are its state (`state.py`). One that learns from the comparisons is also
     `Learning`.
     """
 

@@ -75,7 +75,7 @@ def note(config: Config, packs: tuple[PackPlan, ...]) -> str:
 
 @dataclass(eq=False)
 class RunMatchups:
-    """Matchups of a run. A part with a state (`pbt.state`)."""
+    """Matchups of a run. A part with a state (`controllers.state`)."""
 
     config: InitVar[Config]
     packs: InitVar[tuple[PackPlan, ...]]
