@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pbt_rl.errors import EnvSetupError
 
 from .base import EnvSpec, ShapingSource
-from .family import Backend, budget
+from .family import Backend
 from .gym import GymUnit, MakeEnv, probe_with
 
 Obs = Any
@@ -426,7 +426,7 @@ def recipe(name: str) -> dict[str, object]:
         "hypers.learning_rate": 2e-3,
         "hypers.entropy_coef": 0.01,
         "hypers.clip_ratio": 0.2,
-        **budget(100_000),
+        "train_for_frames": 100_000,
     }
 
 

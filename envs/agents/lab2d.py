@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from pbt_rl.errors import EnvSetupError
 
 from ..base import ActionSpec, ArraySpec, EnvSpec, ShapingSource
-from ..family import budget, keywords_backend
+from ..family import keywords_backend
 from ..values import level_settings
 from .multi_agent import MultiAgentUnit, Scene, probe_with
 
@@ -152,7 +152,7 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
         "hypers.gamma": 0.99,
         "hypers.gae_lambda": 0.95,
         "hypers.max_grad_norm": 0.5,
-        **budget(5_000_000),
+        "train_for_frames": 5_000_000,
         "pbt.objective_episodes": 20,
     }
 

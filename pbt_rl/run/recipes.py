@@ -1,7 +1,7 @@
 """Recipes: values of options for an environment and an algorithm, and published command lines (`--recipe NAME`).
 
-They lie over each other in this order: the environment's, the algorithm's, what follows from --hours, a named one, a
-file, the user's own options.
+They lie over each other in this order: the environment's, the algorithm's, values derived from the budget of the run,
+a named one, a file, the user's own options.
 """
 
 from __future__ import annotations
@@ -10,13 +10,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pbt_rl.algos import registry as algorithms
+from pbt_rl.config import Config
 from pbt_rl.controllers.registry import controller_entry
 from pbt_rl.envs.registry import FAMILIES, EnvOptions, keywords, recipe
 from pbt_rl.errors import ConfigError, environment_code, require
 from pbt_rl.registry import Recipe
 
 MOST_HOURS, COMPARISONS = 10_000, 30
-"""Of --hours."""
+"""Of a budget of time."""
+USUAL_FRAMES: int = Config.train_for_frames
+FIRST_SHARE, PERIODS = 20, 25
+"""Of a budget of frames: the first comparison is due after a twentieth of it, each later one after a 25th."""
 ENDLESS_FRAMES = 10**15
 """With --hours: the time ends the run, and not the usual number of frames."""
 PAIRS = ("env_option", "shaping")
@@ -56,7 +60,40 @@ def composed(*given: Mapping[str, Any], algo: str, fields: Collection[str]) -> d
     recommended = environment_recipe(values["env"], values.get("env_option", ()))
     of_env = {name: value for name, value in recommended.items() if name.partition(".")[0] in fields}
     whole = {**of_env, **algorithm_recipe(values.get("algo", algo), of_env), **values}
-    return whole | following_hours(whole, values)
+    whole |= following_hours(whole, values)
+    return whole | following_budget(whole, values)
+
+
+def following_budget(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the times of comparisons that follow from the run's own budget, without those that are set.
+
+    By frames: the first after a twentieth of them, the others a 25th apart (docs/tune.md). By time, as with `hours`, if
+    only --train-for-seconds is given, because how many frames these hold depends on the machine.
+    """
+    of_frames = ("train_for_frames", "pbt.start_frames", "pbt.period_frames")
+    by_rounds = values.get("controller", "pbt") != "pbt" or values.get("pbt.evaluate_episodes")
+    serial = values.get("mode") == "serial"  # equal seeds give equal decisions
+    seconds = values.get("train_for_seconds", 0)
+    follows: dict[str, Any] = {}
+    if seconds and not (
+        serial or by_rounds or "pbt.ready" in given or any(name in given for name in of_frames)
+    ):
+        follows = timed(seconds)
+    follows |= in_frames(values.get("train_for_frames", USUAL_FRAMES))
+    return {name: value for name, value in follows.items() if name not in values}
+
+
+def in_frames(budget_frames: int) -> dict[str, int]:
+    """Return the options for comparisons within a budget of frames of each member."""
+    return {
+        "pbt.start_frames": budget_frames // FIRST_SHARE,
+        "pbt.period_frames": max(1, budget_frames // PERIODS),
+    }
+
+
+def timed(seconds: float) -> dict[str, Any]:
+    """Return the options for COMPARISONS comparisons by time. The stretch after the last one is trained on, too."""
+    return {"pbt.ready": "timed", "pbt.period_seconds": float(f"{seconds / (COMPARISONS + 1):.3g}")}
 
 
 def following_hours(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,8 +109,7 @@ def following_hours(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict
     follows = {
         "train_for_seconds": seconds,
         "train_for_frames": ENDLESS_FRAMES,
-        "pbt.ready": "timed",
-        "pbt.period_seconds": float(f"{seconds / (COMPARISONS + 1):.3g}"),  # the last one is trained on, too
+        **timed(seconds),
     }
     return {name: value for name, value in follows.items() if name not in given}
 
