@@ -1,1 +1,1 @@
-"""Learning: math, networks, packs and algorithms. Of the project it imports only the registry; it starts no process."""
+"""Learning: math, networks, packs and algorithms. Of the project it imports only errors, registry and options."""

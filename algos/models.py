@@ -1,6 +1,6 @@
 """The network of a policy: encoder -> optional recurrent core (together the *body*) -> heads.
 
-    net = make_model({"obs": ((4, 84, 84), "uint8")}, param_size=6, core="gru")
+    net = make_model({"obs": ((4, 84, 84), "uint8")}, 6, ModelConfig(core="gru"))
     params_TBD, value_TB, state_BS = net(obs, state_BS, first_TB)
 
 Axes: T time, B rows, N = T * B, C channels, F features, S recurrent state, D distribution parameters.
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from .cores import Core, GruCore, LstmCore, StackedCore
 from .distributions import ACTION_MASK, mask_logits
 from .encoders import Encoder, ObsEncoder, ObsShapes, orthogonal
+from .model_config import ModelConfig
 from .own_parts import UserCore, UserEncoder, UserHead
 
 Deviation = Literal["free", "state"]
@@ -101,9 +102,6 @@ def make_core(kind: str, size: int, core_size: int, layers: int) -> Core | None:
     return make(size, core_size) if layers == 1 else StackedCore(make, size, core_size, layers)
 
 
-Critic = Literal["shared", "separate"]
-
-
 class NetInputs(NamedTuple):
     """What a network is made for."""
 
@@ -122,35 +120,19 @@ class NetInputs(NamedTuple):
 def make_model(
     obs_shapes: ObsShapes,
     param_size: int,
+    model: ModelConfig,
     *,
     continuous: int = 0,
-    encoder: str = "auto",
-    hidden: int = 512,
-    layers: int = 2,
-    activation: str = "tanh",
-    core: str = "none",
-    core_size: int = 256,
-    core_layers: int = 1,
-    critic: Critic = "shared",
     critic_only: tuple[str, ...] = (),
-    deviation: Deviation = "free",
-    initial_deviation: float = 1.0,
-    policy_head: str = "linear",
-    value_head: str = "linear",
     nvec: tuple[int, ...] = (),
 ) -> PolicyNet:
-    """Build a policy with fresh weights, float32, convolutions channels-last.
+    """Build a policy with initialised weights, float32, convolutions channels-last.
 
     param_size: D, the logits, then the means and the log deviations of so many `continuous` components.
-    encoder: `auto` (Nature CNN for images, MLP for the rest), `nature`, `impala`
-    and `a3c` (MLP for other observations), `mlp`, or `module:factory` (see encoders.py). An image is uint8 of shape
-    (C, H, W), a text is int32 of shape (L,) (see `WordEncoder`); other observations are flattened. One named LAST
-    joins the features as it is (Espeholt et al. 2018, Figure 3). hidden: F of the encoder without that. layers: hidden
-    layers of an MLP, with an activation of ACTIVATIONS. core: `none`, `gru`, `lstm`, of so many layers, or
-    `module:factory`.
-    critic: `shared`: policy and value read the same features; `separate`: the value has an encoder and a core of its
-    own, of the same kind. critic_only: names of observations that the policy does not see; they make it `separate`.
-    deviation, initial_deviation, policy_head, value_head: see `Heads`.
+    An image is uint8 of shape (C, H, W), a text is int32 of shape (L,) (see `WordEncoder`); other observations are
+    flattened. The encoder is for images, an MLP reads the others. One named LAST joins the features as it is
+    (Espeholt et al. 2018, Figure 3). Of the initial deviations the first is used.
+    critic_only: names of observations that the policy does not see; they give the critic a body of its own.
     nvec: sizes of the action's components, needed if an observation is named ACTION_MASK: the encoder does not
     receive that one, it masks the logits (see `mask_logits`).
     Raises ValueError for an encoder that cannot be used with these observations, and for a part of the user's own that
@@ -161,22 +143,25 @@ def make_model(
     seen = {name: spec for name, spec in obs_shapes.items() if name != ACTION_MASK}
 
     def make_body(seen: ObsShapes) -> Body:
-        own = ":" in encoder
-        made = UserEncoder(encoder, seen) if own else ObsEncoder(seen, encoder, hidden, layers, activation)
-        return Body(made, make_core(core, made.size, core_size, core_layers))
+        made = (
+            UserEncoder(model.encoder, seen)
+            if ":" in model.encoder
+            else ObsEncoder(seen, model.encoder, model.hidden, model.layers, model.activation)
+        )
+        return Body(made, make_core(model.core, made.size, model.core_size, model.core_layers))
 
     of_policy = make_body({name: spec for name, spec in seen.items() if name not in critic_only})
-    of_critic = make_body(seen) if critic == "separate" or critic_only else None
+    of_critic = make_body(seen) if model.critic == "separate" or critic_only else None
     body = of_policy if of_critic is None else TwinBody(of_policy, of_critic)
     heads = Heads(
         of_policy.size,
         param_size,
         continuous,
         critic_size=None if of_critic is None else of_critic.size,
-        deviation=deviation,
-        initial_deviation=initial_deviation,
-        policy=policy_head,
-        value=value_head,
+        deviation=model.deviation,
+        initial_deviation=model.initial_deviation[0],
+        policy=model.policy_head,
+        value=model.value_head,
     )
     net = PolicyNet(body, heads, nvec if masked else ())
     for parameter in net.parameters():

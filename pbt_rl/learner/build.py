@@ -22,12 +22,13 @@ from pbt_rl.algos.algorithm import Algorithm, UpdateSettings
 from pbt_rl.algos.device import processor_is
 from pbt_rl.algos.distributions import Distribution, make_distribution
 from pbt_rl.algos.encoders import CNNS, NetworkError, is_grid, is_image
+from pbt_rl.algos.model_config import ModelConfig
 from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack, Packing
 from pbt_rl.algos.rollout import RolloutShape
 from pbt_rl.algos.weights import Streams
-from pbt_rl.config import Config, ModelConfig
+from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.envs.base import LAST, EnvSpec
 from pbt_rl.errors import ConfigError, require
@@ -79,20 +80,9 @@ def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = N
         net = make_model(
             seen,
             build_distribution(spec, model).param_size,
+            model,
             continuous=len(spec.action.low),
-            encoder=model.encoder,
-            hidden=model.hidden,
-            layers=model.layers,
-            activation=model.activation,
-            core=model.core,
-            core_size=model.core_size,
-            core_layers=model.core_layers,
-            critic=model.critic,
             critic_only=spec.critic,
-            deviation=model.deviation,
-            initial_deviation=model.initial_deviation[0],
-            policy_head=model.policy_head,
-            value_head=model.value_head,
             nvec=spec.action.nvec,
         )
     except ValueError as error:

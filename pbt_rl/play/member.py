@@ -25,9 +25,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pbt_rl.algos.model_config import ModelConfig
 from pbt_rl.algos.observations import ObsLayout, push_frames
 from pbt_rl.algos.pack import Pack
-from pbt_rl.config import Config, ModelConfig
+from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.objectives import mean
 from pbt_rl.envs.base import (

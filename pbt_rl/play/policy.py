@@ -13,8 +13,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from pbt_rl.algos.model_config import ModelConfig
 from pbt_rl.algos.pack import Pack
-from pbt_rl.config import ModelConfig
 from pbt_rl.envs.actions import action_decoder
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_raw, probe
