@@ -12,10 +12,10 @@ import pytest
 
 from pbt_rl import __version__
 from pbt_rl.cli import EXIT_USER_ERROR
-from pbt_rl.cli.train import TrainCommand, parse_train
 from pbt_rl.config import Config, Hypers, LearnerConfig, ModelConfig
+from pbt_rl.config.command import TrainCommand, parse_train
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.options import field_docs, table
+from pbt_rl.options.declare import field_docs, table
 from tests.helpers.runs import ROOT, python, start
 
 OPTIONS = Path(__file__).parent / "cli_options.txt"
@@ -121,17 +121,16 @@ def test_every_option_of_the_config_has_help_and_can_be_set():
 
 
 def test_the_recipe_gives_defaults_and_the_command_line_wins(tmp_path):
-    config, show = parse_train(["--env", "gym/CartPole-v1", "--learner.batch", "512"])
-    assert not show
+    config = parse_train(["--env", "gym/CartPole-v1", "--learner.batch", "512"])
     assert config.model.encoder == "mlp"  # the recipe's
     assert config.learner.epochs == 4
     assert config.learner.batch == 512  # the user's
     assert config.num_policies == 4  # nobody's
-    other, _ = parse_train(["--env=gym/Pendulum-v1", "--hypers.learning-rate=0.001"])
+    other = parse_train(["--env=gym/Pendulum-v1", "--hypers.learning-rate=0.001"])
     assert other.learner.normalize_observations
     assert other.hypers.learning_rate == 0.001
     (tmp_path / "c.toml").write_text('env = "toy/shaped"\n[shaping]\nbait = 0.7\nother = 1\n')
-    config, _ = parse_train(["--config", str(tmp_path / "c.toml"), "--shaping.bait", "2e-1"])
+    config = parse_train(["--config", str(tmp_path / "c.toml"), "--shaping.bait", "2e-1"])
     assert config.shaping == ("other=1", "bait=0.2")
 
 
@@ -146,7 +145,7 @@ def test_the_recipe_gives_defaults_and_the_command_line_wins(tmp_path):
     ],
 )
 def test_pbt_is_switched_in_every_usual_way(arguments, enabled):
-    config, _ = parse_train(["--env", "toy/identity", *arguments, "--num-policies", "3"])
+    config = parse_train(["--env", "toy/identity", *arguments, "--num-policies", "3"])
     assert config.pbt.enabled is enabled
     assert config.num_policies == 3
 
@@ -163,8 +162,8 @@ def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp
     assert "rmsprop_alpha" not in out, "appo does not read it"
     shown = [line.strip() for line in options.splitlines()[1:]]
     assert {"--env toy/shaped", "--actors 3", "--pbt.factors 1.3 0.7", "--learner.batch 512"} <= set(shown)
-    again, _ = parse_train([word for line in shown for word in line.split()])
-    assert again == parse_train(given)[0]
+    again = parse_train([word for line in shown for word in line.split()])
+    assert again == parse_train(given)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -188,7 +187,7 @@ def test_show_prints_a_file_that_can_be_given_back(pbt_rl, tmp_path, form):
     assert (code, err) == (0, "")
     (tmp_path / f"c.{form}").write_text(out)
     assert pbt_rl("train", "--config", f"c.{form}", "--show", "--format", form)[1] == out
-    assert parse_train(["--config", f"c.{form}"])[0].seed == 3
+    assert parse_train(["--config", f"c.{form}"]).seed == 3
 
 
 def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):

@@ -30,7 +30,7 @@ from pbt_rl.controllers.records import Whole, converted
 from pbt_rl.controllers.state import decoded, encoded, restore_state, save_state
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.continuation import unit_rows
-from pbt_rl.options import walk
+from pbt_rl.options.declare import walk
 from pbt_rl.population.dispatch import Read
 from pbt_rl.population.population import Population
 from pbt_rl.record.checkpoints import PARTIAL, STATE, Checkpoint, Checkpoints, NetNames

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import pbt_rl
-from pbt_rl.cli.python import make_config
 from pbt_rl.config import Config, LearnerConfig
+from pbt_rl.config.command import make_config
 from pbt_rl.errors import ConfigError
 from tests.helpers.runs import python
 

@@ -6,21 +6,22 @@ file, the user's own options.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from pbt_rl.algos import registry as algorithms
+from pbt_rl.config import Config
 from pbt_rl.controllers.registry import controller_entry
 from pbt_rl.envs.registry import FAMILIES, EnvOptions, keywords, recipe
 from pbt_rl.errors import ConfigError, environment_code, require
+from pbt_rl.options.declare import merged, table
 from pbt_rl.registry import Recipe
 
 MOST_HOURS, COMPARISONS = 10_000, 30
 """Of --hours."""
 ENDLESS_FRAMES = 10**15
 """With --hours: the time ends the run, and not the usual number of frames."""
-PAIRS = ("env_option", "shaping")
-"""Options of a run that hold key=value entries."""
 
 RECIPES: Mapping[str, Recipe] = {
     name: one
@@ -33,6 +34,10 @@ RECIPES: Mapping[str, Recipe] = {
 """What families and algorithms declare, by name."""
 
 
+_FIELDS = {f.name for f in fields(Config)}
+_PAIRS = [one.field for one in table(Config).values() if one.holds_pairs]
+
+
 def named(name: str) -> Mapping[str, object]:
     """Dotted name of a config field -> value. Raises ConfigError for an unknown name."""
     if name not in RECIPES:
@@ -41,21 +46,20 @@ def named(name: str) -> Mapping[str, object]:
     return RECIPES[name].values
 
 
-def composed(*given: Mapping[str, Any], algo: str, fields: Collection[str]) -> dict[str, Any]:
+def composed(*given: Mapping[str, Any]) -> dict[str, Any]:
     """Return dotted field of the config -> value: what is given, over the recipes of its environment and algorithm.
 
     given: from the weakest to the strongest, such as a named recipe, a file and typed options; `env` is in one of them.
-    Entries key=value (PAIRS) are exchanged one by one. algo: used if none of them names one. fields: of
-    the config; what a recipe says of other options is left out. Raises ConfigError, or
-    EnvSetupError if the environment cannot be found or made.
+    NAME=VALUE entries are exchanged one by one. What a recipe says of options that no run here has is left out. Raises
+    ConfigError, or EnvSetupError if the environment cannot be found or made.
     """
     values: dict[str, Any] = {}
     for stronger in given:
-        pairs = {name: merged(values.get(name, ()), stronger[name]) for name in PAIRS if name in stronger}
+        pairs = {name: merged(values.get(name, ()), stronger[name]) for name in _PAIRS if name in stronger}
         values |= {**stronger, **pairs}
     recommended = environment_recipe(values["env"], values.get("env_option", ()))
-    of_env = {name: value for name, value in recommended.items() if name.partition(".")[0] in fields}
-    whole = {**of_env, **algorithm_recipe(values.get("algo", algo), of_env), **values}
+    of_env = {name: value for name, value in recommended.items() if name.partition(".")[0] in _FIELDS}
+    whole = {**of_env, **algorithm_recipe(values.get("algo", Config.algo), of_env), **values}
     return whole | following_hours(whole, values)
 
 
@@ -76,12 +80,6 @@ def following_hours(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict
         "pbt.period_seconds": float(f"{seconds / (COMPARISONS + 1):.3g}"),  # the last one is trained on, too
     }
     return {name: value for name, value in follows.items() if name not in given}
-
-
-def merged(entries: Sequence[str], stronger: Sequence[str]) -> tuple[str, ...]:
-    """Return key=value entries, without those whose key others have, and behind them the others."""
-    keys = {entry.partition("=")[0] for entry in stronger}
-    return (*(entry for entry in entries if entry.partition("=")[0] not in keys), *stronger)
 
 
 def environment_recipe(env: str, env_option: Iterable[str] = ()) -> dict[str, object]:
