@@ -1,27 +1,33 @@
 """The options of `pbt-rl train` and `pbt_rl.train`, from the layers that give them.
 
-recipes of environment and algorithm < named recipe < file < what is typed
+The weakest first: the recipe of the environment, that of the algorithm, what follows from --hours, a named recipe, a
+file, what is typed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from pbt_rl.config import Config, Hypers, hypers_of
-from pbt_rl.config.recipes import RECIPES, composed, named
+from pbt_rl.config.recipes import RECIPES, algorithm_recipe, environment_recipe, named
 from pbt_rl.config.start_values import with_start_values
+from pbt_rl.controllers.registry import controller_entry
 from pbt_rl.envs.registry import family_of
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, require
 from pbt_rl.options.checks import path_given
-from pbt_rl.options.declare import as_base, build, option, table
+from pbt_rl.options.declare import as_base, build, merged, option, table
 from pbt_rl.options.files import checked, read_file
 from pbt_rl.options.words import Entry, Line, split, typed
 
 PROG = "pbt-rl train"
+MOST_HOURS, COMPARISONS = 10_000, 30
+"""Of --hours."""
+ENDLESS_FRAMES = 10**15
+"""With --hours: the time ends the run, and not the usual number of frames."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,13 @@ class Layers:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """Dotted field -> value of the strongest layer that has one."""
-        return {**self.recipe, **self.file, **self.typed}
+        """Dotted field -> value of the strongest layer that has one; NAME=VALUE entries are exchanged one by one."""
+        pairs = {one.field for one in table(Config).values() if one.holds_pairs}
+        values: dict[str, Any] = {}
+        for layer in (self.recipe, self.file, self.typed):
+            entries = {name: merged(values.get(name, ()), layer[name]) for name in pairs & layer.keys()}
+            values |= {**layer, **entries}
+        return values
 
     @property
     def given(self) -> set[str]:
@@ -89,12 +100,35 @@ class Layers:
     def command(self) -> TrainCommand:
         """Return the command. The environment is made for its recipe. Raises ConfigError or EnvSetupError."""
         self.check_env()
-        values = composed(self.recipe, self.file, self.typed)
-        return build(TrainCommand, values, hypers=self.hypers)
+        given, known = self.values, {f.name for f in fields(Config)}
+        recommended = environment_recipe(given["env"], given.get("env_option", ()))
+        # What a recipe says of options that no run here has is left out.
+        of_env = {name: value for name, value in recommended.items() if name.partition(".")[0] in known}
+        whole = {**of_env, **algorithm_recipe(given.get("algo", Config.algo), of_env), **given}
+        return build(TrainCommand, whole | _following_hours(whole, given), hypers=self.hypers)
 
     def config(self) -> Config:
         """Return the options of the run alone. Raises ConfigError or EnvSetupError."""
         return with_start_values(as_base(Config, self.command()))
+
+
+def _following_hours(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what follows from `hours`, without what is given; nothing without it. Raises ConfigError."""
+    hours = values.get("hours")
+    if hours is None:
+        return {}
+    require(0 < hours <= MOST_HOURS, "hours", f"{hours:g}", f"give a number above 0, at most {MOST_HOURS:,}")
+    compares = controller_entry(values.get("controller", "pbt")).compares and values.get("pbt.enabled", True)
+    remedy = "it says when members are compared, and these are not: give --train-for-seconds instead"
+    require(compares, "hours", f"{hours:g}", remedy)
+    seconds = given.get("train_for_seconds") or 3600 * hours
+    follows = {
+        "train_for_seconds": seconds,
+        "train_for_frames": ENDLESS_FRAMES,
+        "pbt.ready": "timed",
+        "pbt.period_seconds": float(f"{seconds / (COMPARISONS + 1):.3g}"),  # the last one is trained on, too
+    }
+    return {name: value for name, value in follows.items() if name not in given}
 
 
 def parse_train(arguments: Sequence[str]) -> Config:
@@ -114,4 +148,4 @@ def make_config(**options: Any) -> Config:
     values = checked(options, table(Config, hypers=hypers))
     if values.get("env") is None:
         raise ConfigError("env is missing: give it as family/name, such as atari/pong, or module:factory")
-    return with_start_values(build(Config, composed(values), hypers=hypers))
+    return Layers(hypers, {}, {}, values).config()

@@ -187,54 +187,29 @@ def _taken(
 
 def _take(entry: Entry, options: Mapping[str, Option], values: dict[str, Any], prog: str) -> list[_Free]:
     """Add the value of an entry to the values, and return the words behind it. Raises ConfigError."""
-    if (by_name := _by_name(entry, options)) is not None:
-        option, negated, given, behind = by_name, False, [], list(entry.follow)
-        text = entry.text if entry.text is not None else behind.pop(0) if behind else None
-        value: Any = (f"{entry.written.partition('.')[2]}={_number(entry.written, text)}",)
-    else:
-        option, negated = _find(entry.written, options, prog)
-        given = _own(option, entry)
-        behind = list(entry.follow[len(given) :] if entry.text is None else entry.follow)
-        value = _read(option, entry.written, given)
+    option, switched_off, key = _find(entry.written, options, prog)
+    given = [entry.text] if entry.text is not None else _own(option, entry.follow)
+    behind = entry.follow if entry.text is not None else entry.follow[len(given) :]
+    value = _read(option, entry.written, given, key)
     if option.is_repeated:
         value = values.get(option.field, ()) + value
     elif option.is_list and option.field in values:
         raise ConfigError(f"{entry.written} is given twice: give all of its values after one {entry.written}")
-    values[option.field] = not value if negated else value
+    values[option.field] = not value if switched_off else value
     why = ""
     if option.is_repeated and behind:
         once = f"give {entry.written} once for each value, {entry.written} {behind[0]} too"
         why = f"{behind[0]!r} belongs to no option: {once}"
     elif option.hint is bool and not given and behind:
         why = f"{entry.written} {behind[0]} cannot be used: give true or false"
-    return [_Free(word, why * (i == 0)) for i, word in enumerate(behind)]
+    return [_Free(word, why if i == 0 else "") for i, word in enumerate(behind)]
 
 
-def _by_name(entry: Entry, options: Mapping[str, Option]) -> Option | None:
-    """Return the option whose entry NAME=NUMBER is written as --OPTION.NAME NUMBER."""
-    head, dot, _ = entry.written.partition(".")
-    option = options.get(spelt(head))
-    return option if dot and option is not None and "by_name" in option.metadata else None
-
-
-def _number(written: str, text: str | None) -> float:
-    """Return the number that follows --shaping.NAME. Raises ConfigError."""
-    if text is None:
-        raise ConfigError(f"{written} needs a value")
-    try:
-        return number(text)
-    except ValueError as remedy:
-        raise ConfigError(f"{written} {text or repr('')} cannot be used: give {remedy}") from None
-
-
-def _own(option: Option, entry: Entry) -> list[str]:
-    """Return the values of an option among the words of its entry."""
-    if entry.text is not None:
-        return [entry.text]
-    if option.is_list:
-        return list(entry.follow)
-    first = list(entry.follow[:1])
-    return [] if option.hint is bool and first and first[0].lower() not in YES + NO else first
+def _own(option: Option, follow: Sequence[str]) -> list[str]:
+    """Return those of the words behind an option that are its values."""
+    if option.hint is bool:
+        return [word for word in follow[:1] if word.lower() in YES + NO]
+    return list(follow if option.is_list else follow[:1])
 
 
 def _placed(positional: Sequence[Option], free: Sequence[_Free], prog: str) -> dict[str, Any]:
@@ -251,16 +226,22 @@ def _placed(positional: Sequence[Option], free: Sequence[_Free], prog: str) -> d
     }
 
 
-def _find(written: str, options: Mapping[str, Option], prog: str) -> tuple[Option, bool]:
-    """Return the option that is written, and whether it is switched off by `no-`. Raises ConfigError."""
-    known = {name for name, option in options.items() if not option.is_positional}
+def _find(written: str, options: Mapping[str, Option], prog: str) -> tuple[Option, bool, str]:
+    """Return the option that is written, whether it is switched off by `no-`, and the NAME of --OPTION.NAME NUMBER.
+
+    Raises ConfigError for one that is none.
+    """
+    known = {name: option for name, option in options.items() if not option.is_positional}
     name = spelt(written) if written.startswith("--") else ""
     if name in known:
-        return options[name], False
+        return known[name], False, ""
     path, dot, last = name.rpartition(".")
-    switched = f"{path}{dot}{last.removeprefix('no-')}"
-    if last.startswith("no-") and switched in known and options[switched].hint is bool:
-        return options[switched], True
+    switched = known.get(f"{path}{dot}{last.removeprefix('no-')}")
+    if switched is not None and switched.hint is bool:
+        return switched, True, ""
+    pairs, dot, key = written.partition(".")
+    if dot and spelt(pairs) in known and "by_name" in known[spelt(pairs)].metadata:
+        return known[spelt(pairs)], False, key
     line = unknown(written, known)
     if name.partition(".")[0] in ("env", "env-option", "algo", "model") and "run" in options:
         line = f"{written} is no option: the run's config.json names it, so leave it out"
@@ -268,8 +249,8 @@ def _find(written: str, options: Mapping[str, Option], prog: str) -> tuple[Optio
     raise ConfigError(line if ":" in line or "?" in line else f"{line}; {prog} --help{more} lists them")
 
 
-def _read(option: Option, written: str, given: Sequence[str]) -> Any:
-    """Return the value of an option in its type. Raises ConfigError."""
+def _read(option: Option, written: str, given: Sequence[str], key: str = "") -> Any:
+    """Return the value of an option in its type; with a key its entry KEY=NUMBER. Raises ConfigError."""
     if option.hint is bool:
         text = given[0].lower() if given else YES[0]
         if text not in YES + NO:
@@ -280,7 +261,7 @@ def _read(option: Option, written: str, given: Sequence[str]) -> Any:
     values = []
     for text in given:
         try:
-            values.append(_value(option, text))
+            values.append(f"{key}={number(text)}" if key else _value(option, text))
         except ValueError as remedy:
             raise ConfigError(f"{written} {text or repr(text)} cannot be used: give {remedy}") from None
     return tuple(values) if get_origin(option.hint) is tuple else values[0]
