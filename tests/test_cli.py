@@ -305,10 +305,15 @@ def test_a_run_needs_no_open_streams(tmp_path):
         (["--env", "toy/identity", "--show"], 0),
         (["--env", "toy/identity", "--mode", "serial"], 0),
         (["--num-policies", "4"], 0),
+        (["--config", "serial.toml"], 0),
+        (["--config", "serial.toml", "--mode", "sync"], 1),
     ],
 )
-def test_a_learner_begins_to_load_once_the_command_is_understood(monkeypatch, pbt_rl, arguments, started):
+def test_a_learner_begins_to_load_once_the_command_is_understood(
+    monkeypatch, pbt_rl, arguments, started, tmp_path
+):
     begun, ended, given = [], [], []
+    (tmp_path / "serial.toml").write_text('env = "toy/identity"\nmode = "serial"\n')
 
     class Spare:
         def __init__(self, _run):

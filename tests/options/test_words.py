@@ -85,6 +85,29 @@ def test_every_foreign_name_leads_to_an_option():
     assert {OTHER_NAMES[name] for name in TWICE} == {"hypers.value-coef"}
 
 
+def test_all_that_is_wrong_is_told_at_once():
+    with pytest.raises(ConfigError) as error:
+        train("--lr", "1", "--num-policies", "many", "--no-such", "x", "--name")
+    wrong = [
+        "--lr is no option",
+        "--num-policies many cannot",
+        "--no-such is no option",
+        "--name needs a value",
+    ]
+    assert [
+        line[: len(start)] for line, start in zip(str(error.value).splitlines(), wrong, strict=True)
+    ] == wrong
+
+
+def test_a_line_is_split_without_a_table_of_options():
+    line = split(shlex.split("a --Seed -1 --pbt.tune=x --no-figures b --pbt_x c -h --seed 2 --seed"))
+    assert line.head == ("a",)
+    assert line.names == ["seed", "pbt.tune", "figures", "pbt-x", "", "seed", "seed"]
+    assert (line.last("seed"), line.last("pbt.tune"), line.last("name")) == ("2", "x", None)
+    assert line.asks_help
+    assert split(line.words) == line
+
+
 def test_positional_words():
     assert parse(EvalCommand, "eval", ["--greedy", "runs/x"]) == EvalCommand(Path("runs/x"), greedy=True)
     with pytest.raises(ConfigError, match=r"^RUN is missing: eval RUN"):

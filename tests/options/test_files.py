@@ -87,12 +87,12 @@ def test_a_file_lies_over_the_recipes_and_the_command_line_over_it(tmp_path, nam
 
 def test_what_is_typed_wins_over_repeated_options_too(tmp_path):
     text = "env: gym/CartPole-v1\nenv_option: [max_episode_steps=5, render_mode=null]\n"
-    text += "pbt: {exploit: sigma-gap, exploit_option: [sigmas=0.4]}\n"
+    text += "pbt: {exploit: sigma-gap, exploit_option: {sigmas: 0.4, relative: 0.2}}\n"
     path = file(tmp_path, "a.yaml", text)
     typed = ["--env-option", "max_episode_steps=7", "--pbt.exploit-option", "sigmas=0.7"]
     config = parse_train([f"--config={path}", *typed])
     assert config.env_options.keywords == {"max_episode_steps": 7, "render_mode": None}
-    assert build_exploit(config.pbt).sigmas == 0.7
+    assert (build_exploit(config.pbt).sigmas, build_exploit(config.pbt).relative) == (0.7, 0.2)
 
 
 def test_what_is_none_is_left_out_of_toml():
