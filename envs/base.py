@@ -309,8 +309,9 @@ class TrainingInfoInterface(Protocol):
     def set_training_info(self, info: dict[str, Any]) -> None:
         """Take `{"frames": int, "budget_frames": int}`.
 
-        frames: sampled so far for the member that plays here. budget_frames: --train-for-frames, which may change. A
-        native vector environment is called for each row, with the row in `info["row"]`.
+        frames: sampled so far for the member that plays here. budget_frames: expected at the end of the run
+        (--train-for-frames, or fewer with --train-for-seconds), which may change. A native vector environment is
+        called for each row, with the row in `info["row"]`.
         """
 
 

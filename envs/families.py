@@ -15,7 +15,7 @@ from pbt_rl.registry import Recipe
 
 from .atari import AtariOptions
 from .dmlab.options import DmlabOptions
-from .family import Family, budget
+from .family import Family
 
 RESIDENT: dict[str, object] = {"mode": "sync"}
 """Defaults of every run on an environment that is resident: it is stepped by the thread that learns."""
@@ -50,7 +50,7 @@ ROBOTS: dict[str, object] = RSL_RL | {
     "hypers.entropy_coef": 0.005,
     "hypers.value_coef": 0.5,
     "hypers.clip_value": 1.0,
-    **budget(100_000_000),
+    "train_for_frames": 100_000_000,
 }
 """Defaults of a population on robots. PBT tunes the rate, which then follows no divergence, and weights of terms, which
 change the size of returns: so those are normalised. Layers and entropy are mjlab's (`RslRlModelCfg` and

@@ -55,19 +55,6 @@ RawEnv = Closes
 """An environment as its author wrote it: of Gymnasium (single or vector), or of several agents."""
 
 
-def budget(frames: int) -> dict[str, object]:
-    """Return the budget of a recipe: frames of each member, and about 23 comparisons within them.
-
-    The first comparison is after a twentieth, the others are a 25th apart (docs/tune.md). A member that changed is
-    compared again when each of its rows has ended an episode, so more comparisons would find fewer members ready.
-    """
-    return {
-        "train_for_frames": frames,
-        "pbt.start_frames": frames // 20,
-        "pbt.period_frames": frames // 25,
-    }
-
-
 @dataclass(frozen=True)
 class Backend:
     """The functions of a family. NAME is the part of the id behind the family in `family/name`."""

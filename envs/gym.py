@@ -34,7 +34,7 @@ from .base import (
 )
 from .conventions import Remarks, mistakes_of, notes_of
 from .episodes import ROW, EpisodeBook, beating, objective_of, pulse_of
-from .family import budget, keywords_backend
+from .family import keywords_backend
 from .packages import registered
 from .shaping import (
     declared,
@@ -86,7 +86,7 @@ _DISCRETE: dict[str, object] = {
     "hypers.clip_ratio": 0.2,
     "hypers.gamma": 0.99,
     "hypers.gae_lambda": 0.95,
-    **budget(500_000),
+    "train_for_frames": 500_000,
 }
 """With gamma 0.98 and lambda 0.8, values that are published for CartPole, LunarLander was learned by one seed of four
 (docs/lab/games.md)."""
@@ -108,14 +108,14 @@ _CONTINUOUS: dict[str, object] = {
     "hypers.clip_ratio": 0.2,
     "hypers.gamma": 0.99,
     "hypers.gae_lambda": 0.95,
-    **budget(2_000_000),
+    "train_for_frames": 2_000_000,
 }
 
 _GRIDS: dict[str, object] = {
     "model.hidden": 128,
     "learner.normalize_observations": True,
     "learner.normalize_advantage": False,
-    **budget(2_000_000),
+    "train_for_frames": 2_000_000,
 }
 """What is different with grids of codes: they are read by an MLP, whatever their codes are. Their rewards are often
 rare: where a batch holds none, normalised advantages are noise of full size, and the policy was narrow before the first
@@ -130,7 +130,7 @@ PLANES: dict[str, object] = {
     "learner.minibatches": 8,
     "hypers.learning_rate": 5e-3,
     "hypers.entropy_coef": 0.01,
-    **budget(5_000_000),
+    "train_for_frames": 5_000_000,
 }
 """What is different with the games of MinAtar: 0 and 1 in three axes, a plane for each kind of thing. The values of
 PureJaxRL for them (its `examples/brax_minatar.ipynb`). With elu and rollouts of 32 steps Breakout ended at 18, with one

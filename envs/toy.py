@@ -17,7 +17,7 @@ from gymnasium.spaces import Box, Dict, Discrete, Tuple
 from numpy.typing import NDArray
 
 from .base import EnvSetupError, EnvSpec, ShapingSource
-from .family import Backend, budget
+from .family import Backend
 from .gym import GymUnit, MakeEnv, probe_with
 
 Obs = Any
@@ -424,7 +424,7 @@ def recipe(name: str) -> dict[str, object]:
         "hypers.learning_rate": 2e-3,
         "hypers.entropy_coef": 0.01,
         "hypers.clip_ratio": 0.2,
-        **budget(100_000),
+        "train_for_frames": 100_000,
     }
 
 

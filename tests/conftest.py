@@ -1,6 +1,7 @@
 """After every test nothing of ours may be left: no process, nothing in /dev/shm."""
 
 import os
+import re
 import secrets
 import signal
 import sys
@@ -44,6 +45,19 @@ def nothing_left():
     for pid in processes:
         os.kill(pid, signal.SIGKILL)
     pytest.fail(f"left behind: processes {processes}, in /dev/shm {unused(before)}")
+
+
+NATIVE_CRASH = re.compile(r"terminate called|Fatal Python error|^Aborted", re.MULTILINE)
+
+
+@pytest.fixture(autouse=True)
+def no_native_crash(request):
+    """No log of a run may hold the last words of a process that aborted, also if the run itself ended well."""
+    yield
+    folder = request.node.funcargs.get("tmp_path")
+    for log in [] if folder is None else folder.glob("**/logs/*.log"):
+        if NATIVE_CRASH.search(text := log.read_text(errors="replace")):
+            pytest.fail(f"{log.name} of a run holds a native crash:\n{text[-2000:]}")
 
 
 def our_processes():

@@ -27,7 +27,7 @@ from dmlab2d import runfiles_helper
 from numpy.typing import NDArray
 
 from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource
-from ..family import budget, keywords_backend
+from ..family import keywords_backend
 from ..values import level_settings
 from .multi_agent import MultiAgentUnit, Scene, probe_with
 
@@ -150,7 +150,7 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
         "hypers.gamma": 0.99,
         "hypers.gae_lambda": 0.95,
         "hypers.max_grad_norm": 0.5,
-        **budget(5_000_000),
+        "train_for_frames": 5_000_000,
         "pbt.objective_episodes": 20,
     }
 

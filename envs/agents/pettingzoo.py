@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..base import EnvSetupError, EnvSpec, ShapingSource
-from ..family import budget, keywords_backend
+from ..family import keywords_backend
 from ..spaces import is_grid
 from .multi_agent import MakeTable, MultiAgentUnit, probe_with
 from .tables import ParallelTable, TurnTable, table_of
@@ -119,7 +119,7 @@ _BOARDS: dict[str, object] = {
     "hypers.clip_ratio": 0.2,
     "hypers.gamma": 0.99,
     "hypers.gae_lambda": 0.95,
-    **budget(2_000_000),
+    "train_for_frames": 2_000_000,
 }
 
 BACKEND = keywords_backend("pettingzoo", names, probe, make_unit, recipe)

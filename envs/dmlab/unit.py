@@ -46,7 +46,7 @@ from ..base import (
     StepArrays,
 )
 from ..episodes import EpisodeBook
-from ..family import Backend, EnvOptions, budget
+from ..family import Backend, EnvOptions
 from ..values import level_settings
 from .levels import ACTIONS, FOLDER, LEVELS, TASK_CAP, TEST_MIXER_SEED, Level
 from .options import DmlabOptions
@@ -238,7 +238,7 @@ def recipe(name: str) -> dict[str, object]:
         "units_per_actor": 1,
         "envs_per_unit": 2,
         "actor_timeout_seconds": STEP_SECONDS,
-        **budget(10_000_000_000 if name == ALL else 1_000_000_000),
+        "train_for_frames": 10_000_000_000 if name == ALL else 1_000_000_000,
         # With tasks, rounds of one episode of each.
         "pbt.objective_episodes": 10 if name == ALL else 100,
         "pbt.min_episodes": 1 if name == ALL else 5,

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays, Unit
 from ..episodes import ROW, EpisodeBook, beating, pulse_of, write_reset
-from ..family import Backend, budget
+from ..family import Backend
 from .duel import DuelUnit
 from .game import PICTURE, Buttons, Games, Senses, measurements, shrink
 from .scenarios import OWN_REWARD, SCENARIOS, Scenario
@@ -77,7 +77,7 @@ def recipe(name: str) -> dict[str, object]:
         "hypers.gamma": 0.99,
         "hypers.gae_lambda": 0.95,
         "hypers.max_grad_norm": 0.5,
-        **budget(scenario.frames),
+        "train_for_frames": scenario.frames,
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec
 from ..families import RESIDENT
-from ..family import Backend, EnvOptions, budget
+from ..family import Backend, EnvOptions
 from .custom import units_of
 
 SPECS = {
@@ -41,7 +41,7 @@ RECIPE: dict[str, object] = RESIDENT | {
     "hypers.learning_rate": 1e-3,
     "hypers.clip_ratio": 0.2,
     "hypers.gae_lambda": 0.95,
-    **budget(2_500_000),  # 256 rows of a member play two episodes of a pendulum in a period
+    "train_for_frames": 2_500_000,  # 256 rows of a member play two episodes of a pendulum in a period
 }
 OWN: dict[str, dict[str, object]] = {
     "pendulum": {

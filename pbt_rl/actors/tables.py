@@ -35,7 +35,7 @@ class ShapingTable:
     frames: NDArray[np.int64]
     """[P] written by the sampler when an episode ends, before the step that begins the next one."""
     budget_frames: NDArray[np.int64]
-    """[P] written by the supervisor."""
+    """[P] written by the supervisor, and by the learner if the run ends after some seconds."""
 
     @classmethod
     def map(cls, names: tuple[str, ...], slots: int, fd: int) -> ShapingTable:

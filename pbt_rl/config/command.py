@@ -1,7 +1,7 @@
 """The options of `pbt-rl train` and `pbt_rl.train`, from the layers that give them.
 
-The weakest first: the recipe of the environment, that of the algorithm, what follows from --hours, a named recipe, a
-file, what is typed.
+The weakest first: the recipe of the environment, that of the algorithm, values derived from the budget of
+the run, a named recipe, a file, what is typed.
 """
 
 from __future__ import annotations
@@ -13,21 +13,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pbt_rl.config import Config, Hypers, hypers_of
+from pbt_rl.config.budget import following_budget, following_hours
 from pbt_rl.config.recipes import RECIPES, algorithm_recipe, environment_recipe, named
 from pbt_rl.config.start_values import with_start_values
-from pbt_rl.controllers.registry import controller_entry
 from pbt_rl.envs.registry import family_of
-from pbt_rl.errors import ConfigError, require
+from pbt_rl.errors import ConfigError
 from pbt_rl.options.checks import path_given
 from pbt_rl.options.declare import as_base, build, merged, option, table
 from pbt_rl.options.files import checked, read_file
 from pbt_rl.options.words import Entry, Line, split, typed
 
 PROG = "pbt-rl train"
-MOST_HOURS, COMPARISONS = 10_000, 30
-"""Of --hours."""
-ENDLESS_FRAMES = 10**15
-"""With --hours: the time ends the run, and not the usual number of frames."""
 
 
 @dataclass(frozen=True)
@@ -105,30 +101,12 @@ class Layers:
         # What a recipe says of options that no run here has is left out.
         of_env = {name: value for name, value in recommended.items() if name.partition(".")[0] in known}
         whole = {**of_env, **algorithm_recipe(given.get("algo", Config.algo), of_env), **given}
-        return build(TrainCommand, whole | _following_hours(whole, given), hypers=self.hypers)
+        whole |= following_hours(whole, given)
+        return build(TrainCommand, whole | following_budget(whole, given), hypers=self.hypers)
 
     def config(self) -> Config:
         """Return the options of the run alone. Raises ConfigError or EnvSetupError."""
         return with_start_values(as_base(Config, self.command()))
-
-
-def _following_hours(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what follows from `hours`, without what is given; nothing without it. Raises ConfigError."""
-    hours = values.get("hours")
-    if hours is None:
-        return {}
-    require(0 < hours <= MOST_HOURS, "hours", f"{hours:g}", f"give a number above 0, at most {MOST_HOURS:,}")
-    compares = controller_entry(values.get("controller", "pbt")).compares and values.get("pbt.enabled", True)
-    remedy = "it says when members are compared, and these are not: give --train-for-seconds instead"
-    require(compares, "hours", f"{hours:g}", remedy)
-    seconds = given.get("train_for_seconds") or 3600 * hours
-    follows = {
-        "train_for_seconds": seconds,
-        "train_for_frames": ENDLESS_FRAMES,
-        "pbt.ready": "timed",
-        "pbt.period_seconds": float(f"{seconds / (COMPARISONS + 1):.3g}"),  # the last one is trained on, too
-    }
-    return {name: value for name, value in follows.items() if name not in given}
 
 
 def parse_train(arguments: Sequence[str]) -> Config:

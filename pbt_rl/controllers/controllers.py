@@ -28,7 +28,7 @@ from pbt_rl.controllers.decisions import (
 from pbt_rl.controllers.entry import ControllerEntry, Ingredients
 from pbt_rl.controllers.evaluation import Evaluation, build_evaluation
 from pbt_rl.controllers.exploit import Exploit, Remembering, Selection, decides
-from pbt_rl.controllers.explore import Explore, Learning, Pairing, changed_copy
+from pbt_rl.controllers.explore import Explore, Learning, Pairing, changed_copy, mutated
 from pbt_rl.controllers.hypers import HyperSpec, Values, sample_prior
 from pbt_rl.controllers.ready import Ready
 from pbt_rl.controllers.registry import build_exploit, build_explore, build_ready, least_members
@@ -194,7 +194,7 @@ class PbtController:
         elif explores and selection.donor is not None:
             values = changed_copy(self.explore, base, self._rng)
         elif explores:
-            values = self.explore.mutate(base, self._rng)
+            values = mutated(self.explore, base, self._rng)
         moved = [
             f"{name} {spec.text(base[name])} -> {spec.text(values[name])}"
             for name, spec in self.table.items()

@@ -32,6 +32,7 @@ class MemberReport:
     best: the highest mean of `objectives` since the last comparison or change, over at least --pbt.min-episodes (None
     without one).
     broken: its weights or losses are not finite any more, so it cannot learn.
+    recent: number of episodes among `episodes` that ended since the member's last decision.
     """
 
     member: Whole
@@ -43,6 +44,8 @@ class MemberReport:
     """A journal leaves them out: the events before have given them (`audit.with_values`)."""
     best: float | None = None
     broken: bool = False
+    recent: Whole | None = None
+    """None: as many as `episodes`, as in journals of before this field."""
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,23 @@ def changed_copy(rule: Explore, values: Values, rng: Random) -> Values:
 
 
 @runtime_checkable
+class Resampling(Protocol):
+    """A rule whose `mutate` may draw values anew, from anywhere in their range. It is called for copies alone.
+
+    A copy gives up nothing by it. A member that keeps its weights would be thrown off the values that they were
+    learned with (Ray and Jaderberg et al. 2017, section 4.1.1, resample copies alone).
+    """
+
+    def perturb(self, values: Values, rng: Random) -> Values:
+        """Return the values of a member that keeps its weights; none is drawn anew."""
+
+
+def mutated(rule: Explore, values: Values, rng: Random) -> Values:
+    """Return the values of a member that keeps its weights and mutates."""
+    return rule.perturb(values, rng) if isinstance(rule, Resampling) else rule.mutate(values, rng)
+
+
+@runtime_checkable
 class Pairing(Protocol):
     """A rule that makes the values of a copy from its own and its donor's. `mutate` is called for the other members."""
 
@@ -172,13 +189,13 @@ class Perturb(ByChance):
     """Multiply or divide (evenly likely) by a uniform factor, each value on its own (Sample Factory's rule).
 
     A value with a range of the user's own (`HyperSpec.drawn`) has no known size to stay near. It starts drawn from its
-    prior, and is drawn anew from time to time, as all values are in Ray's rule (see `Resample`).
+    prior, and copies draw it anew from time to time, as all values in Ray's rule (see `Resample`).
 
     tuned: name -> spec of the values that may change; all others stay as they are.
     mutation_rate: probability that one value changes in `mutate`.
     factor_min, factor_max: bounds of the factor, at least 1. At exactly 1 nothing but an integer moves.
     reset_probability: probability that a value that changes returns to its default (Sample Factory: 0.01).
-    anew: probability that a value with a range of the user's own is drawn anew, changed or not.
+    anew: probability that a copy draws a value with a range of the user's own anew.
     """
 
     tuned: Mapping[str, HyperSpec]
@@ -206,10 +223,16 @@ class Perturb(ByChance):
         return move_each(self.tuned, values, move)
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Change each tuned value with probability `mutation_rate`."""
+        """Draw values with a range of the user's own anew with probability `anew`; perturb the others."""
+        return self._moved(values, rng, self.anew)
 
+    def perturb(self, values: Values, rng: Random) -> Values:
+        """Change each tuned value with probability `mutation_rate`."""
+        return self._moved(values, rng, 0.0)
+
+    def _moved(self, values: Values, rng: Random, anew: float) -> Values:
         def move(spec: HyperSpec, value: float) -> float:
-            if spec.drawn and self.anew and rng.random() < self.anew:
+            if spec.drawn and anew and rng.random() < anew:
                 return sample_prior(spec, rng)
             if rng.random() >= self.mutation_rate:
                 return value

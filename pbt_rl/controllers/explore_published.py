@@ -21,6 +21,7 @@ from pbt_rl.controllers.explore import (
     move_choice,
     move_each,
     moved_by,
+    mutated,
     probability,
 )
 from pbt_rl.controllers.hypers import HyperSpec, Values, sample_prior
@@ -46,6 +47,11 @@ class ExplorePipeline(ByChance):
         moved = (rule.mutate(values, rng) for rule in self.rules)
         return next((new for new in moved if new != values), dict(values))
 
+    def perturb(self, values: Values, rng: Random) -> Values:
+        """Apply one rule after the other, but draw nothing anew."""
+        moved = (mutated(rule, values, rng) for rule in self.rules)
+        return next((new for new in moved if new != values), dict(values))
+
 
 @dataclass(frozen=True)
 class Resample(FromPriors, ByChance):
@@ -66,6 +72,10 @@ class Resample(FromPriors, ByChance):
             others,
             lambda spec, value: sample_prior(spec, rng) if rng.random() < self.probability else value,
         )
+
+    def perturb(self, values: Values, rng: Random) -> Values:
+        """Let `otherwise` change the values."""
+        return mutated(self.otherwise, values, rng) if self.otherwise else dict(values)
 
 
 @dataclass(frozen=True)
@@ -102,6 +112,10 @@ class ResampleAll(FromPriors, ByChance):
     def mutate(self, values: Values, rng: Random) -> Values:
         """Draw all tuned values anew, or none."""
         return self.initial(values, rng) if rng.random() < self.probability else dict(values)
+
+    def perturb(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - the protocol's signature
+        """Change nothing."""
+        return dict(values)
 
 
 def _multiply_or_divide(pbt: PbtConfig, tuned: Specs) -> Explore:

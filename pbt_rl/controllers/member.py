@@ -27,6 +27,8 @@ class MemberRecord:
     """Over all generations."""
     best: float | None = field(default=None, metadata=STATE)
     """Highest finite mean of the window since the last comparison; None if no objective came since, or too few."""
+    judged: int = field(default=0, metadata=STATE)
+    """Rounds of the present generation that had ended at the last decision."""
     until_frames: int | None = field(default=None, metadata=STATE)
     """With this many frames the member waits for a decision; None for no limit."""
     stopped: bool = field(default=False, metadata=STATE)
@@ -63,7 +65,7 @@ class MemberRecord:
         """Count objectives of the present generation that came together. least: rounds before a mean is a `best`."""
         if self.outdated:
             self.objectives.clear()
-            self.outdated = False
+            self.outdated, self.judged = False, 0
         for task, objective, raw_return in judged:
             self.objectives.add(task, objective, raw_return)
         mean = self.objective
@@ -89,6 +91,7 @@ class MemberRecord:
             self.values = dict(change.values)
             self.generation = change.generation
             self.objectives.clear()
+        self.judged = self.objectives.rounds
         if change.weights != "keep":
             self.broken = False
 
@@ -103,4 +106,5 @@ class MemberRecord:
             values=dict(self.values),
             best=self.best,
             broken=self.broken,
+            recent=0 if self.outdated else self.objectives.rounds - self.judged,
         )

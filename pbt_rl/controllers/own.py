@@ -31,7 +31,7 @@ from pbt_rl.controllers.decisions import (
 )
 from pbt_rl.controllers.entry import ControllerEntry, Ingredients, OptionGroups, ten_periods
 from pbt_rl.controllers.exploit import Deciding, Members, Remembering, Selection, decides
-from pbt_rl.controllers.explore import Explore, Learning, Pairing
+from pbt_rl.controllers.explore import Explore, Learning, Pairing, mutated
 from pbt_rl.controllers.hypers import HyperSpec, Values
 from pbt_rl.controllers.settings import check_signature, load, load_rule, named
 from pbt_rl.controllers.state import encoded
@@ -269,8 +269,13 @@ class CustomExplore:
 
     def mutate(self, values: Values, rng: Random) -> Values:
         """Call the function."""
-        if self.behind is not None:
-            values = self.behind.mutate(values, rng)
+        return self._called(values if self.behind is None else self.behind.mutate(values, rng), rng)
+
+    def perturb(self, values: Values, rng: Random) -> Values:
+        """Call the function, after a rule that draws nothing anew (see `Resampling`)."""
+        return self._called(values if self.behind is None else mutated(self.behind, values, rng), rng)
+
+    def _called(self, values: Values, rng: Random) -> Values:
         who = f"--pbt.custom-explore {getattr(self.function, '__name__', self.function)}"
         with named(who):
             answer = self.function(dict(values), rng)

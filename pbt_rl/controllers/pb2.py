@@ -126,6 +126,10 @@ class Pb2:
         chosen = {n: from_unit(s, share) for (n, s), share in zip(self._numbers.items(), point, strict=True)}
         return values | chosen | {n: sample_prior(s, rng) for n, s in self._choices.items()}
 
+    def perturb(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - the protocol's signature
+        """Change nothing: the model chooses values from anywhere in their ranges, which is for copies."""
+        return dict(values)
+
     def _point(self, values: Values) -> tuple[float, ...]:
         return tuple(to_unit(s, values[n]) for n, s in self._numbers.items())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from pbt_rl.controllers.decisions import MemberReport, PopulationReport
@@ -68,6 +68,14 @@ def comparable(member: MemberReport, min_episodes: int) -> bool:
     return member.broken or member.episodes >= min_episodes
 
 
+def since_comparison(member: MemberReport) -> MemberReport:
+    """Return a report of the episodes since the member's last decision."""
+    if member.broken or member.recent is None or member.recent >= member.episodes:
+        return member
+    newest = member.objectives[-member.recent :] if member.recent else ()
+    return replace(member, objectives=newest, episodes=member.recent)
+
+
 def grown(period_frames: int, growth: float, rounds: int) -> int:
     """Return the period after this many comparisons, within what any clock can reach."""
     if rounds * math.log(growth) > math.log(FOREVER / period_frames):
@@ -82,9 +90,11 @@ LATE_SHARE = 0.1
 def _ready(report: PopulationReport, min_episodes: int, *, late: bool) -> tuple[MemberReport, ...]:
     """Return the members that are compared together; none as long as they are too few.
 
-    late: the comparison has been due for a whole period.
+    late: the comparison has been due for a whole period. Only episodes since the last comparison count: otherwise the
+    windows of members that changed in it would be newer than those of the others, which favours changes as long as
+    scores rise.
     """
-    ready = tuple(m for m in report.members if comparable(m, min_episodes))
+    ready = tuple(m for m in map(since_comparison, report.members) if comparable(m, min_episodes))
     return ready if len(ready) >= 2 and (late or 2 * len(ready) >= len(report.members)) else ()
 
 
@@ -94,7 +104,8 @@ def _note(report: PopulationReport, min_episodes: int, late: str) -> str:
     Made from the due time and this report alone: the reports that postponed a comparison must leave no state, or
     decisions could not be repeated from the comparisons that were held.
     """
-    waiting = ", ".join(str(m.member) for m in report.members if not comparable(m, min_episodes))
+    members = map(since_comparison, report.members)
+    waiting = ", ".join(str(m.member) for m in members if not comparable(m, min_episodes))
     without = f"without {waiting}: fewer than {min_episodes} episodes that count" if waiting else ""
     return "; ".join(filter(None, (late, without)))
 

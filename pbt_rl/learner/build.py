@@ -322,10 +322,14 @@ def net_names(pack: Pack) -> NetNames:
 
 
 def drawn_net(config: Config, spec: EnvSpec, seed: int, member: int, generation: int = 0) -> PolicyNet:
-    """Draw the weights of a member that has learned nothing: by its id, not by when or in which slot it begins."""
-    torch.manual_seed(int(np.random.SeedSequence([seed, member, generation]).generate_state(1)[0]))
+    """Initialise the weights of a member by its id, not by when or in which slot it begins.
+
+    Control i begins with the weights and the action deviation of member i.
+    """
+    start = member - config.num_policies if member >= config.num_policies else member
+    torch.manual_seed(int(np.random.SeedSequence([seed, start, generation]).generate_state(1)[0]))
     starts = config.model.initial_deviation
-    model = replace(config.model, initial_deviation=(starts[member % len(starts)],))
+    model = replace(config.model, initial_deviation=(starts[start % len(starts)],))
     return build_net(spec, model, config.algorithm)
 
 
@@ -399,6 +403,8 @@ class LearnerSetup:
     heartbeat_fd: int
     continued: Mapping[str, Any] | None = None
     """What LearnerSaved said of this learner, to continue from."""
+    seconds: float = 0.0
+    """Seconds of training before this learner began."""
     without: tuple[Packing, ...] = ()
     """Packings that broke when this learner tried them."""
     connection_fd: int = -1

@@ -25,6 +25,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import assert_never
 
+import numpy as np
 import torch
 
 from pbt_rl.actors.child import ChildFailed, begin_child, send_failure
@@ -113,8 +114,31 @@ class Contention:
         return self._contended
 
 
+class TrainingClock:
+    """Seconds of training of the whole run, as its learner counts them.
+
+    before: seconds of training before this learner began. clock: in seconds. Time between two ticks counts for
+    PAUSE_SECONDS at most, because a process that is suspended does not train.
+    """
+
+    PAUSE_SECONDS = 60.0
+
+    def __init__(self, before: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds, self._clock = before, clock
+        self._ticked: float | None = None
+
+    def tick(self, *, trains: bool) -> None:
+        """Count the time since the last tick. trains: whether frames have been sampled."""
+        now = self._clock()
+        if self._ticked is not None:
+            self.seconds += min(now - self._ticked, self.PAUSE_SECONDS)
+        self._ticked = now if trains else None
+
+
 REPORT_SECONDS = 0.5
 SWITCH_SECONDS = 1e-4
+END_SECONDS = 1.5
+"""A trainer thread that needs longer to end is left behind: the fleet kills a learner after 3 s."""
 Command = Load | Save | SaveLearner | SetValues | EvaluateMember
 
 
@@ -130,6 +154,7 @@ class Learner:
         self._heartbeat = Heartbeat(setup.heartbeat_fd)
         config, spec, plan = setup.config, setup.spec, setup.plan
         self._on_policy = config.mode != "async"
+        self._trainer_thread: threading.Thread | None = None
         torch.set_num_threads(plan.threads if self._on_policy else max(1, plan.threads // 3))
         prepare(torch.device(plan.device), reproducible=config.mode == "serial")
         loads = [load for load in setup.slots if load is not None]
@@ -147,7 +172,7 @@ class Learner:
         ]
         self.acceleration.prepare(self.pack.device, [box.memory for box, _ in boxes])
         settings = update_settings(config, spec)
-        table = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
+        self._table = table = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
         generations = {load.member: load.generation for load in loads if load.member is not None}
         self.shared = SharedState.new(tuple(range(config.members)), holders, generations)
         self.sampler, shaping = self._make_sampler(settings.distribution, boxes, table)
@@ -187,6 +212,7 @@ class Learner:
         self._next_report = time.monotonic()
         self._waiting_seconds = 0.0
         self._reported: dict[str, float] = {}
+        self.clock = TrainingClock(setup.seconds)
         self._limits: dict[int, int] = {}
         """Index of a member -> steps with which it waits for a decision: that is reported at once."""
         self.stopped = self.paused = False
@@ -225,16 +251,28 @@ class Learner:
             self._heartbeat.beat_main()
 
     def _learning_rate_factor(self) -> float | torch.Tensor:
-        """The schedule's factor now, by each member's frames since its weights were drawn.
+        """Return the schedule's factor of the learning rate, [P], by the budget that ends first.
 
-        It multiplies the member's own learning rate.
+        1 - max(frames since the member's weights were initialised / train_for_frames,
+                training seconds of the run / train_for_seconds)
         """
-        if self._setup.config.learner.lr_schedule != "linear":
+        config = self._setup.config
+        if config.learner.lr_schedule != "linear":
             return 1.0
         steps = self.shared.sampling.steps - self.trainer.members.fresh_steps
         frames_P = steps[self.shared.pack.member] * self._setup.spec.frame_skip
-        factor_P = (1.0 - frames_P / self._setup.config.train_for_frames).clip(0.0, 1.0)
-        return torch.from_numpy(factor_P).float().to(self.pack.device)
+        share_P = frames_P / config.train_for_frames
+        if config.train_for_seconds:
+            share_P = np.maximum(share_P, self.clock.seconds / config.train_for_seconds)
+        return torch.from_numpy((1.0 - share_P).clip(0.0, 1.0)).float().to(self.pack.device)
+
+    def _expect_frames(self) -> None:
+        """Let environments expect the frames that a budget of seconds leaves time for, if these are fewer."""
+        config = self._setup.config
+        share = self.clock.seconds / config.train_for_seconds if config.train_for_seconds else 0.0
+        if share > 0:
+            expected_P = np.ceil(self._table.frames / share).clip(1, config.train_for_frames)
+            self._table.budget_frames[:] = expected_P
 
     def _give_up(self, text: str) -> None:
         """End this process with an error of the user's. Called beside the main thread, which hangs in foreign code."""
@@ -255,7 +293,8 @@ class Learner:
             # Acting is many short operations. A trainer that comes back from a long one would otherwise wait for
             # the interpreter up to 5 ms each time, since the other thread retakes it before the trainer wakes up.
             sys.setswitchinterval(SWITCH_SECONDS)
-            threading.Thread(target=self._train, daemon=True).start()
+            self._trainer_thread = threading.Thread(target=self._train, daemon=True)
+            self._trainer_thread.start()
         listener = AdaptivePoller(self._setup.ready_fd, self._connection.fileno())
         while not self.stopped:
             self._heartbeat.beat_main()
@@ -270,6 +309,15 @@ class Learner:
                     os.eventfd_read(fd)
             self._waiting_seconds += time.monotonic() - began
 
+    def join(self, timeout_seconds: float) -> bool:
+        """Wait until the trainer thread has ended; return False if it takes longer, within a slow optimiser step."""
+        if self._trainer_thread is None:
+            return True
+        with self.trainer.wake:
+            self.trainer.wake.notify()
+        self._trainer_thread.join(timeout_seconds)
+        return not self._trainer_thread.is_alive()
+
     @network_errors()
     def turn(self) -> bool:
         """Do what can be done now; return whether anything was done.
@@ -278,6 +326,7 @@ class Learner:
         out before another step is taken, and a run that stops there continues as if it had not.
         """
         heard = self._listen()
+        self.clock.tick(trains=self.sampler.begun)
         if self._on_policy:
             return self._turn_on_policy(heard)
         busy = not self.paused and self.sampler.serve()
@@ -389,6 +438,7 @@ class Learner:
 
     def _report(self) -> None:
         self._next_report = time.monotonic() + REPORT_SECONDS
+        self._expect_frames()
         plan, sampling, learning = self._setup.plan, self.shared.sampling, self.shared.learning
         episodes, games = sampling.take()
         with learning.lock:
@@ -438,11 +488,15 @@ def main() -> None:
     try:
         learner = Learner(setup, connection)
         learner.run()
+        if not learner.join(END_SECONDS):
+            os._exit(
+                0
+            )  # else the interpreter is torn down below a thread in native code, which aborts the process
         learner.sampler.close()
     except Exception as error:  # noqa: BLE001 - shown by the parent
         failure = _failure(error, torch.device(setup.plan.device))
         send_failure(connection, failure.text, user_error=failure.user_error)
-        sys.exit(1)
+        os._exit(1)  # the trainer thread may be in native code, as above
 
 
 def _failure(error: Exception, device: torch.device) -> ChildFailed:

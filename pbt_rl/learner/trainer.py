@@ -68,7 +68,7 @@ class Trainer:
         self.commands: deque[Callable[[], None]] = deque()
         self.wake = threading.Condition()
         self.stopping = self.paused = False
-        """`stopping` ends the thread; while `paused` only commands are carried out."""
+        """`stopping` ends the thread after the present optimiser step; while `paused` only commands are carried out."""
         self.learning = False
         """An update is in progress, perhaps in another thread."""
 
@@ -150,6 +150,8 @@ class Trainer:
                 self.pack.publish(slots)
                 shared.pack.weights_version[list(slots)] += updater.current.host[list(slots)]
             self.run_commands()
+            if self.stopping:
+                break
         self._stopwatch.end()
         seconds = self._stopwatch.seconds()  # a sleep; to fetch what is not there yet keeps a core busy
         with updater.changing:

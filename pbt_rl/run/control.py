@@ -24,9 +24,9 @@ from pbt_rl.run.plan import Plan
 class Controlled(Around):
     """A controller of the first members; the others are left alone.
 
-    Control i begins with the values of member i, so that luck of the draws is the same in both groups; if there are
-    more controls than members, the rest is drawn as the controller draws members. Controls are evaluated when the
-    population is, as frames of an evaluation teach nothing.
+    Control i begins with the weights (`drawn_net`) and the values of member i, so that the luck of the draw is the same
+    in both groups; if there are more controls than members, the others are drawn as the controller draws members.
+    Controls are evaluated when the population is, because frames of an evaluation teach nothing.
     """
 
     population: int

@@ -127,6 +127,7 @@ class LostLearners:
             [self.comparisons.dispatch.first_loads(pack) if number == pack else () for number in packs],
             self.start.unheld_values,
             resumes=self.start.resumes,
+            seconds=self.throughput.training_seconds,
         )
 
     def saved_text(self) -> str:

@@ -41,6 +41,8 @@ class Start:
     """How often the run was resumed: the seeds of processes differ each time."""
     renewals: int = 0
     """How often the processes were started anew on another machine: their seeds differ each time."""
+    seconds: float = 0.0
+    """Seconds of training before."""
     seeds_before: int = 0
     """Seeds that the processes of packs on other machines take before those of this one."""
 
@@ -220,6 +222,7 @@ class Memory:
             pool_fd=self.pool.fd,
             heartbeat_fd=shared.heartbeat_fd,
             continued=(start.learners[number] or None) if start.learners else None,
+            seconds=start.seconds,
         )
 
     def environment_seconds(self) -> float:

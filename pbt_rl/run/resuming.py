@@ -92,15 +92,25 @@ class Continued:
         return [*present, *past]
 
     def start(
-        self, slots: Sequence[tuple[Load | None, ...]], values: Values, plan: Plan, *, same_plan: bool
+        self,
+        slots: Sequence[tuple[Load | None, ...]],
+        values: Values,
+        plan: Plan,
+        *,
+        same_plan: bool,
+        seconds: float,
     ) -> Start:
-        """Return where the processes begin. slots: what those of each pack hold. values: of a slot without a member."""
+        """Return where the processes begin.
+
+        slots: contents of each pack's slots. values: of a slot without a member. seconds: of training until now.
+        """
         return Start(
             slots,
             values,
             learners=self.state["learners"] if same_plan else (),
             units=self.units(plan) if same_plan else (),
             resumes=self.resumes,
+            seconds=seconds,
         )
 
     def units(self, plan: Plan) -> Sequence[Any]:

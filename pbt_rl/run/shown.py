@@ -4,11 +4,13 @@ the page of `--show`: values, and options other than the defaults.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from math import prod
 
 from pbt_rl.algos.encoders import CNNS, is_grid, is_image, is_text
 from pbt_rl.config import Config
+from pbt_rl.config.budget import in_frames
 from pbt_rl.controllers.hypers import OFF, HyperSpec, Values
 from pbt_rl.controllers.registry import controller_entry
 from pbt_rl.controllers.tuning import chosen
@@ -91,7 +93,11 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     if by_time:
         when = f"after {first:g} s of training and every {pbt.period_seconds:g} s"
     rules = f"--pbt.ready {pbt.ready}, --pbt.exploit {pbt.exploit}, --pbt.explore {pbt.explore}"
-    lines = [f"members are compared {when} from there: --controller {config.controller}, {rules}"]
+    number = _comparisons_within(
+        seconds if by_time else frames, first, pbt.period_seconds if by_time else pbt.period_frames
+    )
+    times = f", {number:,} times at most" if number and pbt.period_growth == 1 else ""
+    lines = [f"members are compared {when} from there{times}: --controller {config.controller}, {rules}"]
     if spec.seats == 1:
         limit = f": up to {episodes:,} frames" if episodes else ""
         lines.append(f"a comparison needs an episode of each of a member's {each} environments{limit}")
@@ -113,8 +119,15 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     why = f"{update:,}, which a member learns from at a time"
     if update < episodes:
         why = f"{episodes:,}, which an episode of each of a member's environments may take"
-    short = f"--pbt.period-frames {pbt.period_frames:,} is less than {why}: comparisons will come later"
-    return [*lines, *noted, f"warning: {short}"]
+    fit = _comparisons_within(frames, max(first, update, episodes), max(update, episodes))
+    short = f"--pbt.period-frames {pbt.period_frames:,} is less than {why}: some {fit} comparisons fit into this run"
+    derived = pbt.period_frames == in_frames(frames)["pbt.period_frames"]
+    return [*lines, *noted, f"{'note' if derived else 'warning'}: {short}"]
+
+
+def _comparisons_within(budget: float, first: float, period: float) -> int:
+    """Return how many comparisons fit into a budget, in frames of each member or in seconds, before its end."""
+    return max(0, math.ceil((budget - first) / period))
 
 
 def tuned_table(resolved: ResolvedRun) -> dict[str, HyperSpec]:
@@ -242,6 +255,7 @@ def unread(resolved: ResolvedRun) -> list[str]:
     backend, name = backend_of(config.env, config.env_options)
     made = backend.recipe_of  # none is made again for it
     recommended = backend.recipe(name, config.env_options) if made is None else made(resolved.spec)
+    recommended = in_frames(config.train_for_frames) | recommended
     reasons = dict([*_reasons(config, resolved.spec.seats), *_of_learning(resolved)])
     found = []
     for one in table(config).values():

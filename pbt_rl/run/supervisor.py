@@ -242,7 +242,8 @@ class Supervisor:
         slots = [dispatch.first_loads(pack) for pack in range(len(plan.packs))]
         if self._continued is None:
             return Start(slots, values[0]), pool
-        return self._continued.start(slots, values[0], plan, same_plan=self._same_plan), pool
+        seconds = self._throughput.training_seconds
+        return self._continued.start(slots, values[0], plan, same_plan=self._same_plan, seconds=seconds), pool
 
     def _state(self, fleet: Fleet) -> dict[str, Any]:
         """Return what a checkpoint holds besides the learners', as JSON types."""

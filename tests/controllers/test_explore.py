@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from pbt_rl.config import Hypers
 from pbt_rl.controllers.decisions import Continue, Replace
-from pbt_rl.controllers.explore import ZERO_STEP, Perturb, PerturbFactors, changed_copy, perturb
+from pbt_rl.controllers.explore import (
+    ZERO_STEP,
+    Perturb,
+    PerturbFactors,
+    changed_copy,
+    mutated,
+    perturb,
+)
 from pbt_rl.controllers.explore_published import (
     ExplorePipeline,
     MultiplyOrDivide,
@@ -308,6 +315,23 @@ def test_a_value_with_a_range_of_the_users_own_is_drawn_anew_and_others_are_not(
     assert 880 < own < 1100, "0.25 of 4000, but for a few that are drawn within the factor"
     assert usual == 0
     assert far(PbtConfig(explore_probability=0.0)) == [0, 0]
+
+
+@pytest.mark.parametrize("name", ["perturb", "resample", "resample-all", "pb2"])
+def test_a_member_that_keeps_its_weights_is_thrown_nowhere(name):
+    table = {"x": HyperSpec("x", 1.0, 1e-9, 1e9, "log", tuned=True, drawn=True)}
+    rule, rng = EXPLORE_RULES[name].build(PbtConfig(reset_probability=0.0), table), Random(0)
+    kept = [mutated(rule, {"x": 1.0}, rng)["x"] for _ in range(500)]
+    copied = [rule.mutate({"x": 1.0}, rng)["x"] for _ in range(500)]
+    assert all(1 / 1.5 <= x <= 1.5 for x in kept)
+    assert sum(not 1 / 1.5 <= x <= 1.5 for x in copied) > 50
+
+
+def test_a_function_of_the_users_own_is_called_after_a_rule_that_draws_nothing_anew():
+    table = {"x": HyperSpec("x", 1.0, 1e-9, 1e9, "log", tuned=True)}
+    rule = CustomExplore(lambda v, _rng: {"x": v["x"] * 2}, table, Resample(table, 1.0))
+    assert mutated(rule, {"x": 1.0}, Random(0)) == {"x": 2.0}
+    assert rule.mutate({"x": 1.0}, Random(0)) != {"x": 2.0}
 
 
 def test_a_pipeline_ends_with_the_first_change():

@@ -22,7 +22,7 @@ def trained(window=3) -> MemberRecord:
 
 
 def test_a_report_holds_the_record():
-    assert trained().report() == MemberReport(0, 40, (2.0, 4.0), 2, 1, OLD, 3.0, broken=True)
+    assert trained().report() == MemberReport(0, 40, (2.0, 4.0), 2, 1, OLD, 3.0, broken=True, recent=2)
     assert trained().report(rounds=1).objectives == (4.0,)
     assert trained(window=1).report().episodes == 2, "more than the window holds"
 
@@ -149,3 +149,14 @@ def test_the_state_that_weights_come_from():
     sources = [changes([decision], GENERATIONS)[0].weights_from for decision, _ in MEANING.values()]
     assert [key for key in sources if key is not None] == [(1, 7), (1, 7), (1, 2), (0, 0)]
     assert changes([Replace(0, 9, "both", VALUES, "", 3)], {0: 0})[0].source == (9, 3)
+
+
+def test_episodes_since_the_last_decision_are_told_apart():
+    record = trained()
+    record.apply(Change(0, "continue", 1))
+    assert record.report().recent == 0
+    record.note_objective(6.0)
+    assert (record.report().episodes, record.report().recent) == (3, 1)
+    record.apply(Change(0, "mutate", 2, values=OLD))
+    record.note_objective(6.0)
+    assert (record.report().episodes, record.report().recent) == (1, 1)

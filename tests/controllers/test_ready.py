@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -47,6 +48,19 @@ def test_members_with_few_episodes_wait_and_the_others_go_on():
     assert first.note == "without 1: fewer than 5 episodes that count"
     second = rule.next_round(population(200, 9, 5, 5))
     assert ([m.member for m in second.members], second.number, second.note) == ([0, 1, 2], 2, "")
+
+
+def test_all_windows_begin_at_the_last_comparison():
+    """Members that changed have no older episodes; with theirs, the others would be judged by lower scores."""
+    rule = Synchronous(100, 0, min_episodes=2)
+    old = replace(member(0, (1.0, 2.0, 3.0)), episodes=7, recent=2)
+    changed, waits = replace(member(1, (2.5, 3.5)), recent=2), replace(member(2, (9.0, 9.0)), recent=1)
+    comparison = rule.next_round(report(200, [old, changed, waits]))
+    assert [(m.member, m.objectives, m.episodes) for m in comparison.members] == [
+        (0, (2.0, 3.0), 2),
+        (1, (2.5, 3.5), 2),
+    ]
+    assert "without 2" in comparison.note
 
 
 def test_less_than_half_of_the_members_are_not_compared_for_a_period():

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from pbt_rl.config import Config
-from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.envs import registry
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
@@ -113,25 +112,6 @@ def test_a_recipe_fits_the_config(env_id):
     assert (
         replace(config, **parts, **changes.get("", {})).env == env_id
     )  # every validation of the config passes
-
-
-def compared(values):
-    """Return the share of the budget before the first comparison, and how many there are."""
-    frames, period = values["train_for_frames"], values["pbt.period_frames"]
-    first = max(values["pbt.start_frames"], period)
-    return first / frames, 1 + (frames - 1 - first) // period
-
-
-DEFAULT = {"train_for_frames": Config(env="toy/identity").train_for_frames} | {
-    f"pbt.{name}": getattr(PbtConfig(), name) for name in ("period_frames", "start_frames")
-}
-
-
-@pytest.mark.parametrize("env_id", [*IDS, "tensors/pendulum", "tensors/cartpole", "vizdoom/basic"])
-def test_recipes_make_20_to_40_comparisons_the_first_after_a_twentieth(env_id):
-    share, comparisons = compared(DEFAULT | recipe(env_id))
-    assert share == pytest.approx(0.05, rel=0.01)
-    assert 20 <= comparisons <= 40
 
 
 def test_the_registry_imports_families_when_they_are_used_and_never_torch():

@@ -178,3 +178,11 @@ def test_members_begin_with_the_deviations_in_turns():
     config = Config("toy/x", num_policies=3, model=ModelConfig(encoder="mlp", initial_deviation=(1.0, 0.5)))
     found = [drawn_net(config, BOTH, 0, member).heads.log_std.exp().tolist() for member in range(3)]
     assert found == [[1.0], [0.5], [1.0]]
+
+
+def test_a_control_begins_with_the_weights_and_the_deviation_of_its_member():
+    model = ModelConfig(encoder="mlp", initial_deviation=(1.0, 0.5))
+    config = Config("toy/x", num_policies=3, control=3, model=model)
+    nets = [[p.tolist() for p in drawn_net(config, BOTH, 0, member).parameters()] for member in range(6)]
+    assert nets[3:] == nets[:3]
+    assert nets[0] != nets[2]

@@ -9,6 +9,7 @@ from pbt_rl.actors.messages import LearnerSaved, Load, Save
 from pbt_rl.config.command import parse_train
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner.build import packings
+from pbt_rl.learner.learner import TrainingClock
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.memory import Start
 from pbt_rl.run.plan import Machine
@@ -79,6 +80,35 @@ def test_a_linear_rate_falls_with_the_frames_of_each_member():
         assert 1 > shares[0] > shares[1] > shares[2] > 0
         sampled.steps[0] = 1100
         assert float(learner._learning_rate_factor()[0]) == 0.0
+
+
+def test_a_linear_rate_falls_with_the_seconds_of_the_run_if_they_end_first():
+    schedule = {"learner.lr-schedule": "linear", "train-for-frames": 1000, "train-for-seconds": 100}
+    with contextlib.closing(make_fleet("appo", **schedule)) as fleet:
+        learner, now = fleet.packs[0].learner, [50.0]
+        learner.clock = TrainingClock(before=20.0, clock=lambda: now[0])
+        learner.shared.sampling.steps[:2] = 100, 600
+        factors = []
+        for trains, at in ((False, 55.0), (True, 60.0), (True, 90.0), (True, 10_090.0)):
+            now[0] = at
+            learner.clock.tick(trains=trains)
+            factors.append(learner._learning_rate_factor().tolist())
+        assert factors[:2] == [pytest.approx([0.8, 0.4])] * 2, "emulators are made: no training yet"
+        assert factors[2] == pytest.approx([0.5, 0.4])
+        assert factors[3] == pytest.approx([0.0, 0.0]), "50 s and a pause, which counts for a minute at most"
+        assert learner.clock.seconds == 110.0
+
+
+def test_a_budget_of_seconds_limits_the_frames_that_a_curriculum_expects():
+    with contextlib.closing(make_fleet("appo", **{"train-for-seconds": 100})) as fleet:
+        learner, table = fleet.packs[0].learner, fleet.packs[0].learner._table
+        whole = table.budget_frames.tolist()
+        table.frames[:] = 0, 300
+        learner._report()
+        assert table.budget_frames.tolist() == whole, "no time has passed"
+        learner.clock.seconds = 25.0
+        learner._report()
+        assert table.budget_frames.tolist() == [1, 1200]
 
 
 @pytest.mark.parametrize("saved", [False, True])

@@ -1,5 +1,7 @@
 """Edits and batches of one pack: what is applied, what is discarded, what stays."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -226,3 +228,12 @@ def test_an_evaluation_that_begins_within_a_batch_ends_it_for_its_member():
         before = stand.state(2)
         learn_and_edit(stand, lambda: stand.trainer.members.evaluate(9, begins=True))
         assert not stand.changed(2, before)
+
+
+def test_a_trainer_that_is_stopped_takes_no_further_optimiser_step(stand):
+    stand.bench.fill(2)
+    stand.trainer.updater._settings = replace(stand.trainer.updater._settings, epochs=50)
+    steps = []
+    stand.bench.pack.publish = lambda slots: steps.append(slots) or setattr(stand.trainer, "stopping", True)
+    stand.trainer.learn()
+    assert len(steps) == 1

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pbt_rl.cli.resume import parse_resume
 from pbt_rl.config.command import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.events import Round
@@ -25,6 +26,36 @@ def test_thirty_comparisons_follow_from_a_time_and_what_is_given_stays():
     assert (config.train_for_frames, config.pbt.ready, config.pbt.period_frames) == (5000, "synchronous", 700)
     assert planned("--hours 0.5 --pbt.period-seconds 7").pbt.period_seconds == 7
     assert planned("--hours 0.5 --train-for-seconds 310").pbt.period_seconds == 10
+
+
+@pytest.mark.parametrize("env", ["toy/memory", "tensors/pendulum", "gym/CartPole-v1", "atari/pong"])
+@pytest.mark.parametrize("frames", ["", "--train-for-frames 300000"])
+def test_comparisons_follow_from_the_frames_of_the_run_and_not_of_its_recipe(env, frames):
+    config = planned(frames, env=env)
+    budget, pbt = config.train_for_frames, config.pbt
+    assert pbt.start_frames / budget == pytest.approx(0.05, rel=0.01)
+    assert (1 + (budget - 1 - pbt.start_frames) // pbt.period_frames) == 24
+    given = planned(f"{frames} --pbt.period-frames 7000", env=env).pbt
+    assert (given.start_frames, given.period_frames) == (pbt.start_frames, 7000)
+
+
+def test_comparisons_follow_from_a_budget_of_seconds_if_nothing_else_is_given():
+    config = planned("--train-for-seconds 310")
+    assert (config.pbt.ready, config.pbt.period_seconds) == ("timed", 10)
+    for words in (
+        "--mode serial",
+        "--train-for-frames 5000",
+        "--pbt.period-frames 700",
+        "--controller mf-pbt",
+    ):
+        assert planned(f"--train-for-seconds 310 {words}").pbt.ready == "synchronous"
+
+
+def test_a_run_that_is_resumed_with_more_frames_keeps_its_times(tmp_path):
+    words = f"--mode serial --num-policies 2 --no-figures --out {tmp_path} --name x --train-for-frames 2500"
+    assert train(planned(words)) == 0
+    more = parse_resume(tmp_path / "x", ["--train-for-frames", "5000"])
+    assert (more.train_for_frames, more.pbt.start_frames, more.pbt.period_frames) == (5000, 125, 100)
 
 
 @pytest.mark.parametrize("words", ["--controller asha", "--pbt.no-enabled"])

@@ -124,3 +124,21 @@ def test_an_environment_that_hangs_in_close_does_not_hold_up_the_end(tmp_path, t
     assert run.wait(60) == 0
     assert run.summary["ended"] == "frames"
     assert "pbt-rl: close() did not return within 3 s" in run.err
+
+
+SLOW_UPDATES = (
+    "--num-policies=1",
+    "--actors=1",
+    "--model.hidden=2048",
+    "--learner.batch=2048",
+    "--learner.minibatches=1",
+    "--learner.epochs=100",
+)
+
+
+def test_a_run_that_ends_within_an_update_ends_its_learner_without_an_abort(tmp_path):
+    run = train(tmp_path, "toy/identity", *SLOW_UPDATES, "--train-for-seconds=4")
+    assert run.wait(60) == 0
+    assert run.summary["ended"] == "seconds"
+    logs = [path.read_text() for path in (run.folder / "logs").glob("learner_*.log")]
+    assert not [text for text in logs if "terminate called" in text or "Traceback" in text]

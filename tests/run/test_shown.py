@@ -13,11 +13,12 @@ def notes(*options) -> str:
 def test_a_run_whose_time_or_frames_do_not_reach_the_first_comparison_is_told():
     timed = ("--pbt.ready=timed", "--pbt.period-seconds=5", "--train-for-frames=1000")
     assert "compares members first" not in notes(*timed)
-    assert "members first at 20,000 frames" in notes("--pbt.start-frames=0", "--train-for-frames=1000")
+    late = ("--pbt.start-frames=0", "--pbt.period-frames=20000", "--train-for-frames=1000")
+    assert "members first at 20,000 frames" in notes(*late)
     text = notes(*timed, "--pbt.start-seconds=100", "--train-for-seconds=60")
     assert "PBT compares members first after 100 s, and this run ends after 60" in text
     given = ("--num-policies=4", "--train-for-seconds=10")
-    assert "10,000 frames/s in a run of 10 s" in notes(*given)
+    assert "10,000 frames/s in a run of 10 s" in notes(*given, "--pbt.start-frames=25000")
     assert "members first" not in notes(*given, "--pbt.start-frames=0", "--pbt.period-frames=5000")
 
 
@@ -27,6 +28,7 @@ CARTPOLE = 4 * 8 * 500
 
 def test_what_a_comparison_needs_is_in_the_plan():
     text = notes("--num-policies=4")
+    assert "at 25,000 frames each and every 20,000 from there, 24 times at most" in text
     assert "32 environments of each (2 actors x 2 units of 8)" in text
     assert f"an episode of each of a member's 32 environments: up to {CARTPOLE:,} frames" in text
     assert "warning" not in text
