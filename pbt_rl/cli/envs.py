@@ -12,8 +12,8 @@ from pbt_rl.envs.first_trial import tried
 from pbt_rl.envs.packages import absent
 from pbt_rl.envs.registry import FAMILIES, EnvOptions, backend_of, keywords, plugins
 from pbt_rl.errors import ConfigError, RunFailed, environment_code
-from pbt_rl.options.checks import validate
 from pbt_rl.options.declare import option, with_groups
+from pbt_rl.options.values import validate
 from pbt_rl.options.words import parse
 
 

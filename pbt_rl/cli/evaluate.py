@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from pbt_rl.errors import require
-from pbt_rl.options.checks import validate
 from pbt_rl.options.declare import option
+from pbt_rl.options.values import validate
 from pbt_rl.options.words import parse
 from pbt_rl.record.saved import Source
 

@@ -15,15 +15,13 @@ from pathlib import Path
 
 from msgspec import Struct, convert, to_builtins
 
-from pbt_rl.cli.sweep import shares_of
-from pbt_rl.config import OF_NAMES, names_run
+from pbt_rl.cli.sweep import SeveralRuns, shares_of
 from pbt_rl.config.command import parse_train
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, last_line
 from pbt_rl.experiments.prove.arms import BASELINE, Arm, Task, check_names, lucky, read_arms, too_short
 from pbt_rl.experiments.prove.games import judge, read_judged
 from pbt_rl.experiments.prove.outcome import Scores, outcome
-from pbt_rl.options.checks import validate
 from pbt_rl.options.declare import option
 from pbt_rl.options.words import parse_part
 from pbt_rl.record.folder import RunFolder
@@ -35,7 +33,7 @@ PROG = "pbt-rl prove"
 
 
 @dataclass(frozen=True)
-class ProveCommand:
+class ProveCommand(SeveralRuns):
     """Does population based training help on this task? Train several arms on the same seeds with the same frames. All
     other options are those of `pbt-rl train`, for all arms; --train-for-frames must be given.
 
@@ -52,8 +50,6 @@ class ProveCommand:
     pbt-rl prove --name helps --env gym/CartPole-v1 --mode serial --train-for-frames 20k --seeds 4 --jobs 2
     """
 
-    name: str = option(test=names_run, remedy=OF_NAMES)
-    """Name of the experiment and of its folder."""
     seeds: int = option(5, test=lambda seeds: 2 <= seeds <= 1000, remedy="2 to 1,000: one seed has no spread")
     """Train with the seeds 0 to this less 1."""
     arm: tuple[str, ...] = option((), repeated=True)
@@ -63,15 +59,8 @@ class ProveCommand:
     """Leave out pbt, or defaults, which trains longest where members are computed together. May be repeated."""
     games: int = option(20, at_least=1, at_most=100_000)
     """Validation games of each member, and as many test games."""
-    jobs: int | None = option(None, at_least=1, at_most=1000)
-    """Runs at the same time; devices and cores are dealt to them. None: 1, or one per GPU."""
-    out: Path = Path("runs")
-    """Folder that holds the experiment."""
     show: bool = False
     """Print the commands of the runs, and start nothing."""
-
-    def __post_init__(self) -> None:
-        validate(self)
 
 
 PROTOCOL = "protocol.json"
@@ -127,7 +116,7 @@ def read_words(arguments: Sequence[str]) -> Words:
     command, common = parse_part(ProveCommand, PROG, arguments)
     check_names(common.names, f"with {PROG}")
     return Words(
-        command.out / command.name,
+        command.folder,
         command.seeds,
         command.games,
         command.jobs,

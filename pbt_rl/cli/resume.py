@@ -9,8 +9,8 @@ from pathlib import Path
 from pbt_rl.actors.child import spare_learner
 from pbt_rl.config import OF_NAMES, Config, names_run
 from pbt_rl.errors import ConfigError
-from pbt_rl.options.checks import path_given
 from pbt_rl.options.declare import as_base, changed, over, table
+from pbt_rl.options.values import path_given
 from pbt_rl.options.words import split, typed
 from pbt_rl.record.saved import check_trust, read_config
 

@@ -16,9 +16,9 @@ from pbt_rl.config.command import parse_train
 from pbt_rl.display.terminal import counted
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.experiments.jobs import GIVEN_BY_THE_SWEEP, Ended, Point, Share, Sweep, last_line, points, shares
-from pbt_rl.options.checks import validate
 from pbt_rl.options.declare import option
 from pbt_rl.options.names import spelt
+from pbt_rl.options.values import validate
 from pbt_rl.options.words import Line, parse_part
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import read_config
@@ -31,7 +31,27 @@ OF_SEEDS = "whole numbers, such as 0 1 2, or 0-4"
 
 
 @dataclass(frozen=True)
-class SweepCommand:
+class SeveralRuns:
+    """A command that trains several runs, each a process of its own."""
+
+    name: str = option(test=names_run, remedy=OF_NAMES)
+    """Name of what is trained, and of its folder."""
+    jobs: int | None = option(None, at_least=1, at_most=1000)
+    """Runs at the same time; devices and cores are dealt to them. None: 1, or one per GPU."""
+    out: Path = Path("runs")
+    """Folder that holds that folder."""
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+    @property
+    def folder(self) -> Path:
+        """Where the runs are."""
+        return self.out / self.name
+
+
+@dataclass(frozen=True)
+class SweepCommand(SeveralRuns):
     """Train every combination of the values of --grid with every seed, as a run of its own in runs/NAME/. All other
     options are those of `pbt-rl train`.
 
@@ -41,24 +61,10 @@ class SweepCommand:
     pbt-rl sweep --name rates --env gym/CartPole-v1 --grid hypers.learning-rate=1e-4,1e-3 --seeds 0 1 2 --jobs 2
     """
 
-    name: str = option(test=names_run, remedy=OF_NAMES)
-    """Name of the sweep and of its folder."""
     seeds: tuple[str, ...] = option(("0",), test=bool, remedy=OF_SEEDS)
     """Seeds, such as 0 1 2, or 0-4."""
     grid: tuple[str, ...] = option((), repeated=True)
     """OPTION=A,B,C: values of an option of `pbt-rl train`. May be repeated: all combinations."""
-    jobs: int | None = option(None, at_least=1, at_most=1000)
-    """Runs at the same time; devices and cores are dealt to them. None: 1, or one per GPU."""
-    out: Path = Path("runs")
-    """Folder that holds the sweep."""
-
-    def __post_init__(self) -> None:
-        validate(self)
-
-    @property
-    def folder(self) -> Path:
-        """Where its runs are."""
-        return self.out / self.name
 
 
 BUDGETS = {"hours", "train-for-frames", "train-for-seconds", "stop-at-objective"}

@@ -16,11 +16,10 @@ from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.options.declare import as_base, table
 from pbt_rl.options.files import written
-from pbt_rl.options.words import split
+from pbt_rl.options.words import HELP, split
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.registry import ALGORITHMS, CONTROLLERS, RULES
 
-HELP = {"-h", "--help", "--help-all"}
 MORE = """\
 These are the usual options. For more of them:
   --env X --help            also the options of that family of environments

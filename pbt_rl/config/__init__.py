@@ -23,8 +23,8 @@ from pbt_rl.envs import registry as environments
 from pbt_rl.envs.registry import EnvOptions, FamilyOptions, keywords
 from pbt_rl.envs.shaping import names_of
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.options.checks import validate
 from pbt_rl.options.declare import names_module, names_object, option, with_fields, with_groups
+from pbt_rl.options.values import validate
 from pbt_rl.registry import CONTROLLERS
 
 if TYPE_CHECKING:

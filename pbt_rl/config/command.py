@@ -18,9 +18,9 @@ from pbt_rl.config.recipes import RECIPES, algorithm_recipe, environment_recipe,
 from pbt_rl.config.start_values import with_start_values
 from pbt_rl.envs.registry import family_of
 from pbt_rl.errors import ConfigError
-from pbt_rl.options.checks import path_given
 from pbt_rl.options.declare import as_base, build, merged, option, table
 from pbt_rl.options.files import checked, read_file
+from pbt_rl.options.values import path_given
 from pbt_rl.options.words import Entry, Line, split, typed
 
 PROG = "pbt-rl train"

@@ -11,9 +11,9 @@ from typing import Any
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.options.checks import path_given
 from pbt_rl.options.declare import changed
 from pbt_rl.options.files import json_of, text_of
+from pbt_rl.options.values import path_given
 
 OPTION = "--pbt.start-values"
 MEMBER = "member"

@@ -12,7 +12,7 @@ from pbt_rl.controllers.hypers import SHAPING, HyperSpec, Values
 from pbt_rl.controllers.lineage import Lineage
 from pbt_rl.controllers.options import ScheduleConfig
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.options.checks import path_given
+from pbt_rl.options.values import path_given
 from pbt_rl.record.events import Event
 
 Steps = Sequence[tuple[int, Values]]

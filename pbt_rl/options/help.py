@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import tyro
 
-from pbt_rl.options.checks import allowed
 from pbt_rl.options.declare import Option
+from pbt_rl.options.values import allowed
 
 
 def draw(command: type, options: Iterable[Option], value: Callable[[Option], Any], prog: str) -> None:

@@ -20,16 +20,15 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.options.checks import allowed
 from pbt_rl.options.declare import Option, build, table
 from pbt_rl.options.names import meant, spelt, unknown
-from pbt_rl.options.values import number, reader
+from pbt_rl.options.values import allowed, number, reader
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
-HELP = {"-h", "--help"}
+HELP = {"-h", "--help", "--help-all"}
 YES, NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 VALUE = re.compile(r"-(\d|\.\d|inf|nan)")
 """A word that begins with a dash and is a value."""
@@ -73,7 +72,7 @@ class Line:
 
     @property
     def asks_help(self) -> bool:
-        """Whether -h or --help is among the options."""
+        """Whether its options are asked for."""
         return not HELP.isdisjoint(entry.written for entry in self.entries)
 
     def last(self, name: str) -> str | None:

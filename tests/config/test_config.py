@@ -10,8 +10,8 @@ import pytest
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
-from pbt_rl.options.checks import allowed, allows, validate
 from pbt_rl.options.declare import changed, option, walk
+from pbt_rl.options.values import allowed, allows, validate
 from pbt_rl.record.folder import config_from_json, to_json
 
 NAMES = {

@@ -65,7 +65,7 @@ def test_devices_and_cores_are_dealt(jobs, devices, cpus, cores, expected):
 def test_words_of_the_sweep_and_of_its_runs():
     words = "--name=x --seeds 0 2-4 --env toy/identity --grid a.b=1,2 --jobs 2 --no-figures"
     own, common = _read(words.split())
-    assert own == SweepCommand("x", ("0", "2-4"), ("a.b=1,2",), 2)
+    assert own == SweepCommand("x", 2, seeds=("0", "2-4"), grid=("a.b=1,2",))
     assert common.words == ["--env", "toy/identity", "--no-figures"]
     assert _seeds(own.seeds) == [0, 2, 3, 4]
     assert _grid(["--a=1,2"]) == {"a": ["1", "2"]}
