@@ -26,7 +26,7 @@ import pbt_rl.actors.actor
 from pbt_rl.envs.registry import FAMILIES
 names = [name for family in FAMILIES.values() for name in family.names()]
 assert names, "no environment"
-heavy = sorted({"torch", "tensorboardX", "rich", "tyro"} & sys.modules.keys())
+heavy = sorted({"torch", "tensorboardX", "rich"} & sys.modules.keys())
 sys.exit(f"an actor with its environments imports {', '.join(heavy)}" if heavy else 0)
 """
 

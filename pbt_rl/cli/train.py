@@ -16,6 +16,7 @@ from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.options.declare import as_base, table
 from pbt_rl.options.files import written
+from pbt_rl.options.help import draw
 from pbt_rl.options.words import HELP, split
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.registry import ALGORITHMS, CONTROLLERS, RULES
@@ -85,8 +86,6 @@ def print_help(layers: Layers, *, everything: bool) -> None:
 
     everything: all options, and not only the common ones and those that belong to what the layers name.
     """
-    from pbt_rl.options.help import draw
-
     try:
         command = layers.command() if layers.values.get("env") else TrainCommand(env="")
     except EnvSetupError:  # the options of an environment that cannot be made here can be read all the same

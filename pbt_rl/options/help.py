@@ -1,83 +1,96 @@
-"""Help of a command, drawn by tyro.
-
-tyro draws a dataclass. So one is made that has only the options to show, each with its docstring, its allowed values
-and its default.
-"""
+"""Help of a command: its options by group, each with its docstring, what it allows, and its default."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, field, make_dataclass
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING
+from inspect import cleandoc
+from textwrap import wrap
 from types import UnionType
-from typing import Annotated, Any, Literal, get_args, get_origin
-
-import tyro
+from typing import Any, Literal, get_args, get_origin
 
 from pbt_rl.options.declare import Option
 from pbt_rl.options.values import allowed
 
+COLUMN = 28
+"""Where the text of an option begins."""
+
+
+class _Formatter(RawDescriptionHelpFormatter):
+    """Keeps the lines of a command's docstring, and names of options whole."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=COLUMN)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return wrap(text, width, break_on_hyphens=False)
+
 
 def draw(command: type, options: Iterable[Option], value: Callable[[Option], Any], prog: str) -> None:
-    """Print the help of these options of a command. value: the default to show. Raises SystemExit, as tyro does."""
-    columns: dict[str, tuple[str, Any, Any]] = {}
-    groups: dict[str, list[Option]] = {}
-    for option in options:
-        head, *inner = option.path
-        if inner:
-            groups.setdefault(head, []).append(option)
-        columns[head] = ("", None, None) if inner else _column(option, value(option))
-    for head, of_group in groups.items():
-        kind = of_group[0].owner
-        group = make_dataclass(kind.__name__, [_column(o, value(o)) for o in of_group], kw_only=True)
-        group.__doc__ = kind.__doc__
-        columns[head] = (head, group, field(default_factory=group))
-    drawn = make_dataclass(command.__name__, columns.values(), kw_only=True)
-    drawn.__doc__ = command.__doc__
-    tyro.cli(drawn, prog=prog, args=["--help"])
-
-
-def _column(option: Option, value: Any) -> tuple[str, Any, Any]:
-    required = value is MISSING or (value == "" and option.default != "")
-    drawn = tyro.conf.arg(
-        help=option.help, help_behavior_hint=_hint(option.metadata, value), metavar=_metavar(option)
+    """Print the help of these options of a command, and raise SystemExit. value: the default to show."""
+    shown = list(options)
+    positional = [option.name.upper() for option in shown if option.is_positional]
+    parser = ArgumentParser(
+        usage=" ".join([prog, *positional, "[OPTIONS]"]),
+        description=cleandoc(command.__doc__ or ""),
+        formatter_class=_Formatter,
     )
-    required = required or (value == () and option.is_positional)
-    hint: Any = option.hint
-    if option.is_repeated:
-        hint = _mark(tyro.conf.UseAppendAction, hint)
-    if option.is_positional:
-        hint = _mark(tyro.conf.Positional, hint)
-    return option.path[-1], Annotated[hint, drawn], field() if required else field(default=value)
+    groups: dict[str, Any] = {}
+    for option in shown:
+        head = option.path[0] if option.path[1:] else ""
+        if head not in groups:
+            doc = cleandoc(option.owner.__doc__ or "")
+            groups[head] = parser.add_argument_group(head, doc) if head else parser
+        text = f"{option.help} ({_hint(option, value(option))})".replace("%", "%%")
+        if option.is_positional:
+            groups[head].add_argument(option.name, metavar=_metavar(option), help=text)
+        elif option.hint is bool:
+            path, dot, last = option.name.rpartition(".")
+            names = f"--{option.name}", f"--{path}{dot}no-{last}"
+            groups[head].add_argument(*names, action="store_true", help=text)
+        else:
+            groups[head].add_argument(f"--{option.name}", metavar=_metavar(option), help=text)
+    parser.print_help()
+    raise SystemExit(0)
 
 
-def _mark(mark: Any, hint: Any) -> Any:
-    return mark[hint]
-
-
-def _hint(metadata: Mapping[str, Any], value: object) -> Callable[[str], str] | None:
-    """Allowed values beside the default; None leaves the hint to tyro, which shows names to choose from by itself."""
-    text = "" if "choices" in metadata else allowed(metadata, value)
+def _hint(option: Option, value: Any) -> str:
+    """Return what an option allows, and the default."""
+    metadata = option.metadata
+    limits = "" if "choices" in metadata else allowed(metadata, value)
     if "zero" in metadata:
-        text = f"0: {metadata['zero']}"
+        limits = f"0: {metadata['zero']}"
     if "bounds" in metadata:
         low, high = metadata["bounds"]
         scale = str(metadata["scale"]).replace("_", "-")
-        text += f"; {'' if metadata['tuned'] else 'if '}tuned: prior and bounds {low:g} to {high:g}, {scale}"
-    if value is None and not text:  # its help says what that means
-        return lambda _: "(default: None)"
-    number = f"{value:g}" if isinstance(value, float) else ""
-    return (lambda default: f"({text}; default: {number or default})") if text else None
+        limits += (
+            f"; {'' if metadata['tuned'] else 'if '}tuned: prior and bounds {low:g} to {high:g}, {scale}"
+        )
+    if value is MISSING or (value == "" and option.default != ""):
+        default = "required"
+    elif option.is_repeated:
+        default = "repeatable"
+    else:
+        default = f"default: {_shown(value)}"
+    return f"{limits}; {default}" if limits else default
 
 
-def _metavar(option: Option) -> str | None:
-    """Return what stands for the value; None leaves that to tyro."""
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(_shown, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value) or "''"
+
+
+def _metavar(option: Option) -> str:
+    """Return what stands for the value."""
     if "choices" in option.metadata:
         names = ",".join(option.metadata["choices"]())
         return f"{{{names}}}" + (f"|{option.metadata['custom']}" if "custom" in option.metadata else "")
-    one, several = option.hint, get_origin(option.hint) is tuple
-    if isinstance(one, UnionType) or several:
-        one = get_args(one)[0]
-    if get_origin(one) is Literal or one is bool:
-        return None
-    name = option.name.upper().removesuffix("S") if option.is_positional else one.__name__.upper()
+    hint = option.hint
+    if isinstance(hint, UnionType) or get_origin(hint) is tuple:
+        hint = get_args(hint)[0]
+    if get_origin(hint) is Literal:
+        return f"{{{','.join(get_args(hint))}}}"
+    name = option.name.upper().removesuffix("S") if option.is_positional else hint.__name__.upper()
     return f"{name} [{name} ...]" if option.is_list else name

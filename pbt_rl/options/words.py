@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import Option, build, table
+from pbt_rl.options.help import draw
 from pbt_rl.options.names import meant, spelt, unknown
 from pbt_rl.options.values import allowed, number, reader
 
@@ -135,8 +136,6 @@ def parse_part(kind: type[T], prog: str, arguments: Sequence[str]) -> tuple[T, L
 def _help(kind: type, prog: str, line: Line) -> None:
     """Print the options and raise SystemExit if that is asked for."""
     if line.asks_help:
-        from pbt_rl.options.help import draw  # noqa: PLC0415 - tyro takes long to import
-
         draw(kind, table(kind).values(), lambda option: option.default, prog)
 
 

@@ -28,7 +28,7 @@ def test_they_are_options_with_bounds_and_help_and_given_in_files_and_in_python(
         parse_train([*TYPED, "--hypers.temperature=0"])
     with pytest.raises(SystemExit):
         train_command([*TYPED, "--help"])
-    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    shown = " ".join(capsys.readouterr().out.split())
     assert "--hypers.temperature FLOAT What advantages are divided by. (0.001 to 1000; tuned: prior" in shown
     with pytest.raises(ConfigError, match=r"--hypers.temperature"):
         parse_train(["--env", "toy/identity", "--hypers.temperature", "1"])
