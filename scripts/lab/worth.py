@@ -1,0 +1,379 @@
+"""Does PBT beat its own control, and by which default rule? The experiment of docs/lab/worth.md.
+
+    python scripts/lab/worth.py run --seeds 100 101 --jobs 2   # may be stopped, and goes on with what is missing
+    python scripts/lab/worth.py tell                           # the tables of docs/lab/worth.md, from the rows
+
+Rows are in docs/lab/results/worth.csv, one per run. Every run is in serial mode, so that other work on the machine
+changes nothing but its seconds.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import random
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve()
+ROWS = HERE.parents[2] / "docs" / "lab" / "results" / "worth.csv"
+COLUMNS = (
+    "commit", "task", "arm", "seed", "frames_each", "comparisons", "replacements", "picked", "drawn", "greedy",
+    "members", "seconds",
+)  # fmt: skip
+MEMBERS = 4
+EPISODES, PICKING_EPISODES = 20, 10
+SEEDS = tuple(range(100, 108))
+FIRST_SHARE, COMPARISONS = 0.3, 15
+"""Of the arms `near` and `pb2`: when members are compared first, as a share of the budget, and how often from there."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One environment, with a member's budget.
+
+    recipe: values that its recipe gives a member, around which members begin. options: a member has eight rows, so that
+    all of them end an episode within a period; rollouts are as much longer, so that a batch is as large as ever.
+    random, best: scores that results are normalised by: of the random policy, and of the best policy known here.
+    """
+
+    env: str
+    frames: int
+    options: str
+    recipe: Mapping[str, float]
+    shaping: tuple[str, ...] = ()
+    random: float = 0.0
+    best: float = 1.0
+
+
+EIGHT = "--actors 1 --units-per-actor 2 --envs-per-unit 4"
+CONTINUOUS = {
+    "learning_rate": 6e-4, "clip_ratio": 0.2, "gamma": 0.99, "gae_lambda": 0.95, "entropy_coef": 1e-4,
+}  # fmt: skip
+DISCRETE = CONTINUOUS | {"learning_rate": 1e-3, "entropy_coef": 5e-3}
+MUJOCO = f"{EIGHT} --learner.rollout 256 --hypers.unroll 256"
+COURIER = (
+    "--env-option limit=100 --rows 32 --model.encoder mlp --model.hidden 64 --learner.rollout 64 --hypers.unroll 64 "
+    "--learner.batch 2048 --learner.minibatches 2 --learner.epochs 4 --learner.lr-schedule constant "
+    "--hypers.learning-rate 1e-3 --hypers.entropy-coef 0.003 --hypers.clip-ratio 0.2"
+)
+TASKS: Mapping[str, Task] = {
+    "halfcheetah": Task("gym/HalfCheetah-v5", 300_000, MUJOCO, CONTINUOUS, random=-280, best=5831),
+    "hopper": Task("gym/Hopper-v5", 300_000, MUJOCO, CONTINUOUS, random=18, best=2410),
+    "walker2d": Task("gym/Walker2d-v5", 300_000, MUJOCO, CONTINUOUS, random=2, best=3452),
+    "swimmer": Task("gym/Swimmer-v5", 300_000, MUJOCO, CONTINUOUS, random=0, best=282),
+    "lunarlander": Task(
+        "gym/LunarLander-v3",
+        300_000,
+        f"{EIGHT} --learner.rollout 128 --hypers.unroll 128",
+        DISCRETE,
+        random=-180,
+        best=242,
+    ),
+    "acrobot": Task(
+        "gym/Acrobot-v1",
+        150_000,
+        f"{EIGHT} --learner.rollout 128 --hypers.unroll 128",
+        DISCRETE,
+        random=-500,
+        best=-73,
+    ),
+    "courier": Task(
+        "courier:make_env",
+        200_000,
+        COURIER,
+        DISCRETE | {"entropy_coef": 3e-3},
+        ("near", "slow", "effort"),
+        random=0.1,
+        best=7.0,
+    ),
+}
+
+SHAPING_RANGE = (0.001, 1.0)
+NEVER = 10**12
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A rule. first: share of the budget before the first comparison; None: members are left alone.
+
+    wide: members begin anywhere within x16 of the recipe instead of near it. ranges: values move within x4 of the
+    recipe (gamma up to 0.9999), as does each term of the reward in its range; without it, the default table is tuned.
+    """
+
+    first: float | None
+    period: float = 0.04
+    options: str = ""
+    wide: bool = False
+    ranges: bool = False
+
+
+LIMITED = "--pbt.exploit rules:LimitedTruncation --pbt.explore"
+NEAR = f"{LIMITED} resample --pbt.factors 1.25 0.8 --pbt.explore-probability 0.25"
+LATER = (1 - FIRST_SHARE) / COMPARISONS
+ARMS: Mapping[str, Arm] = {
+    "control": Arm(None),
+    "default": Arm(0.05),
+    "later": Arm(FIRST_SHARE),
+    "near": Arm(FIRST_SHARE, LATER, NEAR, ranges=True),
+    "pb2": Arm(FIRST_SHARE, LATER, f"{LIMITED} pb2", ranges=True),
+    "random": Arm(None, wide=True),
+}
+
+
+def on_scale(name: str, value: float, factor: float) -> float:
+    """Multiply a value by a factor, on the scale that it is tuned on."""
+    return 1 - (1 - value) * factor if name in ("gamma", "gae_lambda") else value * factor
+
+
+def starts(task: Task, seed: int, *, wide: bool) -> list[str]:
+    """Return what each member begins with. Member 0 is the recipe, unless wide; all arms but one begin alike."""
+    draw, most = random.Random(f"{task.env} {seed} {wide}"), math.log(16 if wide else 2)
+    low, high = map(math.log, SHAPING_RANGE)
+    members = []
+    for member in range(MEMBERS):
+        values = {
+            name: on_scale(name, value, math.exp(draw.uniform(-most, most)))
+            for name, value in task.recipe.items()
+        }
+        if member == 0 and not wide:
+            values = dict(task.recipe)
+        values["clip_ratio"] = min(values["clip_ratio"], 1.0)
+        values |= {f"shaping.{name}": math.exp(draw.uniform(low, high)) for name in task.shaping}
+        members.append(",".join(f"{name}={value:.6g}" for name, value in values.items()))
+    return members
+
+
+def tuned(task: Task, factor: float) -> list[str]:
+    """Return the ranges of the tuned values: within a factor of the recipe, but gamma up to 0.9999."""
+    ranges = []
+    for name, value in task.recipe.items():
+        low, high = sorted((on_scale(name, value, factor), on_scale(name, value, 1 / factor)))
+        scale = "one-minus" if name in ("gamma", "gae_lambda") else "log"
+        high = {"gamma": 0.9999, "clip_ratio": min(high, 1.0)}.get(name, high)
+        ranges.append(f"{name}={low:.6g}:{high:.6g}:{scale}")
+    low, high = SHAPING_RANGE
+    return [*ranges, *(f"shaping.{name}={low:g}:{high:g}:log" for name in task.shaping)]
+
+
+def command(task: Task, arm: Arm, seed: int) -> list[str]:
+    """Return the options of a run."""
+    first = NEVER if arm.first is None else round(arm.first * task.frames)
+    words = [
+        "--env", task.env, "--num-policies", str(MEMBERS), "--seed", str(seed), "--mode", "serial",
+        "--train-for-frames", str(task.frames), "--learner.threads", "1", "--no-figures", *shlex.split(task.options),
+        "--pbt.start-frames", str(first), "--pbt.period-frames", str(max(1, round(arm.period * task.frames))),
+        "--final-episodes", str(PICKING_EPISODES), *shlex.split(arm.options),
+    ]  # fmt: skip
+    if arm.ranges or arm.wide:
+        words += ["--pbt.tune", *tuned(task, 16 if arm.wide else 4)]
+    elif task.shaping:  # the default tunes them in their ranges, too, and its usual values
+        usual = ["learning_rate", "entropy_coef", "value_coef", "clip_ratio", "clip_value", "max_grad_norm"]
+        words += ["--pbt.tune", *usual, *tuned(task, 4)[-len(task.shaping) :]]
+    return [*words, "--pbt.start-values", *starts(task, seed, wide=arm.wide)]
+
+
+def ours(*words: str) -> str:
+    """Return what a command of ours printed. Raises RuntimeError with its end if it failed."""
+    path = os.pathsep.join((str(HERE.parents[2]), str(HERE.parent), os.environ.get("PYTHONPATH", "")))
+    done = subprocess.run(
+        [sys.executable, "-m", "pbt_rl", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+    )
+    if done.returncode:
+        raise RuntimeError(f"{shlex.join(words)}\n{done.stdout[-3000:]}")
+    return done.stdout
+
+
+def train_and_play(name: str, kind: str, seed: int) -> dict[str, object]:
+    """Make one run in a folder that is removed; the picked member is played by other seeds than it was picked by."""
+    task, folder = TASKS[name], Path(tempfile.mkdtemp(prefix="worth-"))
+    try:
+        ours("train", *command(task, ARMS[kind], seed), "--out", str(folder), "--name", "run")
+        run = folder / "run"
+        summary = json.loads((run / "summary.json").read_text())
+        events = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
+        (final,) = (event for event in events if event["event"] == "final")
+        finals = {one["member"]: one["mean"] for one in final["members"]}
+        picked, played = summary["best_member"], {}
+        for how in ("drawn", "greedy"):
+            greedy = ["--greedy"] if how == "greedy" else []
+            text = ours(
+                "eval", str(run), "--trust", "--episodes", str(EPISODES), "--seed", str(seed), *greedy
+            )
+            found = re.search(rf"over {EPISODES} episodes: mean (\S+),", text)
+            assert found, text
+            played[how] = float(found[1])
+    finally:
+        shutil.rmtree(folder)
+    return {
+        "commit": commit(),
+        "task": name,
+        "arm": kind,
+        "seed": seed,
+        "frames_each": max(member["frames"] for member in summary["members"]),
+        "comparisons": sum(e["event"] == "round" for e in events),
+        "replacements": summary["replacements"],
+        "picked": picked,
+        **played,
+        "members": " ".join(f"{finals[m]:.6g}" for m in sorted(finals)),
+        "seconds": round(summary["training_seconds"]),
+    }
+
+
+def commit() -> str:
+    """Return the commit of this checkout."""
+    words = ["git", "-C", str(HERE.parent), "rev-parse", "--short=8", "HEAD"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def read() -> list[dict[str, str]]:
+    """Return all rows."""
+    if not ROWS.exists():
+        return []
+    with ROWS.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def missing(
+    seeds: Sequence[int], tasks: Sequence[str], arms: Sequence[str]
+) -> Iterator[tuple[str, str, int]]:
+    """Yield the runs that have no row, seed by seed, so that what is there is balanced whenever it ends."""
+    done = {(row["task"], row["arm"], int(row["seed"])) for row in read()}
+    for seed in seeds:
+        for task in tasks:
+            yield from ((task, arm, seed) for arm in arms if (task, arm, seed) not in done)
+
+
+def run(chosen: Namespace) -> None:
+    """Make the runs that are missing, some at the same time."""
+    if not ROWS.exists():
+        ROWS.write_text(",".join(COLUMNS) + "\n")
+
+    def one(which: tuple[str, str, int]) -> None:
+        row = train_and_play(*which)
+        with ROWS.open("a", newline="") as file:
+            csv.DictWriter(file, COLUMNS, lineterminator="\n").writerow(row)
+        print(row, flush=True)
+
+    with ThreadPoolExecutor(chosen.jobs) as pool:
+        for _ in pool.map(one, missing(chosen.seeds, chosen.tasks, chosen.arms)):
+            pass
+
+
+# -- what the rows tell ---------------------------------------------------------------------------------------
+
+Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
+"""Task -> arm -> seed -> score of the picked member."""
+BOOTSTRAPS = 10_000
+
+
+def scores(rows: Sequence[Mapping[str, str]], how: str) -> Scores:
+    """Return the scores of all rows. how: `drawn` or `greedy`."""
+    found: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        found[row["task"]][row["arm"]][int(row["seed"])] = float(row[how])
+    return found
+
+
+def improvement(of: Sequence[float], over: Sequence[float]) -> float:
+    """Return P(a run of one arm scores more than one of the other), ties by half (Mann-Whitney's U over n m)."""
+    a, b = np.asarray(of)[:, None], np.asarray(over)[None, :]
+    return float((a > b).mean() + 0.5 * (a == b).mean())
+
+
+def pooled(found: Scores, arm: str, than: str, level: float = 0.95) -> tuple[float, float, float, int]:
+    """Return the mean of `improvement` over tasks, its interval by a bootstrap of seeds within tasks, and the runs.
+
+    (Agarwal et al. 2021, "Deep RL at the edge of the statistical precipice", section 4.)
+    """
+    pairs = [
+        (np.array([*arms[arm].values()]), np.array([*arms[than].values()]))
+        for arms in found.values()
+        if arms.get(arm) and arms.get(than)
+    ]
+    if not pairs:
+        return math.nan, math.nan, math.nan, 0
+    generator = np.random.default_rng(0)
+    means = [
+        np.mean([improvement(generator.choice(a, len(a)), generator.choice(b, len(b))) for a, b in pairs])
+        for _ in range(BOOTSTRAPS)
+    ]
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return (
+        float(np.mean([improvement(a, b) for a, b in pairs])),
+        float(low),
+        float(high),
+        min(min(len(a), len(b)) for a, b in pairs),
+    )
+
+
+def iqm(found: Scores, arm: str) -> float:
+    """Return the interquartile mean of an arm's normalised scores over all tasks and seeds."""
+    all_scores = sorted(
+        (score - TASKS[task].random) / (TASKS[task].best - TASKS[task].random)
+        for task, arms in found.items()
+        for score in arms.get(arm, {}).values()
+    )
+    cut = len(all_scores) // 4
+    return float(np.mean(all_scores[cut : len(all_scores) - cut])) if all_scores else math.nan
+
+
+def tell(_chosen: Namespace) -> None:
+    """Print the tables."""
+    rows = read()
+    for how in ("greedy", "drawn"):
+        found = scores(rows, how)
+        print(f"\n{how} actions, {EPISODES} fresh episodes of the picked member: median (runs)\n")
+        print("| task | " + " | ".join(ARMS) + " |\n| --- |" + " --- |" * len(ARMS))
+        for task, arms in found.items():
+            cells = [
+                f"{np.median([*arms[arm].values()]):.4g} ({len(arms[arm])})" if arms.get(arm) else ""
+                for arm in ARMS
+            ]
+            print(f"| {task} | " + " | ".join(cells) + " |")
+        print("| IQM, normalised | " + " | ".join(f"{iqm(found, arm):.3f}" for arm in ARMS) + " |")
+        print("\n| P(improvement), pooled over tasks | over control | over default |\n| --- | --- | --- |")
+        for arm in ARMS:
+            cells = []
+            for than in ("control", "default"):
+                value, low, high, least = pooled(found, arm, than)
+                cells.append(f"{value:.2f} ({low:.2f} to {high:.2f}; {least} seeds)" if arm != than else "")
+            print(f"| {arm} | " + " | ".join(cells) + " |")
+
+
+def main() -> None:
+    """Make runs, or tell what they show."""
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    makes = commands.add_parser("run")
+    makes.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    makes.add_argument("--tasks", nargs="+", choices=TASKS, default=[*TASKS])
+    makes.add_argument("--arms", nargs="+", choices=ARMS, default=[*ARMS])
+    makes.add_argument("--jobs", type=int, default=1, help="runs at the same time")
+    makes.set_defaults(do=run)
+    commands.add_parser("tell").set_defaults(do=tell)
+    chosen = parser.parse_args()
+    chosen.do(chosen)
+
+
+if __name__ == "__main__":
+    main()
