@@ -1,1 +1,1 @@
-"""Environments. They import no torch, and of the project only errors, the registry and child processes."""
+"""Environments. They import no torch, and of the project only errors, registry, options and child processes."""

@@ -17,7 +17,7 @@ from pbt_rl.controllers.decisions import MemberReport
 from pbt_rl.controllers.hypers import HyperSpec, Values, sample_prior
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.errors import require
-from pbt_rl.options import option
+from pbt_rl.options.declare import option
 from pbt_rl.registry import EXPLOIT_RULES
 
 

@@ -20,7 +20,8 @@ from random import Random
 from typing import Any, Literal
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import meant, table
+from pbt_rl.options.declare import table
+from pbt_rl.options.names import meant
 
 Scale = Literal["linear", "log", "one_minus", "integer", "choice"]
 Range = tuple[float, float]

@@ -13,7 +13,7 @@ from pbt_rl.controllers.hypers import SHAPING, HyperSpec, Values
 from pbt_rl.controllers.lineage import Lineage
 from pbt_rl.controllers.options import ScheduleConfig
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.options import path_given
+from pbt_rl.options.values import path_given
 
 Steps = Sequence[tuple[int, Values]]
 """(from this many frames of the member on, values); the first is at 0, the frames rise."""

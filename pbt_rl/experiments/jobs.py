@@ -30,6 +30,8 @@ LOGS = "logs"
 """Folder in that of the sweep: what each run prints."""
 POLL_SECONDS = 0.1
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+GIVEN_BY_THE_SWEEP = ("name", "seed", "out", "overwrite", "resume")
+"""Options of `pbt-rl train` that each run of a sweep has of its own."""
 _MOST_NAME = 100
 Item = TypeVar("Item")
 

@@ -22,7 +22,7 @@ from pbt_rl.envs.spaces import Leaf, leaves_of, read_rows
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.envs.values import array_of
 from pbt_rl.errors import ConfigError, environment_code
-from pbt_rl.options import path_given
+from pbt_rl.options.values import path_given
 from pbt_rl.play import member as play
 from pbt_rl.play.member import PolicyState, load_pack, say
 from pbt_rl.record.saved import BEST, PLAY, Source, check_trust, find_saved, read_config

@@ -16,7 +16,7 @@ from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.events import Event, Initial, Lost, Resume, Round, Start
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import table
+from pbt_rl.options.declare import table
 from pbt_rl.record.folder import config_from_json
 from pbt_rl.record.journal import git_version, journal_events
 from pbt_rl.record.saved import AUDIT, check_trust

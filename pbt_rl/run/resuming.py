@@ -25,7 +25,7 @@ from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.records import Whole, converted
 from pbt_rl.controllers.state import decoded, encoded, restore_state, save_state
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import walk
+from pbt_rl.options.declare import walk
 from pbt_rl.population.population import Population
 from pbt_rl.record.checkpoints import PARTIAL, STATE, Checkpoints
 from pbt_rl.record.folder import RunFolder, config_from_json

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config
+from pbt_rl.config.command import parse_train
 from pbt_rl.controllers.events import Round
 from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError
@@ -36,7 +36,7 @@ def runs(tmp_path_factory):
         "period": "--pbt.period-frames 1000 --pbt.start-frames 500 --train-for-frames 2500",
     }
     for name, more in others.items():
-        assert train(parse_train(f"{TRAIN} --out {folder} --name {name} {more}".split())[0]) == 0
+        assert train(parse_train(f"{TRAIN} --out {folder} --name {name} {more}".split())) == 0
     return folder
 
 

@@ -11,8 +11,8 @@ import torch
 from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
-from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config, ModelConfig
+from pbt_rl.config.command import parse_train
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import CheckpointBroken, ConfigError
@@ -155,7 +155,7 @@ def whole_run(out, name, *more):
         " --envs-per-unit=2 --learner.batch=64 --learner.rollout=8 --hypers.learning-rate=1e-8"
         " --model.encoder=mlp --model.hidden=8 --model.layers=1 --pbt.mutation-rate=0"
     )
-    config, _ = parse_train([*options.split(), f"--name={name}", f"--out={out}", *more])
+    config = parse_train([*options.split(), f"--name={name}", f"--out={out}", *more])
     assert train(config) == 0
     return out / name
 

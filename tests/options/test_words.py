@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-import tyro
 
 from pbt_rl.cli.evaluate import EvalCommand
-from pbt_rl.cli.parse import TWICE, number, parse, typed, whole, without
 from pbt_rl.cli.resume import parse_resume
-from pbt_rl.cli.train import TrainCommand, parse_train
 from pbt_rl.config import Config, ModelConfig
+from pbt_rl.config.command import TrainCommand, parse_train
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import OTHER_NAMES, option, table
+from pbt_rl.options.declare import option, table
+from pbt_rl.options.names import OTHER_NAMES, TWICE
+from pbt_rl.options.values import number, whole
+from pbt_rl.options.words import parse, split, typed
 from pbt_rl.record.folder import to_json
 
 
@@ -42,7 +43,7 @@ def test_numbers():
 
 
 def train(*arguments):
-    return parse_train(["--env", "toy/identity", *arguments])[0]
+    return parse_train(["--env", "toy/identity", *arguments])
 
 
 def test_values_in_every_spelling():
@@ -57,12 +58,12 @@ def test_values_in_every_spelling():
     assert config.pbt.factors == (2.0, 0.5)
     assert (config.pbt.enabled, config.figures) == (False, False)
     assert (config.pbt.explore_probability, config.name) == (None, None)
-    repeated = typed(table(TrainCommand), ["--env-option", "a=-1", "--env_option=b=2"], "p")
+    repeated = typed(table(TrainCommand), split(["--env-option", "a=-1", "--env_option=b=2"]), "p")
     assert repeated == {"env_option": ("a=-1", "b=2")}
 
 
 def test_the_last_of_two_wins():
-    config = parse_train(["--env", "gym/nothing", "--seed", "1", "--seed=2", "--env", "toy/identity"])[0]
+    config = parse_train(["--env", "gym/nothing", "--seed", "1", "--seed=2", "--env", "toy/identity"])
     assert (config.env, config.seed) == ("toy/identity", 2)
 
 
@@ -74,7 +75,7 @@ def test_a_list_is_given_once(words):
 
 def test_words_without_an_option_are_without_its_values():
     words = shlex.split("x --pbt.tune a b --seed -1 --pbt.Tune=c d --pbt.factors -3 --show")
-    assert without(words, {"pbt.tune", "pbt.factors"}) == ["x", "--seed", "-1", "--show"]
+    assert split(words).without({"pbt.tune", "pbt.factors"}).words == ["x", "--seed", "-1", "--show"]
 
 
 def test_every_foreign_name_leads_to_an_option():
@@ -82,6 +83,29 @@ def test_every_foreign_name_leads_to_an_option():
     assert set(OTHER_NAMES.values()) <= known
     assert not set(OTHER_NAMES) & known
     assert {OTHER_NAMES[name] for name in TWICE} == {"hypers.value-coef"}
+
+
+def test_all_that_is_wrong_is_told_at_once():
+    with pytest.raises(ConfigError) as error:
+        train("--lr", "1", "--num-policies", "many", "--no-such", "x", "--name")
+    wrong = [
+        "--lr is no option",
+        "--num-policies many cannot",
+        "--no-such is no option",
+        "--name needs a value",
+    ]
+    assert [
+        line[: len(start)] for line, start in zip(str(error.value).splitlines(), wrong, strict=True)
+    ] == wrong
+
+
+def test_a_line_is_split_without_a_table_of_options():
+    line = split(shlex.split("a --Seed -1 --pbt.tune=x --no-figures b --pbt_x c -h --seed 2 --seed"))
+    assert line.head == ("a",)
+    assert line.names == ["seed", "pbt.tune", "figures", "pbt-x", "", "seed", "seed"]
+    assert (line.last("seed"), line.last("pbt.tune"), line.last("name")) == ("2", "x", None)
+    assert line.asks_help
+    assert split(line.words) == line
 
 
 def test_positional_words():
@@ -101,7 +125,7 @@ class Inner:
 class Outer:
     kind: Literal["a", "b"] = "a"
     many: tuple[int, ...] = ()
-    repeated: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    repeated: tuple[str, ...] = option((), repeated=True)
     path: Path | None = None
     switch: bool = False
     inner: Inner = field(default_factory=Inner)
@@ -110,7 +134,7 @@ class Outer:
 def test_every_type_is_read():
     words = "--kind b --many 1k -2 --repeated x --repeated=y --path none --no-switch --inner.limit OFF"
     assert parse(Outer, "p", words.split()) == Outer("b", (1000, -2), ("x", "y"), inner=Inner(1e9))
-    found = typed(table(Outer), ["--switch=off", "--many", "--path=a"], "p")
+    found = typed(table(Outer), split(["--switch=off", "--many", "--path=a"]), "p")
     assert found == {"switch": False, "many": (), "path": Path("a")}
 
 
@@ -174,5 +198,5 @@ def test_a_part_of_ones_own_is_given_again_in_any_spelling(tmp_path):
 def test_sources_that_are_typed_take_the_place_of_those_of_a_file(tmp_path):
     path = tmp_path / "a.toml"
     path.write_text('env = "toy/identity"\nnum_policies = 2\ninit_from = ["runs/a"]\n')
-    assert parse_train(["--config", str(path), "--init-from", "runs/b"])[0].init_from == ("runs/b",)
-    assert parse_train(["--config", str(path)])[0].init_from == ("runs/a",)
+    assert parse_train(["--config", str(path), "--init-from", "runs/b"]).init_from == ("runs/b",)
+    assert parse_train(["--config", str(path)]).init_from == ("runs/a",)

@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pbt_rl.cli.files import checked, read_config, read_table, written
-from pbt_rl.cli.parse import duration
-from pbt_rl.cli.python import make_config
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config import Config
+from pbt_rl.config.command import make_config, parse_train
+from pbt_rl.config.start_values import read_table
 from pbt_rl.controllers.registry import build_exploit
 from pbt_rl.envs.registry import keywords
 from pbt_rl.errors import ConfigError
+from pbt_rl.options.declare import table
+from pbt_rl.options.files import checked, read_file, written
+from pbt_rl.options.values import duration
 from pbt_rl.record.folder import to_json
 
 ODD = {
@@ -27,6 +29,14 @@ ODD = {
 }
 
 
+def of_run(options, path=None):
+    return checked(options, table(Config), path)
+
+
+def read_config(path):
+    return of_run(read_file(path), path)
+
+
 def file(folder, name, text):
     path = folder / name
     path.write_text(text)
@@ -35,8 +45,8 @@ def file(folder, name, text):
 
 def test_a_text_for_an_environment_stays_a_text_though_it_looks_like_a_number():
     named = {"a": "1", "b": "true", "c": "null", "d": '"x"', "e": "8x8", "f": 1, "g": "1e3", "h": [1, "2"]}
-    assert keywords(checked({"env_option": named})["env_option"]) == named
-    of_a_file = checked({"env_option": named | {"i": "5M", "j": "None"}})
+    assert keywords(of_run({"env_option": named})["env_option"]) == named
+    of_a_file = of_run({"env_option": named | {"i": "5M", "j": "None"}})
     assert keywords(of_a_file["env_option"]) == named | {"i": "5M", "j": "None"}
 
 
@@ -45,7 +55,7 @@ def test_a_config_that_was_written_is_read_back(tmp_path, form):
     for config in (make_config(**ODD), make_config(env="atari/pong")):
         path = file(tmp_path, f"c.{form}", written(to_json(config), form))
         assert make_config(**read_config(path)) == config
-        assert parse_train(["--config", str(path)])[0] == config
+        assert parse_train(["--config", str(path)]) == config
 
 
 TOML = """
@@ -67,22 +77,22 @@ hypers.clip-value: off
 @pytest.mark.parametrize(("name", "text"), [("a.toml", TOML), ("a.yaml", YAML), ("a.YML", YAML)])
 def test_a_file_lies_over_the_recipes_and_the_command_line_over_it(tmp_path, name, text):
     path = file(tmp_path, name, text)
-    config, _ = parse_train([f"--config={path}", "--learner.epochs", "7"])
+    config = parse_train([f"--config={path}", "--learner.epochs", "7"])
     assert (config.env, config.train_for_frames, config.learner.batch) == ("gym/CartPole-v1", 10**6, 512)
     assert config.hypers.clip_value == 1e9
     assert (config.learner.epochs, config.learner.minibatches) == (7, 4)  # the user's, the recipe's
-    other, _ = parse_train([f"--config={path}", "--env=toy/identity", "--learner.batch=64"])
+    other = parse_train([f"--config={path}", "--env=toy/identity", "--learner.batch=64"])
     assert (other.env, other.learner.batch, other.learner.minibatches) == ("toy/identity", 64, 2)
 
 
 def test_what_is_typed_wins_over_repeated_options_too(tmp_path):
     text = "env: gym/CartPole-v1\nenv_option: [max_episode_steps=5, render_mode=null]\n"
-    text += "pbt: {exploit: sigma-gap, exploit_option: [sigmas=0.4]}\n"
+    text += "pbt: {exploit: sigma-gap, exploit_option: {sigmas: 0.4, relative: 0.2}}\n"
     path = file(tmp_path, "a.yaml", text)
     typed = ["--env-option", "max_episode_steps=7", "--pbt.exploit-option", "sigmas=0.7"]
-    config, _ = parse_train([f"--config={path}", *typed])
+    config = parse_train([f"--config={path}", *typed])
     assert config.env_options.keywords == {"max_episode_steps": 7, "render_mode": None}
-    assert build_exploit(config.pbt).sigmas == 0.7
+    assert (build_exploit(config.pbt).sigmas, build_exploit(config.pbt).relative) == (0.7, 0.2)
 
 
 def test_what_is_none_is_left_out_of_toml():
@@ -114,9 +124,7 @@ def test_times_on_the_command_line_and_in_files(tmp_path):
     assert read_config(tmp_path / "c.yaml")["train_for_seconds"] == 1800
     (tmp_path / "c.yaml").write_text("env: toy/identity\nhours: 1:30:00\n")  # 5400, by YAML 1.1
     assert read_config(tmp_path / "c.yaml")["hours"] == 1.5
-    assert (
-        parse_train(["--env", "toy/identity", "--hours", "30m", "--train-for-frames", "1m"])[0].hours == 0.5
-    )
+    assert parse_train(["--env", "toy/identity", "--hours", "30m", "--train-for-frames", "1m"]).hours == 0.5
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
@@ -151,7 +159,7 @@ def test_yaml_keeps_texts_and_reads_numbers(tmp_path):
 
 
 def test_names_are_given_once_and_gigabytes_with_their_unit():
-    config = parse_train(["--env", "toy/identity", "--dmlab.level-cache-gb", "5GB"])[0]
+    config = parse_train(["--env", "toy/identity", "--dmlab.level-cache-gb", "5GB"])
     assert config.dmlab.level_cache_gb == 5
     for wrong in (["--pbt.tune", "gamma", "gamma"], ["--dmlab.level-cache-gb", "5M"]):
         with pytest.raises(ConfigError, match=r"once|gigabytes"):
@@ -189,7 +197,7 @@ def test_numbers_of_numpy_and_whole_floats():
         "init_from": [Path("runs/a")],
         "env_option": {"size": np.int32(3), "places": np.arange(2)},
     }
-    found = checked(given)
+    found = of_run(given)
     assert found == {
         "num_policies": 2,
         "train_for_frames": 3000,
@@ -208,7 +216,7 @@ def test_numbers_of_numpy_and_whole_floats():
 @pytest.mark.parametrize("value", [2.5, math.nan, math.inf, np.float64(0.5), np.array([1, 2]), True])
 def test_what_is_no_whole_number_of_numpy(value):
     with pytest.raises(ConfigError, match="whole number"):
-        checked({"num_policies": value})
+        of_run({"num_policies": value})
 
 
 def test_paths_are_of_this_machine(monkeypatch, tmp_path):
@@ -219,16 +227,14 @@ def test_paths_are_of_this_machine(monkeypatch, tmp_path):
         "$SCRATCH/a": "/scratch/a",
         "${SCRATCH}/b": "/scratch/b",
     }.items():
-        assert (
-            checked({"out": given})["out"] == parse_train(["--env", "toy/identity", f"--out={given}"])[0].out
-        )
-        assert str(checked({"out": given})["out"]) == str(path)
+        assert of_run({"out": given})["out"] == parse_train(["--env", "toy/identity", f"--out={given}"]).out
+        assert str(of_run({"out": given})["out"]) == str(path)
     for given in (
         "s3://bucket/runs", "hdfs:/a", "$NONE/runs", "$(pwd)/runs", "%TMP%/a", "~nobody_of_this_name/runs", "C:/runs",
         "\\\\server\\a", "",
     ):  # fmt: skip
         with pytest.raises(ConfigError, match="this machine"):
-            checked({"out": given})
+            of_run({"out": given})
         with pytest.raises(ConfigError, match="this machine"):
             parse_train(["--env", "toy/identity", "--out", given])
 

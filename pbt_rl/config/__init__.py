@@ -14,8 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-import tyro
-
 from pbt_rl.algos import registry as algorithms
 from pbt_rl.algos.hypers import LearnerHypers
 from pbt_rl.algos.model_config import ModelConfig
@@ -26,20 +24,26 @@ from pbt_rl.envs import registry as environments
 from pbt_rl.envs.registry import EnvOptions, FamilyOptions, keywords
 from pbt_rl.envs.shaping import names_of
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.options import names_module, names_object, option, validate, with_fields, with_groups
+from pbt_rl.options.declare import names_module, names_object, option, with_fields, with_groups
+from pbt_rl.options.values import validate
 from pbt_rl.registry import CONTROLLERS
 
 if TYPE_CHECKING:
     from pbt_rl.algos.algorithm import Algorithm
 
 T = TypeVar("T")
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 OF_NAMES = "letters, digits, '.', '_' and '-', at most 200"
 TRACKERS = {
     "csv": "pbt_rl.display.trackers.to_csv:CsvTracker",
     "wandb": "pbt_rl.display.trackers.to_wandb:WandbTracker",
 }
 """Name -> module:Class."""
+
+
+def names_run(name: str) -> bool:
+    """Return whether a run may have this name."""
+    return _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
@@ -205,10 +209,10 @@ class Config:
     env: str = option(common=True, leads_out=_names_module_or_path)
     """Environment as family/name, such as atari/pong, gym/CartPole-v1 or toy/memory, or your own as module:factory.
     `pbt-rl envs` lists them."""
-    env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = option((), common=True)
+    env_option: tuple[str, ...] = option((), pairs=True, common=True)
     """key=value for the maker of your own environment or of one of a family, such as gym/. May be
     repeated. A value that is not JSON is a string."""
-    shaping: tyro.conf.UseAppendAction[tuple[str, ...]] = option((), common=True, may_change=True)
+    shaping: tuple[str, ...] = option((), pairs=True, by_name=True, common=True, may_change=True)
     """NAME=VALUE, or as --shaping.NAME VALUE: another default of a value of the environment's reward shaping. Members
     begin there; it stays so where PBT does not tune it (--pbt.tune). If it is changed when a run is resumed, every
     member has it from there on. May be repeated."""
@@ -231,7 +235,7 @@ class Config:
     """Seed of weights, actions, environments and controller."""
     name: str | None = option(
         None,
-        test=lambda name: NAME.fullmatch(name) is not None,
+        test=names_run,
         remedy=OF_NAMES,
         common=True,
         may_change=True,
@@ -297,7 +301,7 @@ class Config:
     evaluate_video: bool = option(False, may_change=True)
     """Film the first game of each of these evaluations for TensorBoard: half a minute, small. Needs pip install
     'pbt-rl[video]'."""
-    init_from: tyro.conf.UseAppendAction[tuple[str, ...]] = option(())
+    init_from: tuple[str, ...] = option((), repeated=True)
     """Begin from what another run has learned: RUN[@FRAMES][:MEMBER] (default: the best member of its newest
     checkpoint) or a member's .safetensors file. Once: all members begin there. Given --num-policies times: member i
     begins at the i-th."""
@@ -305,8 +309,9 @@ class Config:
     """What of it. all: the optimiser's state too. Hypers are this run's own."""
     init_strict: bool = True
     """Refuse what does not fit this network. no: load what fits, such as all but the head for other actions."""
-    track: tyro.conf.UseAppendAction[tuple[str, ...]] = option(
+    track: tuple[str, ...] = option(
         (),
+        repeated=True,
         test=lambda names: (
             all(name in TRACKERS or names_object(name) for name in names) and len(set(names)) == len(names)
         ),
@@ -343,7 +348,7 @@ class Config:
         "pbt", choices=lambda: tuple(CONTROLLERS), texts=texts, custom="module:Class", common=True
     )
     """{each} Or your own `module:Class` (docs/reference/rules.md)."""
-    controller_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    controller_option: tuple[str, ...] = option((), pairs=True)
     """NAME=VALUE for a setting of a controller of your own. May be repeated."""
     pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"may_change": True})
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)

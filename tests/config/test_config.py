@@ -9,7 +9,8 @@ import pytest
 
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.errors import ConfigError, EnvSetupError
-from pbt_rl.options import allowed, allows, changed, option, validate, walk
+from pbt_rl.options.declare import changed, option, walk
+from pbt_rl.options.values import allowed, allows, validate
 from pbt_rl.record.folder import config_from_json, to_json
 
 NAMES = {
