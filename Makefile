@@ -56,7 +56,7 @@ test-pythons: $(READY)
 		PYTEST_DISABLE_PLUGIN_AUTOLOAD=1; \
 	for python in python3.11 python3.12 python3.13 python3.14; do \
 		"$$python" --version 2>/dev/null || { echo "$$python: not on this machine"; continue; }; \
-		nice -n 5 "$$python" -m pytest -q -p no:cacheprovider -W ignore::pytest.PytestConfigWarning tests/actors/test_child.py tests/actors/test_keeper.py tests/actors/test_signals.py tests/actors/test_stacks.py $(ARGS) || exit; \
+		nice -n 5 "$$python" -m pytest -q -p no:cacheprovider -W ignore::pytest.PytestConfigWarning tests/processes/test_child.py tests/processes/test_keeper.py tests/processes/test_signals.py tests/processes/test_stacks.py $(ARGS) || exit; \
 	done
 
 test-all: $(READY)

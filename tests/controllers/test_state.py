@@ -54,6 +54,7 @@ def built(case, seed):
         slots=4,
         budget_frames=900,
         options=Groups(pbt, SearchConfig(phases=4, resource=9, **search)),
+        journal=lambda _run: (),
     )
     return CONTROLLERS[controller].build(given)
 

@@ -15,7 +15,7 @@ from pbt_rl.display.watch import state as watch_state
 from pbt_rl.display.watch.reader import Reader
 from pbt_rl.display.watch.server import Server
 from pbt_rl.errors import ConfigError
-from pbt_rl.report.read import read_run
+from pbt_rl.record.history import read_run
 from tests.helpers.journals import PBT, run_of, write
 from tests.helpers.runs import start
 
