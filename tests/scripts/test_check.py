@@ -32,6 +32,8 @@ PLANTED = {
     "controllers/planted.py": "from pathlib import Path",
     "record/planted.py": "def late():\n    from pbt_rl.report import page",
     "run/planted.py": "from pbt_rl.run.nodes import fleet",
+    "options/planted.py": "import pbt_rl.config",
+    "report/planted.py": "import pbt_rl.cli",
 }
 
 
