@@ -76,6 +76,8 @@ class UpdateSettings:
     distribution: Distribution
     proximal: bool = False
     """What a loss calls old is of the policy at the begin of the batch, which costs a forward, not of acting time."""
+    off_policy: bool = False
+    """Rollouts may be of older weights, so that the last value is computed anew for each batch."""
 
 
 class OwnStep(NamedTuple):

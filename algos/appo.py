@@ -259,10 +259,7 @@ def gae_of_batch(s: Samples, hypers: Hypers, settings: UpdateSettings) -> Tensor
 def vtrace_targets(
     s: Samples, hypers: Hypers, present: Present, _settings: UpdateSettings
 ) -> tuple[Tensor, Tensor]:
-    """V-trace by the present values, but for the last bootstrap: see `Samples.last_value`.
-
-    Its observation belongs to the next rollout, so it takes the value of acting time, at most the policy lag old.
-    """
+    """V-trace by the present values, but for the last bootstrap, which is of the begin of the batch."""
     names = ("gamma", "gae_lambda", "vtrace_rho", "vtrace_c", "unroll")
     gamma, lam, rho_limit, c_limit, unroll = (hypers[name] for name in names)
     value_T1 = torch.cat([present.value, s.last_value.unsqueeze(1)], dim=1)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .device import for_upload
-from .observations import ObsLayout, restack, restack_torch
+from .observations import ObsLayout, last_stack, restack, restack_torch
 from .rollout import FIELDS, Rollout, Span, Transitions
 
 
@@ -76,6 +76,26 @@ class Batch(Transitions[Tensor]):
             for k, rollout in enumerate(self.rollouts):
                 self._put(rollout, name, span, k, places[name])
         return places
+
+    def last_obs(self, span: slice) -> dict[str, Tensor]:
+        """Return the observations after the last step of these slots, [G, 1, B, ...], as stored."""
+        found = {}
+        for name, layout in self.layouts.items():
+            parts = []
+            for k, rollout in enumerate(self.rollouts):
+                kept_SGb = rollout.obs[name].unflatten(1, (-1, self.envs))[:, span]
+                if layout.stack > 1:
+                    columns = slice(k * self.envs, (k + 1) * self.envs)
+                    first_TGb = self.first[span, :, columns].transpose(0, 1)
+                    parts.append(last_stack(kept_SGb, first_TGb))
+                else:
+                    parts.append(kept_SGb[-1])
+            found[name] = torch.cat(parts, 1).unsqueeze(1)
+        return found
+
+    def last_state(self, span: slice) -> Tensor:
+        """Return the recurrent state before those observations, [G, B, S]."""
+        return torch.cat([r.last_state.unflatten(0, (-1, self.envs))[span] for r in self.rollouts], 1)
 
     def _place(self, layout: ObsLayout, span: slice, *, in_turns: bool) -> Tensor:
         """Make memory for an observation, [G, T, B, ...]. in_turns: it lies as [T, G, B, ...]."""
@@ -149,7 +169,7 @@ class Samples(Transitions[Tensor]):
     """As stored."""
     valid: Tensor
     last_value: Tensor
-    """[G, B] of the observation after the last step."""
+    """[G, B] of the observation after the last step: of acting time, or of the begin of the batch as `proximal`."""
     final_value: Tensor | None = None
     """[G, T, B], see `Batch`."""
     proximal: Tensor | None = None

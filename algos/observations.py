@@ -158,6 +158,18 @@ def restack_torch(out_TGb: Tensor, frame_SGb: Tensor, first_TGb: Tensor) -> None
     out_TGb.copy_(stacks)
 
 
+def last_stack(frame_SGb: Tensor, first_TGb: Tensor) -> Tensor:
+    """Return the stacks after the last step of one rollout, [G, b, H, W].
+
+    frame_SGb: [T + 4, G, b, H, W]. first_TGb: [T + 1, G, b].
+    """
+    newest = min(first_TGb.shape[0], MAX_STACK)  # a stack depends on no earlier step
+    frames = frame_SGb[-(newest + MAX_STACK - 1) :]
+    out_TGb = torch.empty((newest, *frames.shape[1:]), dtype=torch.int32, device=frames.device)
+    restack_torch(out_TGb, frames, first_TGb[-newest:])
+    return out_TGb[-1]
+
+
 def bytes_of(stack: Tensor) -> Tensor:
     """View stacks [R, H, W] as frames [MAX_STACK, R, H, W], the oldest first."""
     return stack.view(torch.uint8).view(*stack.shape, MAX_STACK).movedim(-1, 0)

@@ -129,6 +129,7 @@ def make_stacks(layouts: Mapping[str, ObsLayout], rows: int, device: torch.devic
 
 OBS = "obs."
 """Begins the names of observations among those of other arrays."""
+LAST_STATE = "last_state"
 
 
 @dataclass(frozen=True)
@@ -157,10 +158,11 @@ class RolloutShape:
         return spec.shape(self.steps, rows, {"action": self.action[0], "state": self.state_size}), dtype
 
     def on_device(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        """Return name -> (shape, dtype) of a rollout's arrays on the device: what policies write, and `OBS`."""
+        """Return name -> (shape, dtype) of a rollout's arrays on the device: of the policies, LAST_STATE and `OBS`."""
         shapes = {
             name: self.array(spec, self.rows) for name, spec in FIELDS.items() if spec.source == "policy"
         }
+        shapes[LAST_STATE] = ((self.rows, self.state_size), torch.float32)
         return shapes | {
             OBS + name: ((layout.history + self.steps + 1, self.rows, *layout.kept[1]), layout.kept[0])
             for name, layout in self.layouts.items()
@@ -199,6 +201,7 @@ class Rollout(Transitions[NDArray[Any]]):
     Beside the fields of `Transitions`:
 
     obs: name -> [T+1, R, ...] on the device, as kept; of stacked frames [3+T+1, R, ...], three from before step 0.
+    last_state: [R, S] recurrent state before the observation after the last step.
     weights_version[t, p]: optimiser steps that the weights which acted at step t had taken.
     weights_epoch[p]: that of the slot when the rollout began; exchanged weights make the rollout outdated.
     unit: number of the unit that fills it, among those of the pack.
@@ -229,6 +232,7 @@ class Rollout(Transitions[NDArray[Any]]):
 
         self.layouts, self.steps, self.rows = of.layouts, of.steps, of.rows
         self.obs = {name: of_device[OBS + name] for name in of.layouts}
+        self.last_state = of_device[LAST_STATE]
         self.weights_version = np.full((of.steps, of.policies), -1, np.int64)
         self.weights_epoch = np.full(of.policies, -1, np.int64)
         self.unit = -1

@@ -249,6 +249,8 @@ class Updater:
             found = [self._present(group, part) for part in samples.parts(settings.minibatches)]
             log_prob, value = (torch.cat(parts, 2) for parts in zip(*found, strict=True))
             samples = replace(samples, proximal=log_prob, value=value)
+        if settings.off_policy:
+            samples = replace(samples, last_value=self._last_value(group, batch))
         return self._with_advantages(samples, pack.hypers_of(span))
 
     def _with_advantages(self, samples: Samples, hypers: Hypers) -> Samples:
@@ -269,6 +271,20 @@ class Updater:
         params, value, _ = self._forward(group, s, s.valid)
         log_prob = self._settings.distribution.log_prob(params, s.action)
         return log_prob.float(), self._pack.denormalize_value(value.float(), group.span)
+
+    def _last_value(self, group: Group, batch: Batch) -> Tensor:
+        """Return the present values of the observations after the last steps, [G, B], in reward units.
+
+        Those of acting time are older than the values beside them by the age of the rollout: as values rise, they
+        would lower the advantages of the last steps.
+        """
+        span = group.span
+        first = batch.first[span, -1:]
+        obs, state = self._seen(batch.last_obs(span)), batch.last_state(span)
+        _, value, _ = group.forward(
+            obs, torch.where(batch.valid[span].any(1).unsqueeze(-1), state, 0.0), first
+        )
+        return self._pack.denormalize_value(value.float(), span).squeeze(1)
 
     def take_statistics(self) -> Sequence[StepsTaken]:
         """Return the statistics of all steps since the last call. Waits for the device; call it during a batch."""

@@ -495,6 +495,15 @@ class Config:
         uncorrected = self.mode == "async" and not self.clips_around_batch
         return self.learner.returns == "vtrace" or (self.learner.returns == "auto" and uncorrected)
 
+    def start_of(self, member: int) -> int:
+        """Return the member that this one begins as: control i as member i, any other as itself."""
+        return member - self.num_policies if member >= self.num_policies else member
+
+    def initial_deviation(self, member: int) -> float:
+        """Return the action standard deviation that a member begins with, in the unit of the option."""
+        stds = self.model.initial_deviation
+        return stds[self.start_of(member) % len(stds)]
+
     @property
     def clips_around_batch(self) -> bool:
         """Whether what a loss calls old is of the begin of a batch, since acting was earlier."""

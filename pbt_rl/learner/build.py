@@ -326,10 +326,9 @@ def drawn_net(config: Config, spec: EnvSpec, seed: int, member: int, generation:
 
     Control i begins with the weights and the action deviation of member i.
     """
-    start = member - config.num_policies if member >= config.num_policies else member
-    torch.manual_seed(int(np.random.SeedSequence([seed, start, generation]).generate_state(1)[0]))
-    starts = config.model.initial_deviation
-    model = replace(config.model, initial_deviation=(starts[start % len(starts)],))
+    words = [seed, config.start_of(member), generation]
+    torch.manual_seed(int(np.random.SeedSequence(words).generate_state(1)[0]))
+    model = replace(config.model, initial_deviation=(config.initial_deviation(member),))
     return build_net(spec, model, config.algorithm)
 
 
@@ -368,6 +367,7 @@ def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:
         target_kl=learner.target_kl or None,
         distribution=build_distribution(spec, config.model),
         proximal=config.clips_around_batch,
+        off_policy=config.mode == "async",
     )
 
 

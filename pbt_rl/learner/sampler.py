@@ -288,6 +288,7 @@ class Sampler:
             mine = slice(i * envs, (i + 1) * envs)
             unit.rollout.by_policy["value"][unit.t] = value[:, mine]
             if unit.t == self._steps:
+                unit.rollout.last_state.copy_(unit.state)
                 unit.rollout.ready = pack.streams.mark()
                 self._shared.full.append(unit.rollout)
                 unit.rollouts += 1

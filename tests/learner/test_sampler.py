@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from pbt_rl.algos.batch import make_batch
+from pbt_rl.algos.update import CurrentSlots, Updater
 from pbt_rl.envs.base import ActionSpec
 from tests.helpers.fake_actor import ENVS, GAUSSIAN, SCREEN, STEPS, Bench
 from tests.helpers.packs import learn, settings
@@ -92,6 +93,38 @@ def test_the_last_value_is_that_of_the_observation_after_the_rollout():
             _, value, _ = bench.pack.act({"obs": obs}, nothing, first)
             torch.testing.assert_close(rollout.value[STEPS].view(2, ENVS), value, rtol=1e-5, atol=1e-5)
             assert not torch.allclose(rollout.value[STEPS], rollout.value[STEPS - 1])
+
+
+KINDS = {
+    "vectors": {},
+    "normalised": {"normalize_obs": True},
+    "stacked frames": {"obs": SCREEN},
+    "memory": {"core": "gru"},
+    "frames and memory": {"obs": SCREEN, "core": "lstm"},
+}
+
+
+@pytest.mark.parametrize("use_vtrace", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_value_of_a_batch_is_of_the_present_weights_as_are_the_values_beside_it(kind, use_vtrace):
+    with Bench(on_policy=False, spare=8, **KINDS[kind]) as bench:
+        shake(bench)
+        how = {"proximal": not use_vtrace, "use_vtrace": use_vtrace, "off_policy": True, "epochs": 1}
+        how = settings(distribution=bench.distribution, **how)
+        for _ in range(3):
+            batch, before = batch_of(bench, rollouts := bench.take(2)), []
+            updater = Updater(bench.pack, how, CurrentSlots(2, bench.pack.device))
+            updater._layouts = batch.layouts
+            for group in bench.pack.groups():
+                if kind != "normalised":  # whose statistics move with every batch
+                    found = updater._samples(group, batch).last_value
+                    torch.testing.assert_close(found, batch.value[group.span, -1], rtol=1e-4, atol=1e-4)
+                before.append(batch.value[group.span, -1])
+            shake(bench)  # as if other batches had been learned from
+            for group, old in zip(bench.pack.groups(), before, strict=True):
+                found = updater._samples(group, batch).last_value
+                assert not torch.allclose(found, old, rtol=1e-2, atol=1e-2)
+            bench.shared.free.extend(rollouts)
 
 
 def test_episodes_name_the_environment_of_their_member():

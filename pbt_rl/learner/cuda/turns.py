@@ -127,6 +127,9 @@ class RecordedSampler(Sampler):
     def _act_recorded(self, units: list[ServedUnit]) -> None:
         """Do the same as `_act` by recorded calls, which also take the observations in."""
         streams, version = self._pack.streams, self._shared.pack.weights_version.copy()
+        for unit in units:
+            if unit.t == self._steps:
+                unit.rollout.last_state.copy_(unit.state)
         steps = [(unit, self._next_rollout(unit) if unit.t == self._steps else None) for unit in units]
         for (unit, following), action_RA in zip(steps, self._answered(steps), strict=True):
             if following is not None:

@@ -48,7 +48,15 @@ def write_rsl_rl(
     options = path.with_suffix(".json")
     scale = float(return_scale(policy.statistics(), slice(0, 1))[0])
     found = {
-        "runner": _runner(policy, config, header.values, actor[0], critic is not None, scale),
+        "runner": _runner(
+            policy,
+            config,
+            header.values,
+            actor[0],
+            line[0].member if line else header.member,
+            critic is not None,
+            scale,
+        ),
         "schedule": [_row(node.trained, node.values, scale) for node in line],
         "end": {"steps": header.frames},
     }
@@ -160,10 +168,18 @@ def _normalizer(policy: ExportedPolicy) -> dict[str, Tensor]:
 
 
 def _runner(
-    policy: ExportedPolicy, config: Config, values: Values, layers: Layers, critic: bool, scale: float
+    policy: ExportedPolicy,
+    config: Config,
+    values: Values,
+    layers: Layers,
+    founder: int,
+    critic: bool,
+    scale: float,
 ) -> dict[str, Any]:
-    """Return the options of `OnPolicyRunner`."""
+    """Return the options of `OnPolicyRunner`. founder: the member that these weights began as."""
     learner = config.learner
+    assert isinstance(policy.distribution, DiagonalGaussian)
+    half = policy.distribution.half or (1.0,)  # RSL-RL has one deviation for all actions, in their own unit
     mlp = {
         "class_name": "MLPModel",
         "hidden_dims": [len(weight) for weight, _ in layers[:-1]],
@@ -172,7 +188,7 @@ def _runner(
     }
     gaussian = {
         "class_name": "GaussianDistribution",
-        "init_std": config.model.initial_deviation[0],
+        "init_std": config.initial_deviation(founder) * sum(half) / len(half),
         "std_type": "log",
     }
     return {

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 import torch
 
+from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.export.member import export_member
 from pbt_rl.play.policy import load_policy
 from pbt_rl.record.saved import Source
-from tests.helpers import serial
+from pbt_rl.report.read import read_run
+from pbt_rl.run.train import train
 from tests.helpers.saved import saved_run
 
 ROWS = 8
@@ -22,12 +24,16 @@ WORDS = (
     " pbt.period-frames=400 pbt.min-episodes=1 pbt.replace-gap=0 learner.normalize-observations=yes"
     " learner.normalize-returns=yes learner.precision=float32"
 )
+STDS = ("--model.initial-deviation", "0.7", "0.3")
 OPTIONS = dict(word.split("=") for word in WORDS.split()) | {"rows": ROWS, "env-option": "limit=20"}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return serial.run(tmp_path_factory.mktemp("rsl_rl"), "x", OPTIONS)
+    out = tmp_path_factory.mktemp("rsl_rl")
+    words = [f"--{name}={value}" for name, value in (OPTIONS | {"out": out, "name": "x"}).items()]
+    assert train(parse_train([*words, *STDS, "--no-figures"])[0]) == 0
+    return out / "x"
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +86,9 @@ def test_the_schedule_is_that_of_the_weights_descent(run, exported):
     assert found["end"]["steps"] >= rows[-1]["steps"]
     assert found["runner"]["actor"]["hidden_dims"] == [16, 16]
     assert found["runner"]["actor"]["activation"] == "elu"
+    founder = read_run(run).lineage.ancestry(member["id"])[0].member
+    begins = found["runner"]["actor"]["distribution_cfg"]["init_std"]
+    assert begins == pytest.approx(2 * (0.7, 0.3)[founder]), "2: of a range of -2 to 2"
 
 
 class VecEnv:
