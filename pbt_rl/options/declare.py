@@ -58,13 +58,13 @@ class Declared(TypedDict, total=False):
     leads_out: Callable[[str], bool]
     """Whether a value leads out of what is installed with this program: followed only if who wrote it is trusted."""
     positional: bool
-    """Given as a word without its name."""
+    """A word without a name."""
     repeated: bool
-    """Given once for each of its values."""
+    """Given once per value."""
     pairs: bool
-    """`repeated`, of NAME=VALUE entries: a later entry takes the place of one with the same name."""
+    """`repeated`, of NAME=VALUE entries: a later one replaces one with the same name."""
     by_name: bool
-    """`pairs`, whose numbers may be given as --OPTION.NAME NUMBER, too."""
+    """`pairs` of numbers, also given as --OPTION.NAME NUMBER."""
     bounds: tuple[float, float]
     """bounds, scale, tuned: of a hyper, see `hyper` in `algos/hypers.py`."""
     scale: str
@@ -92,7 +92,7 @@ def names_object(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Option:
-    """A line of the table of options: all that is known of one of them."""
+    """One option in the table of options."""
 
     path: tuple[str, ...]
     """Names of the fields that lead to it."""
@@ -107,7 +107,7 @@ class Option:
 
     @property
     def help(self) -> str:
-        """The docstring below its field, on one line, with the texts of what it may name for `{each}`."""
+        """Docstring below its field, on one line; `{each}` is replaced by the help of each choice."""
         text = field_docs(self.owner).get(self.path[-1], "")
         return text.replace("{each}", _each(self.metadata["texts"]())) if "texts" in self.metadata else text
 
@@ -123,17 +123,17 @@ class Option:
 
     @property
     def is_positional(self) -> bool:
-        """Whether it is given as a word without its name."""
+        """Whether it is a word without a name."""
         return "positional" in self.metadata
 
     @property
     def holds_pairs(self) -> bool:
-        """Whether it holds NAME=VALUE entries, of which a later one takes the place of one with the same name."""
+        """Whether it holds NAME=VALUE entries. A later one replaces one with the same name."""
         return "pairs" in self.metadata
 
     @property
     def is_repeated(self) -> bool:
-        """Whether it is given once for each of its values."""
+        """Whether it is given once per value."""
         return self.holds_pairs or "repeated" in self.metadata
 
     @property
@@ -276,13 +276,13 @@ def as_base(kind: type[D], options: Any, **others: object) -> D:
 
 
 def merged(entries: Sequence[str], stronger: Sequence[str]) -> tuple[str, ...]:
-    """Return NAME=VALUE entries, without those whose name others have, and behind them the others."""
+    """Return NAME=VALUE entries, with the stronger ones in place of those with the same name."""
     names = {entry.partition("=")[0] for entry in stronger}
     return (*(entry for entry in entries if entry.partition("=")[0] not in names), *stronger)
 
 
 def over(default: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values, by the names of fields, with the entries of options that hold pairs which stay beside them.
+    """Return the values, by the names of fields, with the NAME=VALUE entries of `default` that they do not replace.
 
     default: the object of options over which they lie.
     """

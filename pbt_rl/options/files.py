@@ -77,7 +77,7 @@ READERS: Mapping[str, Callable[[str], Any]] = {
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Return what stands in a file of options. Raises ConfigError."""
+    """Read a file of options. Raises ConfigError."""
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise _refusal(path, f"its name must end in {', '.join(READERS)}")
@@ -138,7 +138,7 @@ def _refusal(path: Path, remedy: str) -> ConfigError:
 def checked(
     given: Mapping[str, Any], options: Mapping[str, Option], path: Path | None = None
 ) -> dict[str, Any]:
-    """Return dotted name of a field -> value in the type of its option, of nested mappings and groups of options.
+    """Return dotted field -> value in the type of its option, of nested mappings and groups of options.
 
     Names may have `-` for `_`, and numbers may be texts, as on the command line. path: the file they are from. Raises
     ConfigError for a name that is no option, and for a value of another type.

@@ -1,4 +1,4 @@
-"""Names that are none: misspelt, shortened, or those of other trainers."""
+"""Unknown names of options and values: misspelt, shortened, or those of other trainers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from collections.abc import Collection
 
 
 def spelt(name: str) -> str:
-    """Return a name as options are spelt: small letters, `-` between words, no dashes before it."""
+    """Return a name in the usual spelling: small letters, `-` between words, no leading dashes."""
     return name.lstrip("-").replace("_", "-").lower()
 
 
 def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
-    """Return one line about a name that is none of the known options (dotted, with `-`), with the right one if it
-    is recognised.
-    """
+    """Return one line about an unknown option, with the right one if it is recognised. known: names as typed."""
     typed = spelt(name)
     last = typed.rpartition(".")[2]
     option = OTHER_NAMES.get(last)
@@ -34,7 +32,7 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
 
 
 def meant(option: str, value: str, names: Collection[str]) -> str:
-    """Return what is probably meant by a value of an option, to stand before all names; "" if nothing is near."""
+    """Return a hint at the value that is probably meant, to precede the list of names; "" without one."""
     if answer := OTHER_VALUES.get((option, value.lower())):
         return f"{answer}; "
     close = difflib.get_close_matches(value.lower(), names, n=1)
@@ -88,7 +86,7 @@ OTHER_NAMES: dict[str, str] = {
     }.items()
     for name in names.split()
 }
-"""What Sample Factory, Stable-Baselines3, CleanRL and Ray call an option, where that is not alike -> its name here."""
+"""Name of an option in Sample Factory, Stable-Baselines3, CleanRL or Ray -> its name here."""
 _OFF_POLICY = "there are no off-policy algorithms; `pbt_rl.tune.run` tunes those of other libraries"
 _RAYS_MODE = "it is Ray's, and here more is better: let the environment give the negative as its reward"
 OTHER_VALUES: dict[tuple[str, str], str] = {
@@ -104,12 +102,12 @@ OTHER_VALUES: dict[tuple[str, str], str] = {
     ("mode", "min"): _RAYS_MODE,
     ("mode", "max"): "it is Ray's, and here more is better: leave it out",
 }
-"""(option, value elsewhere) -> what to do instead."""
+"""(option, value of another trainer) -> the remedy."""
 TWICE = {"value-loss-coeff", "vf-loss-coeff", "vf-coef"}
-"""Weights of a value loss without the factor 1/2 of ours; `vf-coef` as Stable-Baselines3 has it, not CleanRL."""
+"""Weights of a value loss without the factor 1/2 of ours; `vf-coef` is that of Stable-Baselines3, not CleanRL's."""
 
 ANSWERS = {
     "metric": "members are compared by the objective that the environment reports; more is better",
     "seeds": "`pbt-rl sweep --name NAME --seeds 0 1 2` trains the same with several seeds",
 }
-"""Option that has none for it -> what to do instead."""
+"""Option of another trainer without a counterpart -> the remedy."""

@@ -4,7 +4,8 @@
 90s, 30m, 1h30m, 1:30:00    times, in the unit of the option
 10GB                        gigabytes
 
-What reads a value raises a `ValueError` whose text is the remedy; what knows the option makes a `ConfigError` of it.
+Functions that read a value raise a `ValueError` whose text is the remedy. Their callers, which know the option, turn it
+into a `ConfigError`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ UNITS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
 
 
 def number(text: str) -> float:
-    """Return the number. Raises ValueError whose text is the remedy."""
+    """Convert a text to a number. Raises ValueError whose text is the remedy."""
     digits = text.strip()
     unit = UNITS.get(digits[-1:].lower(), 1.0)
     try:
@@ -58,7 +59,7 @@ _PART = re.compile(r"(\d+\.?\d*|\.\d+)\s*(d|h|min|m|sec|s)\s*")
 
 
 def duration(text: str, unit: float) -> float:
-    """Return a time in this unit (seconds), typed as a number, 90s, 30m, 1h30m or 1:30:00. k, M and G are none.
+    """Convert a time (1800, 90s, 30m, 1h30m, 1:30:00) to this unit, in seconds. k, M and G are not allowed.
 
     Raises ValueError whose text is the remedy.
     """
@@ -76,7 +77,7 @@ def duration(text: str, unit: float) -> float:
 
 
 def gigabytes(text: str) -> float:
-    """Return a number of gigabytes, typed as 10 or 10GB. Raises ValueError whose text is the remedy."""
+    """Convert gigabytes (10, 10GB) to a number. Raises ValueError whose text is the remedy."""
     digits = re.sub(r"\s*gi?b?$", "", text.strip(), flags=re.IGNORECASE)
     if digits[-1:].isalpha():
         raise ValueError("gigabytes, such as 10")
@@ -84,7 +85,7 @@ def gigabytes(text: str) -> float:
 
 
 def reader(name: str, hint: Any) -> Callable[[str], Any]:
-    """Return what reads a text as the value of an option of this name and type. It raises ValueError, see `whole`."""
+    """Return the converter of texts for an option of this name and type. It raises ValueError, as `whole` does."""
     unit = next((seconds for word, seconds in TIMES.items() if name.endswith(word)), None)
     if unit is not None and hint is float:
         return lambda text: duration(text, unit)
@@ -95,7 +96,7 @@ def reader(name: str, hint: Any) -> Callable[[str], Any]:
 
 
 def whole(text: str) -> int:
-    """Return the whole number. Raises ValueError whose text is the remedy."""
+    """Convert a text to a whole number. Raises ValueError whose text is the remedy."""
     try:
         value = int(text)  # exact, also beyond the 53 bits of a float
     except ValueError:
@@ -156,7 +157,7 @@ def local_path(given: str | os.PathLike[str]) -> Path:
 
 
 def as_type(hint: Any, value: Any) -> Any:
-    """Return a value in the type of an option: a list becomes a tuple, a text a path, a whole number a float.
+    """Convert a value of Python to the type of an option: a list to a tuple, a text to a path, an integer to a float.
 
     Numbers and truths of numpy, arrays without axes, fractions and decimals are taken as Python's, and whole floats as
     whole numbers.
@@ -198,7 +199,7 @@ def as_type(hint: Any, value: Any) -> Any:
 
 
 def _writable(character: str) -> bool:
-    """Whether a terminal and any file take it: no control character, and no half of one."""
+    """Whether a terminal and any file can hold a character: no control character, no surrogate."""
     return character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs")
 
 

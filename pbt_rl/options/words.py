@@ -1,4 +1,4 @@
-"""The command line, read once: words become entries, and entries become values in the types of their options.
+"""Parser of command lines: words to entries, entries to values in the types of their options.
 
     words --split--> Line --typed--> dotted field -> value
 
@@ -7,7 +7,7 @@
 --hypers.clip-value=off      ->  hypers.clip_value = 1e9
 --lr 1e-3                    ->  ConfigError: --lr is no option: write --hypers.learning-rate
 
-`split` needs no table of options, so what decides about the table (--algo, --config) is asked of the `Line`.
+`split` needs no table of options. So the `Line` is asked for what decides about the table: --algo, --config.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ VALUE = re.compile(r"-(\d|\.\d|inf|nan)")
 
 @dataclass(frozen=True)
 class Entry:
-    """An option as it is written, with all words up to the next option. text: behind `=`, None without it."""
+    """An option as it is written, and all words up to the next option. text: behind `=`; None without one."""
 
     written: str
     text: str | None
@@ -45,12 +45,12 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """As options are spelt; "" of a word with a single dash, which no option has."""
+        """Name of the option, in the usual spelling; "" for a word with a single dash."""
         return spelt(self.written) if self.written.startswith("--") else ""
 
     @property
     def words(self) -> list[str]:
-        """As they are typed."""
+        """The words as typed."""
         return [self.written if self.text is None else f"{self.written}={self.text}", *self.follow]
 
 
@@ -63,21 +63,21 @@ class Line:
 
     @property
     def words(self) -> list[str]:
-        """As they are typed."""
+        """The words as typed."""
         return [*self.head, *(word for entry in self.entries for word in entry.words)]
 
     @property
     def names(self) -> list[str]:
-        """Names of the options; what is switched off by its own name."""
+        """Names of the options, without a leading `no-`."""
         return [entry.name.removeprefix("no-") for entry in self.entries]
 
     @property
     def asks_help(self) -> bool:
-        """Whether its options are asked for."""
+        """Whether -h, --help or --help-all is among the options."""
         return not HELP.isdisjoint(entry.written for entry in self.entries)
 
     def last(self, name: str) -> str | None:
-        """Return the text of an option that is given once or more often: the last one."""
+        """Return the last value that is typed for an option; None without one."""
         given = [
             entry.follow[0] if entry.text is None else entry.text
             for entry in self.entries
@@ -86,12 +86,12 @@ class Line:
         return given[-1] if given else None
 
     def without(self, names: Collection[str]) -> Line:
-        """Return the line without the options of these names and the words that follow them."""
+        """Return the line without these options and the words behind them."""
         return replace(self, entries=tuple(entry for entry in self.entries if entry.name not in names))
 
 
 def split(words: Sequence[str]) -> Line:
-    """Return the words of a command line as entries, one per option."""
+    """Split a command line into entries, one per option."""
     entries: list[tuple[str, list[str]]] = [("", [])]
     for word in words:
         if _is_value(word):
@@ -108,23 +108,19 @@ def _entry(word: str, follow: Sequence[str]) -> Entry:
 
 
 def _is_value(word: str) -> bool:
-    """Whether a word is a value, or begins an option."""
+    """Whether a word is a value, and not the name of an option."""
     return not word.startswith("-") or VALUE.match(word) is not None
 
 
 def parse(kind: type[T], prog: str, arguments: Sequence[str]) -> T:
-    """Return the command that is typed.
-
-    Raises ConfigError, or the error that our own classes raise about a value. With --help it prints the options and
-    raises SystemExit.
-    """
+    """Parse a command. Raises ConfigError, and SystemExit after the help that --help asks for."""
     line, options = split(arguments), table(kind)
     _help(kind, prog, line)
     return _built(kind, prog, typed(options, line, prog))
 
 
 def parse_part(kind: type[T], prog: str, arguments: Sequence[str]) -> tuple[T, Line]:
-    """Return likewise a command that passes the options of others on, and the line of these."""
+    """Parse a command that passes other options on; return it with the line of these. Raises as `parse` does."""
     line, options = split(arguments), table(kind)
     _help(kind, prog, line)
     own = [entry for entry in line.entries if entry.name.removeprefix("no-") in options]
@@ -134,7 +130,7 @@ def parse_part(kind: type[T], prog: str, arguments: Sequence[str]) -> tuple[T, L
 
 
 def _help(kind: type, prog: str, line: Line) -> None:
-    """Print the options and raise SystemExit if that is asked for."""
+    """If the line asks for help, print it and raise SystemExit."""
     if line.asks_help:
         draw(kind, table(kind).values(), lambda option: option.default, prog)
 
@@ -149,17 +145,17 @@ def _built(kind: type[T], prog: str, values: Mapping[str, Any]) -> T:
 
 @dataclass(frozen=True)
 class _Free:
-    """A word that belongs to no option before it. why: what is wrong with it if it is not positional either."""
+    """A word that is not a value of the option before it. why: the error if it is not positional either."""
 
     word: str
     why: str = ""
 
 
 def typed(options: Mapping[str, Option], line: Line, prog: str) -> dict[str, Any]:
-    """Return dotted name of a field -> value, of the options that are typed.
+    """Return dotted field -> value of the options of a line.
 
-    Raises ConfigError with a line for each option that is none, that has no value, or a value of another type; if all
-    are right, for a value that belongs to no option.
+    Raises ConfigError with a line per mistake: unknown options, missing values, values of another type. If there are
+    none of these, it names the first value that belongs to no option.
     """
     values, free = _taken(options, line.entries, prog)
     free = [*map(_Free, line.head), *free]
@@ -169,7 +165,7 @@ def typed(options: Mapping[str, Option], line: Line, prog: str) -> dict[str, Any
 def _taken(
     options: Mapping[str, Option], entries: Sequence[Entry], prog: str
 ) -> tuple[dict[str, Any], list[_Free]]:
-    """Return the values of entries, and the words that are values of none. Raises ConfigError for all that is wrong."""
+    """Return the values of entries, and the remaining words. Raises ConfigError with a line per mistake."""
     values: dict[str, Any] = {}
     free: list[_Free] = []
     mistakes: list[str] = []
@@ -184,7 +180,7 @@ def _taken(
 
 
 def _take(entry: Entry, options: Mapping[str, Option], values: dict[str, Any], prog: str) -> list[_Free]:
-    """Add the value of an entry to the values, and return the words behind it. Raises ConfigError."""
+    """Add the value of an entry to `values`; return the remaining words. Raises ConfigError."""
     option, switched_off, key = _find(entry.written, options, prog)
     given = [entry.text] if entry.text is not None else _own(option, entry.follow)
     behind = entry.follow if entry.text is not None else entry.follow[len(given) :]
@@ -204,14 +200,14 @@ def _take(entry: Entry, options: Mapping[str, Option], values: dict[str, Any], p
 
 
 def _own(option: Option, follow: Sequence[str]) -> list[str]:
-    """Return those of the words behind an option that are its values."""
+    """Return the values of an option among the words behind it."""
     if option.hint is bool:
         return [word for word in follow[:1] if word.lower() in YES + NO]
     return list(follow if option.is_list else follow[:1])
 
 
 def _placed(positional: Sequence[Option], free: Sequence[_Free], prog: str) -> dict[str, Any]:
-    """Return the values of positional options. Raises ConfigError for words that are left."""
+    """Return the values of positional options. Raises ConfigError for the first word too many."""
     if any(option.is_list for option in positional):
         (option,) = positional
         words = [one.word for one in free]
@@ -225,9 +221,9 @@ def _placed(positional: Sequence[Option], free: Sequence[_Free], prog: str) -> d
 
 
 def _find(written: str, options: Mapping[str, Option], prog: str) -> tuple[Option, bool, str]:
-    """Return the option that is written, whether it is switched off by `no-`, and the NAME of --OPTION.NAME NUMBER.
+    """Return the option, whether `no-` switches it off, and the NAME of --OPTION.NAME NUMBER.
 
-    Raises ConfigError for one that is none.
+    Raises ConfigError for an unknown option.
     """
     known = {name: option for name, option in options.items() if not option.is_positional}
     name = spelt(written) if written.startswith("--") else ""
@@ -248,7 +244,7 @@ def _find(written: str, options: Mapping[str, Option], prog: str) -> tuple[Optio
 
 
 def _read(option: Option, written: str, given: Sequence[str], key: str = "") -> Any:
-    """Return the value of an option in its type; with a key its entry KEY=NUMBER. Raises ConfigError."""
+    """Convert texts to the type of an option; with a key to its entry KEY=NUMBER. Raises ConfigError."""
     if option.hint is bool:
         text = given[0].lower() if given else YES[0]
         if text not in YES + NO:
@@ -266,7 +262,7 @@ def _read(option: Option, written: str, given: Sequence[str], key: str = "") -> 
 
 
 def _value(option: Option, text: str) -> Any:
-    """Return one value. Raises ValueError whose text is the remedy."""
+    """Convert one text. Raises ValueError whose text is the remedy."""
     hint = option.hint
     if isinstance(hint, UnionType):
         if text.lower() == "none":
@@ -289,7 +285,7 @@ def _value(option: Option, text: str) -> Any:
 
 
 def as_words(option: Option, value: object) -> list[str]:
-    """Return a value of an option as it is typed: one text, or one for each entry of an option that is repeated."""
+    """Return a value as it is typed: one text, or one per entry of a repeated option."""
     if option.is_repeated:
         assert isinstance(value, tuple)
         return [f"--{option.name} {shlex.quote(str(entry))}" for entry in value]

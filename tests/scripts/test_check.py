@@ -33,6 +33,8 @@ PLANTED = {
         "actors/planted.py": "import pbt_rl.config",
         "plan/planted.py": "import pbt_rl.unlisted",
         "unlisted.py": "import pbt_rl.cli.main",
+        "options/planted.py": "import pbt_rl.config",
+        "report/planted.py": "import pbt_rl.cli",
     },
     "what decides, and what steps environments, loads no torch": {"processes/planted.py": "import torch"},
     "decisions need no process and no file": {"controllers/planted.py": "from pathlib import Path"},
