@@ -169,5 +169,5 @@ class Turns:
 
     def _stop_recording(self, error: Exception) -> None:
         assert self.replays is not None
-        self.replays.fail("turns", error)
+        self.replays.fail("inference batches", error)
         self._recorder = None
