@@ -91,7 +91,11 @@ def test_a_learner_says_what_is_replayed_and_why_the_rest_is_not(kind, device, m
     assert isinstance(report, LearnerReport)
     refused = kind is Refuses
     assert "Adam is many kernels, which costs speed: one kernel is made for CUDA alone" in ready.note
-    for what in ("inference batches run without CUDA graphs", "operation not permitted", "optimiser steps run without"):
+    for what in (
+        "inference batches run without CUDA graphs",
+        "operation not permitted",
+        "optimiser steps run without",
+    ):
         assert (what in ready.note) is refused
     turns, steps = report.accelerated["turns"], report.accelerated["steps"]
     assert (steps.replayed, steps.of) == (0 if refused else 4, 4)
