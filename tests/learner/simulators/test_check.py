@@ -169,7 +169,7 @@ def test_nothing_is_found_wrong_with_a_right_one():
     assert check_rows(f"{HERE}:Right", DEFAULTS, spec, 800, 0, "cpu") == ([], [])
     mistakes, notes = check_rows(f"{HERE}:NoFinalObs", DEFAULTS, spec, 800, 0, "cpu")
     assert not mistakes
-    assert notes[0].startswith("no final_obs: at a limit the value of the observation before")
+    assert notes[0].startswith("no final_obs: ")
 
 
 def test_limits_that_are_not_said_are_noted_where_other_ends_may_be_right():
