@@ -84,7 +84,7 @@ UNCOUNTED_VERSION = -1
 
 @dataclass(eq=False)
 class EpisodeSource:
-    """Source of shaping and training progress for each episode that starts on a row."""
+    """Source of shaping and training progress for each new episode."""
 
     table: ShapingTable
     envs_per_policy: int

@@ -184,7 +184,7 @@ class Program:
             self._line.shutdown(socket.SHUT_WR)
 
     def end(self, patience_seconds: float) -> None:
-        """Wait for the program, kill it after the timeout, and release its resources. Safe to call twice."""
+        """Wait for the program, kill it after the timeout, release its resources. Safe to call twice."""
         if self._line.fileno() < 0:
             return
         if not self.wait(time.monotonic() + patience_seconds):
@@ -277,7 +277,7 @@ class Child(Program, Generic[SendT, ReceiveT]):
             ours.shutdown(socket.SHUT_WR)
 
     def end(self, patience_seconds: float) -> None:
-        """Wait for the process, kill it after the timeout, and release its resources. Safe to call twice."""
+        """Wait for the process, kill it after the timeout, release its resources. Safe to call twice."""
         super().end(patience_seconds)
         self.connection.close()
 
@@ -329,7 +329,7 @@ class Waiting(Child[SendT, ReceiveT]):
         super().__init__(module, module, Later(), (), run=run)
 
     def set_up(self, label: str, setup: object, fds: Sequence[int], log: Path | None) -> None:
-        """Send the setup and its descriptors, which are in fields named `..._fd` and `..._fds`."""
+        """Send the setup and its descriptors (fields `..._fd` and `..._fds`)."""
         self.label, self._log = label, log
         with contextlib.suppress(OSError):  # already ended, as the sentinel shows
             self._line.send(f"{label}\n{'' if log is None else log.absolute()}".encode())
@@ -372,7 +372,7 @@ def python_module(module: str, *arguments: str) -> list[str]:
 
 
 def bound_to_us(command: Sequence[str], number: signal.Signals = signal.SIGKILL) -> list[str]:
-    """Return the command of a program that gets a signal when the calling thread ends.
+    """Wrap a command to get a signal when the calling thread ends.
 
     The program runs in a new session and inherits only descriptors 0 to 2.
     """
@@ -435,7 +435,7 @@ def print_stacks() -> None:
 
 
 def register_stacks() -> None:
-    """Install a C handler that prints the stack of the thread that receives `STACKS_SIGNAL`.
+    """Install a C handler that prints the signalled thread's stack.
 
     It runs before the Python handler. It cannot print the stacks of other threads, because they keep running: their
     frames may be freed while they are read.

@@ -238,7 +238,7 @@ def _children() -> list[int]:
 
 
 def _is_keeper(pid: int) -> bool:
-    """Check whether a process is a keeper, which ends by itself after its parent."""
+    """Check whether a process is a keeper. Those end after their parents."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
         return b"\0%s\0keep\0" % os.fsencode(__file__) in file.read()
     return False
@@ -317,7 +317,7 @@ def _keep(parent: int, label: str, log_path: str, scratch: str, command: list[st
 
 
 def _bind(parent: int, number: int, command: list[str]) -> NoReturn:
-    """Replace this process by a program that gets a signal when its parent ends."""
+    """Become a program that gets a signal when its parent ends."""
     end_with(parent, number)
     if os.getsid(0) != os.getpid():
         os.setsid()  # a new session does not get Ctrl-C

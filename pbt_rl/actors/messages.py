@@ -56,7 +56,7 @@ class Game:
 
 @dataclass(frozen=True)
 class MemberStats:
-    """Learning statistics of one member since the last report (means over its updates).
+    """One member's learning statistics since the last report (means over updates).
 
     values: `policy_loss`, `value_loss`, `entropy`, `kl`, `clip_fraction`, `explained_variance`, `grad_norm`,
     `learning_rate_in_use` (after the schedule), `lag` (optimiser steps between the acting and the learning weights).
@@ -107,7 +107,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Save:
-    """Write the state of a member in a slot into an entry of the pool. Answered by Saved."""
+    """Write a slotted member's state into an entry of the pool. Answered by Saved."""
 
     member: int
     key: int
@@ -126,7 +126,7 @@ class SaveLearner:
 
 @dataclass(frozen=True)
 class SetValues:
-    """Set new values for a member in a slot, which keeps its weights. Answered by Applied.
+    """Set new values for a slotted member. It keeps its weights. Answered by Applied.
 
     donor: member that the values are from, if a decision copied them.
     """
@@ -147,7 +147,7 @@ class EvaluateMember:
 
 @dataclass(frozen=True)
 class TrainUntil:
-    """Report at once when a member reaches this many frames, because it then waits for a decision."""
+    """Report at once when a member reaches this many frames. It then waits for a decision."""
 
     member: int
     frames: int
@@ -155,7 +155,7 @@ class TrainUntil:
 
 @dataclass(frozen=True)
 class PauseTraining:
-    """Stop acting and learning, but handle messages, because the run is about to end."""
+    """Stop acting and learning, but handle messages. The run is about to end."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class LearnerReport:
 
 @dataclass(frozen=True)
 class Applied:
-    """Acknowledgement of a decision, with the values read back from optimiser, loss and environments.
+    """Acknowledgement of a decision: values read back from optimiser, loss and environments.
 
     parked: the member holds no slot, so no learner was involved. Its state has changed, but its values are not in use
     and the `in_...` fields are empty. Another acknowledgement, without a donor, follows when it takes a slot.
@@ -244,6 +244,6 @@ FromLearner = LearnerReady | LearnerReport | Applied | Saved | LearnerSaved
 
 @dataclass(frozen=True)
 class Remarked:
-    """Warning about an environment bug that raises no error (see `Remarks` in envs/base.py)."""
+    """Warning about an environment bug without an error (`Remarks` in envs/base.py)."""
 
     text: str

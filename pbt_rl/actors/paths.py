@@ -23,7 +23,7 @@ def working_directory_last() -> None:
 
 
 def interpreter_options() -> list[str]:
-    """Return interpreter options that keep a child from searching the working directory at start.
+    """Return interpreter options that exclude the working directory at start.
 
     They are empty if `pbt_rl` itself is imported from there without being installed.
     """

@@ -35,7 +35,7 @@ def in_main_thread() -> bool:
 def handling(
     numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:
-    """Install a handler for these signals within the context, if this thread allows it.
+    """Handle these signals within the context, if this thread allows it.
 
     Ignored signals stay ignored: `nohup` ignores SIGHUP, a script SIGINT for its background jobs.
     """

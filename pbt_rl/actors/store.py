@@ -1,4 +1,4 @@
-"""Shared memory pool of member states, for the supervisor and the learners of a machine.
+"""Shared memory pool of member states for a machine's supervisor and learners.
 
 N parameters of a policy.
 
@@ -46,7 +46,7 @@ def _resize(fd: int, size: int) -> None:
 
 
 def poison(array: NDArray[Any]) -> None:
-    """Fill an array with values that reveal a read before the first write."""
+    """Fill an array with values that reveal unwritten reads."""
     if array.dtype.kind == "f":
         array.fill(np.nan)
     else:
@@ -130,7 +130,7 @@ class StatePool:
             _resize(self.fd, self._entries * self.entry_bytes)
 
     def views(self, entry: int) -> dict[str, NDArray[Any]]:
-        """Return writable views of an entry's arrays, each aligned to a cache line."""
+        """Return writable views of an entry's arrays, aligned to cache lines."""
         segment, offset = self._place(entry)
         offset += ALIGN
         found = {}
@@ -184,7 +184,7 @@ class StatePool:
 
 
 def entry_bytes(layout: ArrayLayout) -> int:
-    """Return the size of an entry in bytes, rounded up to whole pages."""
+    """Return an entry's size in bytes, rounded up to whole pages."""
     size = ALIGN + sum(_aligned_bytes(dtype, shape) for _, dtype, shape in layout)
     return -(-size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
 

@@ -1,4 +1,4 @@
-"""Tables of reward shaping and matchups in shared memory, protected by sequence locks.
+"""Shared-memory tables of reward shaping and matchups, with sequence locks.
 
 In a sequence lock, `guard` is odd while an entry is written. A reader retries until it reads the same even number
 before and after.
@@ -108,7 +108,7 @@ class MatchupTable:
         return int(self.head[1])
 
     def read(self, unit: int) -> tuple[int, NDArray[np.int64]]:
-        """Return (matchup_version, [E, S] rows) of one vector env from a single write."""
+        """Return (matchup_version, [E, S] rows) of one vector env, both from one write."""
         while True:
             before = int(self.head[0])
             matchup_version, row_ES = int(self.head[1]), self.rows[unit].copy()

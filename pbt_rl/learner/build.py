@@ -40,7 +40,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @contextmanager
 def network_errors() -> Iterator[None]:
-    """Convert errors that a custom network module raises in a forward pass into ConfigError."""
+    """Convert forward-pass errors of custom network modules into ConfigError."""
     try:
         yield
     except NetworkError as error:
@@ -56,7 +56,7 @@ def build_distribution(spec: EnvSpec, model: ModelConfig) -> Distribution:
 
 
 def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = None) -> PolicyNet:
-    """Build the policy network of an environment, with the modules that the algorithm adds.
+    """Build an environment's policy network, including the algorithm's modules.
 
     Raises ConfigError if the model or the algorithm does not fit the environment.
     """
@@ -127,7 +127,7 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def own_torch() -> Iterator[None]:
-    """Reset torch's modes and defaults within the context, because an environment may have changed them."""
+    """Reset torch's modes and defaults. An environment may have changed them."""
     dtype, device = torch.get_default_dtype(), torch.get_default_device()
     ours = torch.device("cpu") if device.type != "cpu" else nullcontext()  # it slows every operation
     torch.set_default_dtype(torch.float32)
@@ -157,17 +157,17 @@ def blank_inputs(spec: EnvSpec, state_size: int, rows: int) -> tuple[dict[str, T
 
 
 def compute_dtype(precision: str, device: torch.device, spec: EnvSpec) -> torch.dtype:
-    """Choose bf16 for images on a device that multiplies it faster than float32; otherwise float32."""
+    """Choose bf16 for images if the device is faster with it; otherwise float32."""
     if precision != "auto":
         return torch.bfloat16 if precision == "bf16" else torch.float32
     return torch.bfloat16 if _sees_images(spec) and _is_fast_at_bf16(device) else torch.float32
 
 
 def _is_fast_at_bf16(device: torch.device) -> bool:
-    """Check for a GPU with bf16, or a CPU with AMX or with fast AVX-512 bf16 products.
+    """Check for a GPU with bf16 or a CPU with fast bf16.
 
-    Intel's AVX-512 bf16 products are no faster than float32. On an Emerald Rapids Xeon whose cloud hides AMX, a core
-    reaches 87 GFLOPS in bf16 and 145 in float32 (docs/lab/speed.md).
+    A fast CPU has AMX, or AVX-512 bf16 products that are not Intel's. Intel's are no faster than float32: on an Emerald
+    Rapids Xeon whose cloud hides AMX, a core reaches 87 GFLOPS in bf16 and 145 in float32 (docs/lab/speed.md).
     """
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
@@ -308,19 +308,19 @@ def rollout_shape(pack: Pack, spec: EnvSpec, steps: int, rows: int) -> RolloutSh
 
 
 def lone_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: Values) -> Pack:
-    """Build a pack of one policy on the CPU, with the network of a plan's pack."""
+    """Build a pack of one policy on the CPU for a plan."""
     alone = replace(plan, members=plan.members[:1], slots=1, device="cpu")
     return build_pack(config, spec, alone, [values], 0)
 
 
 def net_names(pack: Pack) -> NetNames:
-    """Return name, offset and shape of each parameter in a member's flat vector."""
+    """Return each parameter's name, offset and shape in the flat vector."""
     layout = pack.weights.layout
     return NetNames(tuple((name, s.start, s.shape) for name, s in layout.places().items()), layout.size)
 
 
 def drawn_net(config: Config, spec: EnvSpec, seed: int, member: int, generation: int = 0) -> PolicyNet:
-    """Initialise a member's weights from its id, independent of its slot and start time.
+    """Initialise a member's weights from its id, whatever its slot.
 
     Control i gets the initial weights and the initial action std of member i.
     """
@@ -331,7 +331,7 @@ def drawn_net(config: Config, spec: EnvSpec, seed: int, member: int, generation:
 
 
 def fresh_arrays(pack: Pack, net: PolicyNet) -> Arrays:
-    """Return the untrained state of a member with these weights, in host memory."""
+    """Return an untrained member's state with these weights, in host memory."""
     return {name: x.numpy() for name, x in pack.fresh_state(net).items()}
 
 

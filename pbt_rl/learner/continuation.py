@@ -104,7 +104,7 @@ class Continuation:
 
 
 def shaping_versions(saved: Mapping[str, Any], holders: Sequence[int | None]) -> list[int]:
-    """Return the shaping version of each slot before its learner starts and restores `saved`.
+    """Return each slot's shaping version before its learner restores `saved`.
 
     holders: member of each slot. It is 0 if `saved` is empty or has other members, because nothing is restored then.
     """
@@ -124,7 +124,7 @@ def unit_rows(saved: Mapping[str, Any]) -> int:
 
 
 def _unit(unit: ServedUnit) -> dict[str, Any]:
-    """Return a waiting vector env's last observation and the recurrent state before it."""
+    """Return a waiting vector env's last observation and preceding recurrent state."""
     return {
         "obs": {name: _encoded(_host(obs)) for name, obs in _newest(unit).items()},
         "first": _encoded(unit.rollout.first[-1]),

@@ -78,7 +78,7 @@ CONTENDED = 0.1
 
 
 def seconds_waited(thread: int) -> float | None:
-    """Return the seconds that a runnable thread of this process has waited for a core. None if unavailable.
+    """Return the seconds that a runnable thread waited for a core. None if unavailable.
 
     thread: its native id. Source: Linux, Documentation/scheduler/sched-stats.rst, the second number of schedstat.
     """
@@ -104,7 +104,7 @@ class Contention:
         self._contended = False
 
     def __call__(self) -> bool:
-        """Check whether the thread often waited for a core in the last whole window. False before that."""
+        """Check for frequent waits for a core in the last whole window. False before that."""
         now = self._clock()
         if now - self._began >= WINDOW_SECONDS:
             waited = self._waited(self._thread)
@@ -223,7 +223,7 @@ class Learner:
     def _make_sampler(
         self, distribution: Distribution, boxes: list[tuple[Mailbox, int]], table: ShapingTable
     ) -> tuple[AnySampler, SlotShaping]:
-        """Create the sampler, for mailboxes or a device simulator, and the shaping that its rows read."""
+        """Create the sampler for mailboxes or a simulator, and its shaping."""
         setup, config, spec, plan = self._setup, self._setup.config, self._setup.spec, self._setup.plan
         if spec.resident:
             on_device = DeviceShaping(table, plan.slots, self.pack.device)
@@ -267,7 +267,7 @@ class Learner:
         return torch.from_numpy((1.0 - share_P).clip(0.0, 1.0)).float().to(self.pack.device)
 
     def _expect_frames(self) -> None:
-        """Reduce the frame budget that environments see to the frames that the time limit allows."""
+        """Limit the frame budget shown to environments by the time limit."""
         config = self._setup.config
         share = self.clock.seconds / config.train_for_seconds if config.train_for_seconds else 0.0
         if share > 0:
@@ -359,7 +359,7 @@ class Learner:
 
     @property
     def between_batches(self) -> bool:
-        """True on-policy if all vector envs wait for their first actions after a batch."""
+        """True if on-policy vector envs wait for actions after a batch."""
         return self._learned or not self.sampler.begun
 
     def _listen(self) -> bool:
@@ -402,7 +402,7 @@ class Learner:
                         self.trainer.wake.notify()
 
     def _carry_out(self, command: Command, received: float) -> None:
-        """Run a command between two optimiser steps, in the learning thread or the main thread (`_handle`)."""
+        """Run a command in the learning thread or the main thread (`_handle`)."""
         members = self.trainer.members
         match command:
             case Load():

@@ -48,7 +48,7 @@ class PackMembers:
         """Steps of each member (by index) when its weights were last initialised."""
 
     def place_first(self, loads: Iterable[Load]) -> None:
-        """Register the initial members, which already hold their slots and have not acted."""
+        """Register the initial members. They already hold their slots."""
         for load in loads:
             assert load.member is not None
             self.generations[load.member], self._values[load.member] = load.generation, load.values
@@ -129,7 +129,7 @@ class PackMembers:
         shared.learning.updates[index] = max(shared.learning.updates[index], updates)
 
     def _given(self, load: Load) -> Arrays:
-        """Return the state to load, in host memory, and record when its weights were initialised."""
+        """Return the host state to load, and record when its weights were initialised."""
         self._note_fresh(load)
         if load.entry is not None:
             return self._states.views(load.entry)

@@ -23,7 +23,7 @@ from pbt_rl.learner.build import blank_inputs, build_net, compute_dtype, network
 
 
 def check(config: Config, spec: EnvSpec, devices: Sequence[str], net: PolicyNet) -> None:
-    """Run custom modules in the dtypes of these devices, and check a custom loss.
+    """Check custom modules, in the dtypes of these devices, and a custom loss.
 
     Raises ConfigError.
     """
@@ -95,7 +95,7 @@ def check_loss(settings: UpdateSettings, values: Mapping[str, float]) -> None:
             else:
                 answer = of_one(LossInputs(*(x[0] for x in inputs)), {k: v[0] for k, v in hypers.items()})
         except Exception as error:
-            text = (str(error).splitlines() or ["nothing said"])[0].partition(" We don't support")[0]
+            text = (str(error).splitlines() or ["no message"])[0].partition(" We don't support")[0]
             how = " under torch.func.vmap (no .item(), no `if` on a value)" if packed else ""
             raise ValueError(f"{who} raised {type(error).__name__}{place_of(error)}{how}: {text}") from error
         _check_answer(who, answer, settings, (POLICIES,) if packed else ())
@@ -138,7 +138,7 @@ def _check_answer(who: str, answer: Any, settings: UpdateSettings, shape: tuple[
 
 
 def _check_gradients(who: str, loss: Tensor, inputs: LossInputs) -> None:
-    """Run backward. Raises ValueError if there is no gradient, or if an invalid sample affects the loss."""
+    """Run backward. Raises ValueError if the loss lacks a gradient or depends on an invalid sample."""
     if not loss.requires_grad:
         raise ValueError(f"{who}: the loss has no gradient. It must depend on log_prob, entropy or value")
     loss.sum().backward()

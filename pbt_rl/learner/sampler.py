@@ -167,7 +167,7 @@ class Sampler:
             self._act(ready)
 
     def resume_finished(self) -> None:
-        """Start the next rollouts of waiting vector envs with the new weights (on-policy modes, after learning)."""
+        """Start the next rollouts after learning, with new weights (on-policy modes)."""
         began = time.thread_time()
         self.take_resets()
         units, self._resting = self._resting, []
@@ -178,7 +178,7 @@ class Sampler:
         self._shared.sampling.inference_seconds += time.thread_time() - began
 
     def rest(self, unit: ServedUnit) -> None:
-        """Make a vector env wait for `resume_finished` with the last observation of its rollout."""
+        """Make a vector env wait for `resume_finished` after its rollout."""
         unit.t = self._steps + 1
         self._resting.append(unit)
         self._shared.free.append(unit.rollout)

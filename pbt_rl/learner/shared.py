@@ -90,7 +90,7 @@ class PackState:
         )
 
     def hold(self, slot: int, index: int | None, members: int) -> None:
-        """Assign a slot to a member (an index below `members`) or empty it. The sampler may read at any moment."""
+        """Assign a slot to a member, or empty it. index: below `members`. The sampler may read at any moment."""
         member = self.member.copy()
         member[slot] = members if index is None else index
         self.holders[slot] = None if index is None else SlotHolder(index, {})
@@ -165,7 +165,7 @@ class LearningCounts:
         self.sums[index][name] = (total, count)
 
     def note_steps(self, index: int, stats: Mapping[str, NDArray[np.float32]]) -> None:
-        """Count a member's optimiser steps, taken and skipped, and add statistics of the taken ones, [S].
+        """Count a member's taken and skipped optimiser steps. stats: [S] each.
 
         A step is skipped if its gradient is not finite. A step without samples is not counted.
         """
@@ -236,7 +236,7 @@ class SharedState:
         return None if holder is None else self.members[holder.member]
 
     def oldest_version(self, slot: int) -> int:
-        """Return a lower bound for the `shaping_version` of all running episodes in a slot.
+        """Return a lower bound of `shaping_version` over a slot's running episodes.
 
         Versions rise, so an episode's version is at least that of the previous episode on its row.
         """

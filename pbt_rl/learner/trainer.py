@@ -168,7 +168,7 @@ class Trainer:
         self._beat(False)
 
     def _count(self, steps_P: list[int]) -> None:
-        """Add the batch to the counts of the members that learned from it. steps_P: steps per slot."""
+        """Add the batch to the counts of members that learned. steps_P: steps per slot."""
         shared, learned_P = self._shared, self.updater.current.host
         with shared.learning.lock:
             for p in np.flatnonzero(learned_P).tolist():
@@ -185,7 +185,7 @@ class Trainer:
         return make_batch(of_units, self.pack.num_policies, usable_PK, self.pack.device)
 
     def _usable(self, rollouts: Sequence[AnyRollout]) -> NDArray[np.bool_]:
-        """Return which rollouts count for which policy, [P, K]. Update the lag and discard counts.
+        """Select the rollouts that count for each policy, [P, K]. Update the lag and discard counts.
 
         Rollouts of an empty slot or of an evaluated member do not count.
         """
@@ -205,7 +205,7 @@ class Trainer:
         return usable_PK
 
     def _note_steps(self) -> None:
-        """Credit optimiser steps to the members that took them, before a slot is reassigned."""
+        """Credit optimiser steps to their members before a slot is reassigned."""
         for taken in self.updater.take_statistics():
             with self._shared.learning.lock:
                 for i, p in enumerate(taken.slots):

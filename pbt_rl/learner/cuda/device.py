@@ -1,4 +1,4 @@
-"""Acceleration of one learner on its GPU by CUDA graphs, streams and page-locked memory. On a CPU calls run eagerly."""
+"""GPU acceleration of a learner: CUDA graphs, streams, page-locked memory. On a CPU calls run eagerly."""
 
 from __future__ import annotations
 

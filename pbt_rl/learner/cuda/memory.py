@@ -11,7 +11,7 @@ import torch
 
 
 def host_buffer(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Allocate host memory for copies to and from a device, page-locked if possible."""
+    """Allocate host memory for device copies, page-locked if possible."""
     if device.type == "cuda":
         with contextlib.suppress(RuntimeError):
             return torch.zeros(shape, dtype=dtype, pin_memory=True)

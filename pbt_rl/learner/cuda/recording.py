@@ -7,7 +7,7 @@ A program is captured in its third run:
     3rd run     captured, then replayed from now on
 
 The check is needed because torch does not undo a failed capture: its allocator stays in capture mode, and up to torch
-2.12 the registered generators cannot draw. Failures that the check misses are repaired as far as possible
+2.12 the registered generators cannot draw. Failures that it does not find are repaired as far as possible
 (`CudaRecorder.record`).
 """
 
@@ -129,7 +129,7 @@ _REFUSED = "which cannot be captured"
 
 
 class Rehearsal(TorchDispatchMode):
-    """Dispatch mode that runs a program and detects the first call that cannot be captured. device: device type."""
+    """Dispatch mode that detects the first call that cannot be captured. device: device type."""
 
     def __init__(self, device: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's has no annotations

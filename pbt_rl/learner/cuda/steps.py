@@ -54,7 +54,7 @@ class RecordedStepping(Stepping):
 
 
 class RecordedSteps(Steps):
-    """Optimiser steps of one group, with one CUDA graph per number of rows. number: steps per batch."""
+    """Optimiser steps of a group, one CUDA graph per row count. number: steps per batch."""
 
     def __init__(
         self, span: slice, program: Program, log: StepLog, number: int, stepping: RecordedStepping

@@ -93,7 +93,7 @@ class StagedServing(Serving):
 
     @contextmanager
     def held(self, slots: tuple[int, ...]) -> Iterator[None]:  # noqa: ARG002 - only `take` changes any
-        """Do nothing, because only `take` changes the acting weights, on the acting stream."""
+        """Do nothing. Only `take` changes the acting weights, on the acting stream."""
         yield
 
     def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:
@@ -107,7 +107,7 @@ class StagedServing(Serving):
             self._exchanged |= exchanged
 
     def _change_copies(self) -> None:
-        """Switch to the other copy, because an inference batch may be reading this one."""
+        """Switch to the other copy. An inference batch may be reading this one."""
         before, self._newest = self._newest, 1 - self._newest
         self._streams.after(self._taken[self._newest])
         for copy, source in zip(self._copies[self._newest], self._copies[before], strict=True):
@@ -118,7 +118,7 @@ class StagedServing(Serving):
 
 
 def _spans(slots: tuple[int, ...]) -> list[slice]:
-    """Split ascending slots into ranges, because one copy of many neighbours costs as much as of one."""
+    """Split ascending slots into ranges. Copying a range costs as much as one slot."""
     starts = [p for p in slots if p - 1 not in slots]
     ends = [p + 1 for p in slots if p + 1 not in slots]
     return [slice(start, end) for start, end in zip(starts, ends, strict=True)]

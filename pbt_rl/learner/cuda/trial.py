@@ -1,4 +1,4 @@
-"""Timing of the packings of a pack at start, to choose the fastest one.
+"""Timing of packings at start, to choose the fastest one.
 
 The fastest packing depends on the device, its libraries, the network and the number of policies, so it is measured.
 Timed are the forward and backward pass of an optimiser step and the forward pass of an inference batch, in the sizes of
@@ -60,8 +60,9 @@ def fastest_packing(
     values: Sequence[Values],
     without: Sequence[Packing] = (),
 ) -> tuple[Packing, str]:
-    """Return the fastest packing for a plan and a log line, which is empty if there is no choice.
+    """Return the fastest packing for a plan and a log line.
 
+    The line is empty for a single candidate.
     values: as for `build_pack`. without: packings to skip, because their capture failed. Raises BrokenTrialError if
     another capture fails.
     """
@@ -169,10 +170,10 @@ def _seconds(compute: Callable[[], Tensor], device: torch.device) -> float:
 
 
 def begin_again(setup: LearnerSetup, connection_fd: int) -> NoReturn:
-    """Restart this process in place, with a setup message where `begin_child` expects its connection.
+    """Restart this process in place.
 
-    After a failed capture a process cannot capture again, but a new one can. The parent sees no change, because process
-    id, connection and descriptors stay.
+    The new program finds its setup where `begin_child` expects the connection. After a failed capture a process cannot
+    capture again, but a new one can. The parent sees no change, because process id, connection and descriptors stay.
     """
     message = os.memfd_create("learner", 0)
     said: Connection[Any, Any] = Connection(os.dup(message))

@@ -125,7 +125,7 @@ class RecordedSampler(Sampler):
             self._act_recorded(units)
 
     def _act_recorded(self, units: list[ServedUnit]) -> None:
-        """Do the same as `_act` by a CUDA graph, which also stores the observations."""
+        """Do the same as `_act` by a CUDA graph. It also stores the observations."""
         streams, version = self._pack.streams, self._shared.pack.weights_version.copy()
         for unit in units:
             if unit.t == self._steps:

@@ -1,4 +1,4 @@
-"""Values of final observations, for simulators where an episode ends and the next one starts in one step.
+"""Values of final observations at time limits, for simulators with same-step resets.
 
 Axes: P slots, b rows of a policy, R = P * b, T steps, S recurrent state.
 

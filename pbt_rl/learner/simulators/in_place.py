@@ -1,4 +1,4 @@
-"""Rollouts of device simulators in the layout of a batch, so that a batch is made of views.
+"""Rollouts of device simulators in batch layout. A batch consists of views.
 
 Axes: P policies, T steps, b rows of a policy, S recurrent state.
 """

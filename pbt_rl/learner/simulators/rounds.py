@@ -110,6 +110,6 @@ class Rounds:
         self.totals.zero_()
 
     def means(self, totals: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the number of rounds, [N, P, G], and their means, [C, N, P, G]; NaN without rounds."""
+        """Return round counts [N, P, G] and means [C, N, P, G]. NaN without rounds."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return totals[0].astype(np.int64), totals[1:] / totals[0]

@@ -42,7 +42,7 @@ def lay_out(
 
 
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
-    """Reject options that device simulators do not support, or that only they use. Raises ConfigError."""
+    """Reject options that do not fit the kind of environment. Raises ConfigError."""
     if not spec.resident:
         rows = config.rows
         require(not rows, "rows", rows, "it is for device simulators. Use --envs-per-unit")

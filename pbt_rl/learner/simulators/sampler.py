@@ -47,7 +47,7 @@ compile. By default this is half an hour."""
 
 
 class DeviceShaping:
-    """Shaping of the slots as a tensor that the simulator reads at each step. Same interface as `ShapingTable`.
+    """Shaping of the slots as a tensor for the simulator. Same interface as `ShapingTable`.
 
     A change takes effect at once. changed: called with the slot after each write.
     """
@@ -214,7 +214,7 @@ class ResidentSampler:
 
     @contextmanager
     def _may_take_long(self, what: str) -> Iterator[None]:
-        """Record heartbeats within the context for a limited time, because it may take minutes."""
+        """Record heartbeats for a limited time. The work inside may take minutes."""
         limit = FIRST_STEP * self._config.learner_timeout_seconds
         until, done = time.monotonic() + limit, Event()
 
@@ -250,7 +250,7 @@ class ResidentSampler:
             self._shared.sampling.environment_seconds += time.thread_time() - began
 
     def _check_objective(self, objective: Tensor | None) -> None:
-        """Raise ConfigError if members would be compared by a reward that contains their tuned weights."""
+        """Raise ConfigError if a reward with tuned weights is the only objective."""
         pbt, shaped = self._config.pbt, objective is None and self._spec.shaping
         tuned = not pbt.tune or any(name.startswith(SHAPING) for name in pbt.tune)
         if shaped and tuned and pbt.enabled and self._config.num_policies > 1:
