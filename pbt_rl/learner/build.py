@@ -235,9 +235,8 @@ def packings_of(config: Config, spec: EnvSpec, plan: PackPlan) -> tuple[Packing,
 def normalized_obs(config: Config, spec: EnvSpec) -> dict[str, int]:
     """Map each observation that a run normalises to its size per row.
 
-    Vectors are normalised except LAST, because a rare action would become a large number. Grids are if an MLP reads
-    them, images if a built-in CNN does. With an auxiliary loss no grid is, and no image if that loss reads pixels
-    (UNREAL).
+    Vectors are normalised except LAST, because a rare action would become a large number. Grids are normalised for
+    an MLP, images for a built-in CNN. With an auxiliary loss grids are not, nor are images if it reads pixels (UNREAL).
     """
     learner = config.learner
     auxiliary = config.algorithm.auxiliary
@@ -322,7 +321,7 @@ def net_names(pack: Pack) -> NetNames:
 def drawn_net(config: Config, spec: EnvSpec, seed: int, member: int, generation: int = 0) -> PolicyNet:
     """Initialise a member's weights from its id, whatever its slot.
 
-    Control i gets the initial weights and the initial action std of member i.
+    The control of member i gets the initial weights and the initial action std of that member.
     """
     words = [seed, config.start_of(member), generation]
     torch.manual_seed(int(np.random.SeedSequence(words).generate_state(1)[0]))

@@ -136,7 +136,7 @@ class LearningCounts:
     sums: list[dict[str, tuple[float, int]]]
     """Statistic -> (sum, number of values) since the last report."""
     steps_done: list[int]
-    """Optimiser steps since the last report."""
+    """Optimiser steps taken since the last report."""
     steps_left_out: list[int]
     """Optimiser steps since the last report that were skipped for non-finite gradients."""
     updates: list[int]

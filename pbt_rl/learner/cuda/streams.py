@@ -59,9 +59,10 @@ class CudaStreams(Streams):
 class StagedServing(Serving):
     """Published weights for acting and learning on separate streams.
 
-    `publish` writes a copy that only learning uses. `take` copies it to the acting weights on the device. It skips a
-    publication that is not complete, because the host may be many optimiser steps ahead of the device. After an
-    exchange of weights it waits, because the slot's next rollout must not start with the former member's weights.
+    `publish` writes a copy that only learning uses. `take` copies it to the acting weights on the device. It skips an
+    incomplete publication. The host may be many optimiser steps ahead of the device, and inference would wait for all
+    of them. After an exchange of weights it does wait, because the slot's next rollout must not start with the former
+    member's weights.
 
     Two copies are used so that learning does not wait either. The copy that an inference batch takes is written again
     only after a later batch has taken the other one, and batches do not overlap.
