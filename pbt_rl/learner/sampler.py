@@ -65,8 +65,8 @@ class Sampler:
     on_policy: after a full rollout, a vector env waits for `resume_finished` (sync modes).
     frames: [P] frames sampled so far by the members in the slots, written whenever an episode ends.
     contended: True if threads compete for cores. Inference then waits until an actor has no step left to do and
-    leaves its core free. The larger batch is also cheaper per row. With one actor inference never waits, because nothing
-    else would be sampled meanwhile.
+    leaves its core free. The larger batch is also cheaper per row. With one actor inference never waits, because
+    nothing else would be sampled meanwhile.
     """
 
     SPARE = 0

@@ -125,7 +125,7 @@ class Locked(Fourier):
 def test_a_part_that_cannot_be_copied_is_refused():
     config = Config(env="toy/x", model=ModelConfig(encoder=f"{__name__}:Locked"))
     with pytest.raises(
-        ConfigError, match=r"--model: the network cannot be copied \(.*lock.*\): .*copy\.deepcopy"
+        ConfigError, match=r"--model: the network cannot be copied \(.*lock.*\).*copy\.deepcopy"
     ):
         check_network(config, DISCRETE, ["cpu"])
 

@@ -138,7 +138,7 @@ ALSO_IN_TRAINING = {
 }
 BY_THE_CHECK = ALSO_IN_TRAINING | {
     "ObjectiveOfItsWeights": "the objective contains the weights",
-    "WeightsOfAnother": "row r belongs to policy r // b",
+    "WeightsOfAnother": "repeat_interleave",
     "NoTimeOuts": "no time-outs: all 80 episodes were terminated after exactly 10 steps",
     "Waits": "a step waits for the device, 1.38 times on average",
     "Raises": "it raised OSError",
