@@ -1,1 +1,1 @@
-"""Processes that step environments, and the memory they share with a learner: mailboxes, tables, messages."""
+"""Processes that step environments, and their shared memory: mailboxes, tables, messages."""

@@ -1,11 +1,11 @@
-"""Children: fresh Python interpreters that die with their parent and exchange messages with it over one socket.
+"""Child processes: fresh Python interpreters that die with their parent and exchange messages over one socket.
 
-Not `multiprocessing`: its spawn runs the user's main module again in every child, and its resource tracker is
-one more process that can be left behind. A child inherits its descriptors and receives everything else as its
-first message. Messages are pickled, and only ever between our own processes.
+`multiprocessing` is not used. Its spawn method runs the user's main module again in every child, and its resource
+tracker is another process that can leak. A child inherits its descriptors and receives everything else as its first
+message. Messages are pickled; both ends are our own processes.
 
-Between parent and child stands a keeper (`keeper.py`), which takes what the child prints and ends what the child has
-started. A child is seen to end when nothing of it is left.
+A keeper (`keeper.py`) runs between parent and child. It collects the child's output and kills the child's descendants.
+A child counts as ended when none of its descendants is left.
 """
 
 from __future__ import annotations
@@ -40,43 +40,43 @@ ReceiveT = TypeVar("ReceiveT")
 
 KEEPER = (sys.executable, "-I", "-S", keeper.__file__)
 PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""They may reach the whole process group; only the parent handles them, and it ends its children in order."""
+"""Signals that may reach the whole process group. Only the parent handles them, and it ends its children in order."""
 STACKS_SIGNAL = signal.SIGUSR2
-"""Makes a child write where each of its threads stands."""
+"""Signal that makes a child print the stack of each thread."""
 MARK = "PBT_RL_CHILD"
-"""Variable in the environment of a child and of all that it starts: another value for each child."""
+"""Environment variable of a child and of its descendants. Each child has its own value."""
 KEEPER_SECONDS = keeper.TIDY_SECONDS + keeper.KILL_SECONDS + 0.5
-"""A keeper that takes longer to end is stopped or stuck, and is killed."""
+"""Time for a keeper to end. A slower one is stopped or stuck, and is killed."""
 PID_SECONDS = 10.0
 PID = re.compile(keeper.CHILD + rb"(\d+)\n")
 STDERR = 2
 LINE_BUFFERED = 1
 """_IOLBF of the C library."""
 CHILD_ENVIRONMENT = {
-    # The last words of a child that is killed are in its log.
+    # Unbuffered, so that the log of a killed child has its last output.
     "PYTHONUNBUFFERED": "1",
-    # One thread for arithmetic libraries unless a learner's plan gives more.
+    # One thread for numerical libraries unless a learner's plan sets more.
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "NUMBA_NUM_THREADS": "1",
-    # Threads that wait for each other inside an operation must not spin: the cores have other work.
+    # Threads that wait for each other inside an operation must not spin, because other processes need the cores.
     "OMP_WAIT_POLICY": "PASSIVE",
-    # glibc gives large blocks back to the kernel at every free; learning allocates the same ones again and
-    # again, and page faults cost a fifth of its time.
+    # By default glibc returns large blocks to the kernel at every free. Learning allocates the same blocks again and
+    # again, and page faults took a fifth of its time.
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str((1 << 31) - 1),
-    # The thresholds hold for the main arena only, so threads share it.
+    # The thresholds apply to the main arena only, so all threads share it.
     "MALLOC_ARENA_MAX": "1",
 }
 
 
 @dataclass(frozen=True)
 class ChildFailed:
-    """The last message of a child that ends with an error.
+    """Last message of a child that ends with an error.
 
-    user_error: `text` is the message of an error that only the user can mend; otherwise it is a traceback.
-    killed: it sent nothing, as something else has killed it (SIGKILL): the machine, if its memory is full.
+    user_error: `text` is the message of an error that only the user can fix. Otherwise it is a traceback.
+    killed: the child sent nothing because SIGKILL ended it, for example when memory is full.
     """
 
     text: str
@@ -85,11 +85,11 @@ class ChildFailed:
 
 
 class Program:
-    """A program beneath a keeper, seen from its parent. command: with its path.
+    """Program under a keeper, as seen from its parent. command: starts with the program's path.
 
-    fds: descriptors that it inherits, under the same numbers. environment: variables besides those of this process.
-    log: file of what it prints, bounded; without one only the end of that is kept, in memory. scratch: a folder that is
-    removed after its end. It is born with PARENTS_SIGNALS and STACKS_SIGNAL blocked (see `leave_to_parent`).
+    fds: descriptors to inherit, under the same numbers. environment: additional variables. log: size-bounded output
+    file. Without one, only the last output is kept, in memory. scratch: folder that is removed after the end.
+    The program starts with PARENTS_SIGNALS and STACKS_SIGNAL blocked (see `leave_to_parent`).
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Program:
         paths = ["" if path is None else str(path.absolute()) for path in (log, scratch)]
         with contextlib.ExitStack() as undo:
             self._line, theirs = (undo.enter_context(end) for end in socket.socketpair())
-            # It must not die of a signal before it can ignore it.
+            # Blocked, because a signal must not kill it before it can ignore signals.
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*PARENTS_SIGNALS, STACKS_SIGNAL))
             try:
                 self._keeper: subprocess.Popen[bytes] = subprocess.Popen(
@@ -125,42 +125,42 @@ class Program:
             undo.pop_all()
         theirs.close()
         self.sentinel = os.pidfd_open(self._keeper.pid)
-        """Becomes readable when the process has ended, and all that it has started."""
+        """Becomes readable when the process and all its descendants have ended."""
 
     @property
     def pid(self) -> int:
-        """Process id of the program. Raises ProcessLookupError if there never was one."""
+        """Process id of the program. Raises ProcessLookupError if it never started."""
         while not (found := PID.search(self._told)):
             self._hear()
         return int(found[1])
 
     def _hear(self) -> None:
-        """Take what the keeper tells: the program's id, at last the end of the output."""
+        """Receive from the keeper: the program's id, finally the last output."""
         self._line.settimeout(PID_SECONDS)
         try:
             heard = self._line.recv(1 << 16)
         except OSError:
             heard = b""
         if not heard:
-            raise ProcessLookupError(f"the keeper of {self.label} tells nothing")
+            raise ProcessLookupError(f"no message from the keeper of {self.label}")
         self._told += heard
 
     def exit_code(self) -> int | None:
-        """Return the exit code; None while it runs."""
+        """Return the exit code. None while it runs."""
         return self._keeper.poll()
 
     def how_it_ended(self) -> str:
-        """Wait for the end; return how it ended, with the tail of its output."""
+        """Wait for the end. Return a description with the last output."""
         code = self._keeper.wait()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         tail, clean = self.last_words()
         if not clean:
-            how = f"was ended, since its keeper (process {self._keeper.pid}) {how}"
+            how = f"was killed because its keeper (process {self._keeper.pid}) {how}"
         where = f" (see {self._log})" if self._log is not None and self._log.is_file() else ""
         return f"{self.label} {how}" + (f"; it printed{where}:\n{tail}" if tail else "")
 
     def last_words(self) -> tuple[str, bool]:
-        """Return the end of the output of a program that has ended, and whether its keeper could do its work."""
+        """Return the last output of an ended program. False in second place: its keeper was killed."""
         with contextlib.suppress(ProcessLookupError):
             while True:
                 self._hear()
@@ -169,7 +169,7 @@ class Program:
         return words.decode(errors="replace").strip(), bool(ended)
 
     def wait(self, deadline: float) -> bool:
-        """Wait for the end until a time of `time.monotonic`; return whether it has come."""
+        """Wait for the end until a `time.monotonic` deadline. True if it ended."""
         try:
             self._keeper.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -177,14 +177,14 @@ class Program:
         return True
 
     def kill(self) -> None:
-        """Have the program and all that it has started killed, without waiting for it. Safe to call twice."""
+        """Order the keeper to kill the program and its descendants, without waiting. Safe to call twice."""
         self._killed_at = self._killed_at or time.monotonic()
-        self._keeper.send_signal(signal.SIGCONT)  # one that is stopped can do nothing
+        self._keeper.send_signal(signal.SIGCONT)  # a stopped keeper cannot act
         with contextlib.suppress(OSError):
             self._line.shutdown(socket.SHUT_WR)
 
     def end(self, patience_seconds: float) -> None:
-        """Wait for the program, kill it if it takes longer, and release what belongs to it. Safe to call twice."""
+        """Wait for the program, kill it after the timeout, release its resources. Safe to call twice."""
         if self._line.fileno() < 0:
             return
         if not self.wait(time.monotonic() + patience_seconds):
@@ -202,10 +202,10 @@ class Program:
 
 
 class Child(Program, Generic[SendT, ReceiveT]):
-    """A process that runs `python -m MODULE`, seen from its parent.
+    """Child process that runs `python -m MODULE`, as seen from its parent.
 
-    setup: its first message. fds, log: as of a Program. run: for people, in the list of processes, beside the label;
-    left out, the folder of the log. When `STACKS_SIGNAL` comes, it prints its stacks.
+    setup: its first message. fds, log: see `Program`. run: shown in the process list beside the label; the default is
+    the folder of the log. On `STACKS_SIGNAL` it prints its stacks.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class Child(Program, Generic[SendT, ReceiveT]):
     ) -> None:
         self.module = module
         self.failure: ChildFailed | None = None
-        """The error that it sent before it ended."""
+        """Error that the child sent before it ended."""
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as undo:
             undo.enter_context(ours)
@@ -232,27 +232,27 @@ class Child(Program, Generic[SendT, ReceiveT]):
         self._room = select.poll()
         self._room.register(connection.fileno(), select.POLLOUT)
         self._unsent: deque[SendT] = deque()
-        with contextlib.suppress(ConnectionError):  # it has ended already: the sentinel shows it
+        with contextlib.suppress(ConnectionError):  # already ended, as the sentinel shows
             connection.send(setup)
 
     def post(self, message: SendT) -> None:
-        """Send a message as soon as there is room for it, after those before.
+        """Send a message once the socket has room, in order.
 
-        Nobody waits for room: a child may read nothing until its own messages are read, or never again.
+        Never blocks, because a child may not read until its own messages are read.
         """
         self._unsent.append(message)
         self.flush()
 
     def flush(self) -> bool:
-        """Send what was posted, as far as there is room; return whether some of it still waits."""
-        with contextlib.suppress(OSError):  # it has ended: the sentinel shows it
+        """Send queued messages while the socket has room. True if some are still queued."""
+        with contextlib.suppress(OSError):  # ended, as the sentinel shows
             while self._unsent and self._room.poll(0):
                 self.connection.send(self._unsent[0])
                 self._unsent.popleft()
         return bool(self._unsent)
 
     def messages(self) -> Iterator[ReceiveT]:
-        """Yield the messages that have arrived. The error of a child that ends is kept as `failure` instead."""
+        """Yield the messages that have arrived. A child's final error is stored as `failure` instead."""
         try:
             while self.connection.poll():
                 message = self.connection.recv()
@@ -260,11 +260,11 @@ class Child(Program, Generic[SendT, ReceiveT]):
                     self.failure = message
                 else:
                     yield message
-        except (EOFError, OSError):  # closed, perhaps within a message: the process is about to end
+        except (EOFError, OSError):  # closed, perhaps within a message, because the process is ending
             self.wait(time.monotonic() + 1.0)
 
     def ending(self) -> ChildFailed:
-        """Wait for the end; return the error that it sent, or how it ended."""
+        """Wait for the end. Return the child's error, or a description of its end."""
         ended = self.how_it_ended()
         killed = self._keeper.returncode == -signal.SIGKILL
         if self.failure is None:
@@ -272,12 +272,12 @@ class Child(Program, Generic[SendT, ReceiveT]):
         return self.failure if self.failure.text else ChildFailed(ended, self.failure.user_error, killed)
 
     def hang_up(self) -> None:
-        """Let the child read that nothing more will come."""
+        """Signal end of file to the child."""
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.connection.fileno())) as ours:
             ours.shutdown(socket.SHUT_WR)
 
     def end(self, patience_seconds: float) -> None:
-        """Wait for the process, kill it if it takes longer, and release what belongs to it. Safe to call twice."""
+        """Wait for the process, kill it after the timeout, release its resources. Safe to call twice."""
         super().end(patience_seconds)
         self.connection.close()
 
@@ -290,16 +290,16 @@ LEARNER = "pbt_rl.learner.learner"
 
 
 def spare_learner(run: str) -> Waiting[Any, Any] | None:
-    """Start a learner that loads torch and waits for its setup; None on one core, where it would gain nothing.
+    """Start a learner that loads torch and waits for its setup. None on one core, where this saves no time.
 
-    run: what people know it by, in the list of processes.
+    run: name shown in the process list.
     """
     return Waiting(LEARNER, f"{run}: learner 0") if len(os.sched_getaffinity(0)) > 1 else None
 
 
 @dataclass(frozen=True)
 class Begun:
-    """The second message. fds: the parent's numbers of descriptors that follow it."""
+    """Second message to a waiting child. fds: the parent's numbers of the descriptors that follow."""
 
     setup: Any
     fds: tuple[int, ...]
@@ -307,10 +307,10 @@ class Begun:
 
 @dataclass(frozen=True)
 class Later:
-    """The first message: its setup is sent later, with descriptors by the numbers that they have here."""
+    """First message to a waiting child: the setup and its descriptors follow later."""
 
     def finished(self, connection: Connection[Any, Any]) -> Any:
-        """Return the setup, received from the parent. Called in the child."""
+        """Receive the setup from the parent. Called in the child."""
         begun: Begun = connection.recv()
         here: list[int] = []
         with socket.socket(fileno=os.dup(connection.fileno())) as line:
@@ -323,15 +323,15 @@ class Later:
 
 
 class Waiting(Child[SendT, ReceiveT]):
-    """A child that imports its module and waits for its setup, while its parent finds out what that is."""
+    """Child that imports its module early and waits for its setup."""
 
     def __init__(self, module: str, run: str = "") -> None:
         super().__init__(module, module, Later(), (), run=run)
 
     def set_up(self, label: str, setup: object, fds: Sequence[int], log: Path | None) -> None:
-        """Tell it what a `Child` is told at its start. The setup has descriptors in fields `..._fd` and `..._fds`."""
+        """Send the setup and its descriptors (fields `..._fd` and `..._fds`)."""
         self.label, self._log = label, log
-        with contextlib.suppress(OSError):  # it has ended already: the sentinel shows it
+        with contextlib.suppress(OSError):  # already ended, as the sentinel shows
             self._line.send(f"{label}\n{'' if log is None else log.absolute()}".encode())
             self.connection.send(cast("SendT", Begun(setup, tuple(fds))))
             with socket.socket(fileno=os.dup(self.connection.fileno())) as line:
@@ -339,14 +339,14 @@ class Waiting(Child[SendT, ReceiveT]):
                     socket.send_fds(line, [b"\0"], part)
 
     def discard(self) -> None:
-        """End it, unless it has begun. Safe to call twice."""
+        """End the child unless it was set up. Safe to call twice."""
         if self.label == self.module and self._line.fileno() >= 0:
             self.kill()
             self.end(0)
 
 
 def _renumbered(setup: Any, numbers: Mapping[int, int]) -> Any:
-    """Return a setup with other numbers for its descriptors: number there -> number here."""
+    """Replace the descriptor numbers in a setup. numbers: parent's number -> child's number."""
 
     def here(fd: int) -> int:
         return numbers.get(fd, fd)
@@ -358,7 +358,7 @@ def _renumbered(setup: Any, numbers: Mapping[int, int]) -> Any:
 
 
 def _parts(fds: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield as many descriptors as the kernel takes at once."""
+    """Split descriptors into parts that fit one message."""
     for at in range(0, len(fds), MOST_FDS):
         yield fds[at : at + MOST_FDS]
 
@@ -367,26 +367,26 @@ def _parts(fds: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module, which calls `working_directory_last` first."""
+    """Return the command that runs a module. The module must call `working_directory_last` first."""
     return [sys.executable, *interpreter_options(), "-m", module, *arguments]
 
 
 def bound_to_us(command: Sequence[str], number: signal.Signals = signal.SIGKILL) -> list[str]:
-    """Return the command of a program in a session of its own, without descriptors, that gets a signal when we end.
+    """Wrap a command to get a signal when the calling thread ends.
 
-    That is, when the thread ends that starts it.
+    The program runs in a new session and inherits only descriptors 0 to 2.
     """
     return [*KEEPER, "bind", str(os.getpid()), str(int(number)), *command]
 
 
 def kill_marked(mark: str) -> None:
-    """Kill what a child has started whose keeper was killed: every process with the child's mark in its environment."""
+    """Kill every process with the mark in its environment. Used after a keeper was killed."""
     wanted = f"{MARK}={mark}".encode()
     deadline = time.monotonic() + keeper.KILL_SECONDS
     while time.monotonic() < deadline:
         found = 0
         for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # it has just ended, or is another user's
+            with contextlib.suppress(OSError):  # just ended, or owned by another user
                 process = os.pidfd_open(int(folder.name))
                 try:
                     if wanted in (folder / "environ").read_bytes().split(b"\0"):
@@ -400,10 +400,9 @@ def kill_marked(mark: str) -> None:
 
 
 def begin_child() -> tuple[Connection[Any, Any], Any]:
-    """Prepare this process; return its connection and its setup. To be called in the child.
+    """Prepare this child process. Return its connection and its setup.
 
-    It ignores signals that are the parent's, and writes its stacks when `STACKS_SIGNAL` comes, also in the midst of a
-    call into C.
+    It ignores the parent's signals. On `STACKS_SIGNAL` it prints its stacks, even during a call into C.
     """
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     faulthandler.enable()
@@ -418,12 +417,12 @@ def begin_child() -> tuple[Connection[Any, Any], Any]:
 
 
 def leave_to_parent() -> None:
-    """Ignore the signals that are the parent's, which this process was born with blocked."""
+    """Ignore and unblock the parent's signals, which are blocked at process start."""
     for number in PARENTS_SIGNALS:
         if number != signal.SIGTERM:
             signal.signal(number, signal.SIG_IGN)
-    # Taken, not ignored: programs that an environment starts would inherit that, and `terminate()` could not end them,
-    # for which `close()` waits in many environments.
+    # Handled instead of ignored, because child programs of an environment would inherit SIG_IGN. `terminate()` could
+    # then not end them, and `close()` of many environments waits for that.
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.siginterrupt(signal.SIGTERM, False)
     os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
@@ -431,23 +430,23 @@ def leave_to_parent() -> None:
 
 
 def print_stacks() -> None:
-    """Print where every thread of this process stands."""
+    """Print the stack of every thread of this process."""
     faulthandler.dump_traceback(STDERR, all_threads=True)
 
 
 def register_stacks() -> None:
-    """Have a handler in C print, at once, where the thread stands that `STACKS_SIGNAL` reaches, before that of Python.
+    """Install a C handler that prints the signalled thread's stack.
 
-    It cannot print those of other threads: while they run, their frames change under its eyes, and it reads what has
-    been freed.
+    It runs before the Python handler. It cannot print the stacks of other threads, because they keep running: their
+    frames may be freed while they are read.
     """
     faulthandler.register(STACKS_SIGNAL, STDERR, all_threads=False, chain=True)
 
 
 class StackDumps:
-    """On `STACKS_SIGNAL` this process prints its stacks, and has its children print theirs, each into its log.
+    """Handler of `STACKS_SIGNAL`: print this process's stacks, and make each child print its own into its log.
 
-    Another thread than the main one cannot have a handler: nothing happens then. To be made and closed in one thread.
+    Does nothing outside the main thread, where Python allows no handlers. Create and close it in the same thread.
     """
 
     def __init__(self, children: Callable[[], Iterable[Child[Any, Any]]]) -> None:
@@ -458,12 +457,12 @@ class StackDumps:
             register_stacks()
 
     def close(self) -> None:
-        """Give the signal back. Safe to call twice."""
+        """Restore the previous handler. Safe to call twice."""
         if self._handles:
             faulthandler.unregister(STACKS_SIGNAL)
             signal.signal(STACKS_SIGNAL, self._previous)
             self._handles = False
-            self._children = list  # lets go of the fleet, whose memory goes with it
+            self._children = list  # drop the reference to the fleet, which holds memory
 
     def _dump(self) -> None:
         print_stacks()
@@ -473,6 +472,6 @@ class StackDumps:
 
 
 def send_failure(connection: Connection[Any, Any], text: str, *, user_error: bool) -> None:
-    """Send why this child is about to end. A parent that is gone already needs no reason."""
+    """Send the error that ends this child. Ignored if the parent has ended."""
     with contextlib.suppress(BrokenPipeError):
         connection.send(ChildFailed(text, user_error))

@@ -1,27 +1,27 @@
-"""The keeper of a child: a small process between it and its parent. Keeps what it prints, ends what it starts.
+"""Keeper (process reaper) between a child and its parent: collects output, kills descendants.
 
-    parent -- keeper -- child (actor, learner, ...) -- what its environments start, however they detach
+    parent -- keeper -- child (actor, learner, ...) -- programs that environments start, even daemons
 
-The keeper is the subreaper of the child's descendants: one that leaves its parent (daemon, double fork, own session)
-becomes the keeper's, so that nothing escapes. When the child ends, or the parent orders it or ends, all of them are
-ended, and the keeper ends with the child's exit code. If the keeper itself is killed, the kernel kills the child
-(`PR_SET_PDEATHSIG`), and the parent ends by `PBT_RL_CHILD` in their environment what the child had started.
+The keeper is the subreaper of the child's descendants. A process that leaves its parent (daemon, double fork,
+`setsid`) becomes the keeper's child. When the child ends, or the parent ends or orders it, the keeper kills them all.
+It then ends with the child's exit code. If the keeper itself is killed, the kernel kills the child
+(`PR_SET_PDEATHSIG`). The parent then kills the descendants, which have `PBT_RL_CHILD` in their environment.
 
-consumes     what the child and its descendants print, by a pipe that it never leaves full for long
-produces     the child's log; on the line to its parent, the child's id and at last the end of what was printed
-waits for    output, the end of a process, a word on the line, the end of the parent
+consumes     output of the child and its descendants, from a pipe that is emptied quickly
+produces     the child's log; to its parent, the child's id and finally the last output
+waits for    output, the end of a process, a message from the parent, the end of the parent
 
-It is a program of its own that imports nothing of ours, so that it takes few milliseconds and megabytes:
+It is a separate program without imports from pbt_rl, so it costs only a few milliseconds and megabytes:
 
     python -I -S keeper.py keep PARENT LABEL LOG SCRATCH COMMAND...
     python -I -S keeper.py bind PARENT SIGNAL COMMAND...
 
-The first is a keeper. PARENT: process id. LABEL: name of the child, for people. LOG: path, or empty to keep only the
-end of the output, in memory; both may come later, on the line. SCRATCH: a folder that is removed once nothing of the
-child is left, or empty. COMMAND: of the child.
+`keep` runs a keeper. PARENT: process id. LABEL: display name of the child. LOG: path; if empty, only the last output
+is kept, in memory. Label and log may also be sent later by the parent. SCRATCH: folder that is removed at the end, or
+empty. COMMAND: command of the child.
 
-The second only becomes COMMAND, in a session of its own, with no descriptors but the first three: a program that gets
-SIGNAL when its parent ends. That suffices for one that starts no others, or ends them itself.
+`bind` only runs COMMAND, in a new session with descriptors 0 to 2. The program gets SIGNAL when its parent ends. That
+is enough for a program without children, or one that ends them itself.
 """
 
 from __future__ import annotations
@@ -36,36 +36,36 @@ import sys
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the module takes longer to load than all others here
+if TYPE_CHECKING:  # `typing` takes longer to load than all other imports here
     from typing import NoReturn
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
 LINE = 1
-"""Descriptor of the socket to the parent. The keeper's stderr goes there, too: warnings, and what libraries print."""
+"""Descriptor of the socket to the parent. The keeper's stderr goes there too."""
 CHILD, ENDED = b"\0child ", b"\0ended\n"
-"""Marks on the line, which no text contains. The child's id follows the first; the end of the output the second, once
-nothing of the child is left."""
+"""Marks in the messages to the parent, with a NUL byte because text has none. CHILD precedes the child's id.
+ENDED precedes the last output, after all descendants have ended."""
 TAIL_BYTES = 4000
-"""End of the output that goes to the parent."""
+"""Size of the last output that is sent to the parent."""
 FILE_BYTES = 1 << 20
-"""A log of this size is renamed to `.1`, over the one before."""
+"""A log of this size is renamed to `.1`, which replaces the previous one."""
 KEPT_BYTES = 1 << 16
-"""End of the output that is kept: a crash's stack may be long."""
+"""Size of the last output that is kept in memory, large enough for a long crash trace."""
 PIPE_BYTES = 1 << 18
 RETRY_SECONDS = 5.0
-"""Pause after a failure to write the log."""
+"""Pause after a failed write to the log."""
 BATCH_SECONDS = 0.01
-"""Pause after a little output, so that one reading takes many lines."""
+"""Pause after a small read, so that one read collects many lines."""
 TERM_SECONDS = 1.0
-"""Descendants have this long to end after SIGTERM."""
+"""Time for descendants to end after SIGTERM."""
 KILL_SECONDS = 1.0
-"""And this long after SIGKILL: some states of the kernel hold a process longer."""
+"""Further time after SIGKILL, because some kernel states delay it."""
 TIDY_SECONDS = 10.0
-"""A keeper among them this long, to end its own and to remove their folder."""
+"""Time for a nested keeper to end its own descendants and to remove its folder."""
 
 
 class BoundedLog:
-    """A file that takes what a child prints, up to a size, and never raises. `tail` is the end of all output."""
+    """Size-bounded file of a child's output. Never raises. `tail` is the last output."""
 
     def __init__(self, path: str, label: str) -> None:
         self._path, self._label = path, label
@@ -75,12 +75,12 @@ class BoundedLog:
         self.tail = b""
 
     def write_to(self, path: str, label: str) -> None:
-        """Write to a file from now on, and to it the end of what was taken before."""
+        """Switch to a file, and first write the last output to it."""
         self._path, self._label = path, label
         self._append(self.tail)
 
     def write(self, data: bytes) -> None:
-        """Take output, some of it at least."""
+        """Append output. Only the last KEPT_BYTES are kept in memory."""
         self.tail = (self.tail + data[-KEPT_BYTES:])[-KEPT_BYTES:]
         self._append(data)
 
@@ -95,7 +95,7 @@ class BoundedLog:
                 self._fd = -1
                 os.replace(self._path, f"{self._path}.1")
                 self._open()
-            while data:  # a file system that becomes full takes a part
+            while data:  # a write to an almost full file system is partial
                 written = os.write(self._fd, data)
                 self._size += written
                 data = data[written:]
@@ -115,10 +115,10 @@ class BoundedLog:
 
 
 class Keeper:
-    """Serves one child until nothing of it is left.
+    """Event loop of a keeper process, for one child and its descendants.
 
-    output: read end of the pipe that it prints to. line: descriptor on which the parent orders the end. The process
-    that makes it does nothing else.
+    output: read end of the child's output pipe. line: descriptor of the socket to the parent. The process must do
+    nothing else.
     """
 
     def __init__(self, child: int, output: int, line: int, parent: int, log: BoundedLog) -> None:
@@ -135,7 +135,7 @@ class Keeper:
             self._poll.register(fd, select.POLLIN)
 
     def serve(self) -> int:
-        """Return the child's status, as `waitpid` gives it."""
+        """Run until all descendants have ended. Return the child's `waitpid` status."""
         self._reap()
         while self._status is None:
             ready = {fd for fd, _ in self._poll.poll()}
@@ -153,7 +153,7 @@ class Keeper:
         return signal.SIGKILL if self._status is None else self._status
 
     def _told(self) -> bool:
-        """Take the label and the log of a child that is told late what it is; return whether there are any."""
+        """Read a late label and log path from the parent. False if the parent ordered the end."""
         try:
             said = os.read(self._line, 1 << 16)
         except OSError:
@@ -164,12 +164,12 @@ class Keeper:
         return bool(said)
 
     def _read(self) -> int:
-        """Take what the pipe holds; return its size."""
+        """Read the pipe. Return the number of bytes."""
         try:
             data = os.read(self._output, PIPE_BYTES)
         except BlockingIOError:
             return 0
-        if not data:  # closed by all
+        if not data:  # all write ends are closed
             with contextlib.suppress(KeyError):
                 self._poll.unregister(self._output)
         else:
@@ -177,7 +177,7 @@ class Keeper:
         return len(data)
 
     def _reap(self) -> bool:
-        """Take note of every process that has ended; return whether any is left."""
+        """Reap every ended process. True if any child process is left."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -188,10 +188,10 @@ class Keeper:
         return False
 
     def _end_all(self) -> None:
-        """End every descendant.
+        """Kill every descendant.
 
-        Only children of ours are signalled, whose ids nobody else can have. As they end, theirs become ours. Keepers
-        end by themselves, as their parents are gone.
+        Only direct children are signalled, because their ids cannot be reused before they are reaped. When they end,
+        their children become ours. Nested keepers end by themselves because their parents have ended.
         """
         began, pause = time.monotonic(), 0.001
         asked: set[int] = set()
@@ -205,16 +205,16 @@ class Keeper:
                 late = passed > (TIDY_SECONDS if pid in keepers else TERM_SECONDS)
                 if late or pid not in asked:
                     asked.add(pid)
-                    with contextlib.suppress(OSError):  # another user's: nothing can be done
+                    with contextlib.suppress(OSError):  # owned by another user: it cannot be signalled
                         os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
-                        os.kill(pid, signal.SIGCONT)  # one that is stopped can do nothing
+                        os.kill(pid, signal.SIGCONT)  # a stopped process cannot react
             self._read()
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
 
 
 def _watch(parent: int) -> int:
-    """Return a descriptor that is readable once the parent has ended."""
+    """Open a descriptor that becomes readable when the parent has ended."""
     try:
         fd = os.pidfd_open(parent)
     except ProcessLookupError:
@@ -226,19 +226,19 @@ def _watch(parent: int) -> int:
 
 
 def _children() -> list[int]:
-    """Return the ids of this process's children."""
+    """Return the ids of this process's direct children."""
     found, ours = [], os.getpid()
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                # The name in parentheses may hold anything.
+                # Split after the last ")", because the process name in parentheses may contain anything.
                 if int(file.read().rpartition(b")")[2].split()[1]) == ours:
                     found.append(int(name))
     return found
 
 
 def _is_keeper(pid: int) -> bool:
-    """Whether a process keeps a child, which it ends when its parent has ended, and whose folder it removes."""
+    """Check whether a process is a keeper. Those end after their parents."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
         return b"\0%s\0keep\0" % os.fsencode(__file__) in file.read()
     return False
@@ -250,24 +250,25 @@ def _prctl(option: int, argument: int | bytes) -> None:
 
 
 def become_keeper() -> None:
-    """Let descendants whose parents end become children of this process."""
-    _prctl(_PR_SET_NAME, b"pbt_rl-keeper")  # Python takes the word after a blank for the state of the process
+    """Make orphaned descendants children of this process."""
+    # No blank in the name, because Python parses the word after one as the state of the process.
+    _prctl(_PR_SET_NAME, b"pbt_rl-keeper")
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def end_with(parent: int, number: int = signal.SIGKILL) -> None:
-    """Have the kernel send a signal to this process when its parent ends; end it now if that has happened already."""
+    """Set the signal for the parent's end. End this process now if the parent has already ended."""
     _prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def end_like(status: int) -> NoReturn:
-    """End with the exit code or the signal of the child, without a core file of our own."""
+    """End with the child's exit code or signal, without a core file."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         _prctl(_PR_SET_DUMPABLE, 0)
-        with contextlib.suppress(OSError):  # SIGKILL cannot be set
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
             signal.signal(-code, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [-code])
         os.kill(os.getpid(), -code)
@@ -275,8 +276,8 @@ def end_like(status: int) -> NoReturn:
 
 
 def _become(command: list[str]) -> NoReturn:
-    """Run a command in this process."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and that would be inherited
+    """Replace this process by a command."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and the command would inherit that
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execv(command[0], command)  # noqa: S606 - no shell is wanted
@@ -286,10 +287,10 @@ def _become(command: list[str]) -> NoReturn:
 
 
 def _keep(parent: int, label: str, log_path: str, scratch: str, command: list[str]) -> NoReturn:
-    """Keep one child. Its signals stay blocked as the parent has blocked them."""
+    """Run a keeper for one child. Signals that the parent has blocked stay blocked."""
     become_keeper()
     output, printing = os.pipe()
-    with contextlib.suppress(OSError):  # a user has so many pages for all pipes
+    with contextlib.suppress(OSError):  # each user has a limit on pipe memory
         fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     keeper = os.getpid()
     child = os.fork()
@@ -298,14 +299,14 @@ def _keep(parent: int, label: str, log_path: str, scratch: str, command: list[st
         os.dup2(printing, 1)
         os.dup2(printing, 2)
         _become(command)
-    for name in os.listdir("/proc/self/fd"):  # what the child has inherited is only the child's
+    for name in os.listdir("/proc/self/fd"):  # close descriptors that were inherited for the child
         if int(name) not in (0, LINE, 2, output):
             with contextlib.suppress(OSError):
                 os.close(int(name))
     with contextlib.suppress(OSError):
         os.write(LINE, CHILD + b"%d\n" % child)
-    if scratch:  # at once: there may be little time at the end
-        import shutil  # noqa: PLC0415 - it takes longer to load than all others here
+    if scratch:  # imported now, because there may be little time at the end
+        import shutil  # noqa: PLC0415 - it takes longer to load than all other imports here
     log = BoundedLog(log_path, f"{label}, process {child}")
     status = Keeper(child, output, LINE, parent, log).serve()
     if scratch:
@@ -319,13 +320,13 @@ def _bind(parent: int, number: int, command: list[str]) -> NoReturn:
     """Become a program that gets a signal when its parent ends."""
     end_with(parent, number)
     if os.getsid(0) != os.getpid():
-        os.setsid()  # Ctrl-C is not for it
+        os.setsid()  # a new session does not get Ctrl-C
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     _become(command)
 
 
 def main() -> NoReturn:
-    """Do what the command line says."""
+    """Run `keep` or `bind` from the command line."""
     use, parent, *rest = sys.argv[1:]
     if use == "bind":
         number, *command = rest

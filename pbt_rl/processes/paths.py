@@ -1,7 +1,7 @@
-"""Where the user's own modules are found: in the working directory, behind everything that is installed.
+"""Import path of child processes: the working directory comes last.
 
-A file that lies there under the name of an installed module, such as torch.py, must not take its place: the working
-directory may be a folder that somebody else has filled.
+The user's own modules are found there. A file such as torch.py must not replace an installed module, because the
+working directory may be a folder of another user.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 _PACKAGE_FOLDER = Path(__file__).absolute().parent.parent.parent
-"""Folder that `pbt_rl` was imported from (this file is pbt_rl/actors/paths.py)."""
+"""Folder that contains the imported `pbt_rl`."""
 
 
 def working_directory_last() -> None:
-    """Let Python find modules in the working directory after all others. `python -m` and `python -c` put it first."""
+    """Move the working directory to the end of `sys.path`. `python -m` and `python -c` put it first."""
     here = _working_directory()
     if not sys.flags.safe_path and sys.path[:1] in ([""], [here]):
         del sys.path[0]
@@ -23,9 +23,9 @@ def working_directory_last() -> None:
 
 
 def interpreter_options() -> list[str]:
-    """Return options for a child: it does not search the working directory before it calls `working_directory_last`.
+    """Return interpreter options that exclude the working directory at start.
 
-    Source code that is used from its own folder, uninstalled, can only be found there.
+    They are empty if `pbt_rl` itself is imported from there without being installed.
     """
     return [] if _working_directory() == str(_PACKAGE_FOLDER) else ["-P"]
 

@@ -1,12 +1,12 @@
-"""Signal handlers of a run, and the second Ctrl-C, after which it ends at once, whatever hangs.
+"""Signal handlers of a run. The second Ctrl-C ends it at once.
 
-    first SIGINT     the run ends in order, and is saved
-    second SIGINT    nothing is waited for any more; should the main thread itself hang, in a write to a slow disk for
-                     instance, a timer ends the process after EXIT_SECONDS, and the kernel kills its children
+    first SIGINT     end the run in order, and save it
+    second SIGINT    stop waiting. If the main thread itself hangs, for example in a write to a slow disk, a timer ends
+                     the process after EXIT_SECONDS, and the kernel kills its children
 
-Python lets only the main thread have handlers: a run in another thread does without. A handler is called between two
-steps of the interpreter, or when the signal interrupts a call of the kernel. It is not called, and the timer cannot
-act, while C code runs that does neither, as an environment may in serial mode.
+Python allows handlers in the main thread only, so a run in another thread has none. A handler is called between two
+interpreter steps, or when the signal interrupts a system call. During other C code, such as a step of an environment in
+serial mode, neither handler nor timer can run.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from types import FrameType
 
 EXIT_SECONDS = 4.0
 SAME_PRESS_SECONDS = 0.1
-"""A wrapper may forward the signal that the terminal has sent already."""
+"""Presses closer than this count once, because a wrapper may forward the terminal's signal."""
 SHOW_CURSOR = b"\x1b[?25h"
 
 
 def in_main_thread() -> bool:
-    """Return whether handlers can be installed from here."""
+    """Check whether signal handlers can be installed from this thread."""
     return threading.current_thread() is threading.main_thread()
 
 
@@ -35,9 +35,9 @@ def in_main_thread() -> bool:
 def handling(
     numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:
-    """Let `handler` take these signals inside, if that can be done from this thread.
+    """Handle these signals within the context, if this thread allows it.
 
-    What was ignored stays ignored: `nohup` has SIGHUP ignored, a script SIGINT for its background jobs.
+    Ignored signals stay ignored: `nohup` ignores SIGHUP, a script SIGINT for its background jobs.
     """
     if not in_main_thread():
         yield
@@ -52,7 +52,7 @@ def handling(
 
 
 class Presses:
-    """Counts how often Ctrl-C was pressed, and ends the process if it is not closed EXIT_SECONDS after the second."""
+    """Counter of Ctrl-C presses. Ends the process EXIT_SECONDS after the second, unless closed."""
 
     def __init__(self, exit_seconds: float = EXIT_SECONDS) -> None:
         self.count = 0
@@ -61,7 +61,7 @@ class Presses:
         self._timer.daemon = True
 
     def note(self) -> None:
-        """Note a SIGINT."""
+        """Count a SIGINT."""
         now = time.monotonic()
         if not self.count or now - self._last > SAME_PRESS_SECONDS:
             self.count += 1
@@ -70,15 +70,15 @@ class Presses:
         self._last = now
 
     def close(self) -> None:
-        """Let the process live on."""
+        """Cancel the timer."""
         self._timer.cancel()
 
 
 def _end_process(seconds: float) -> None:
-    """End this process without any cleaning up; its children die with it (see `keeper`)."""
-    said = f"pbt-rl: ended without a summary, as something hung for {seconds:.0f} s after Ctrl-C\n".encode()
+    """End this process without cleanup. Its children die with it (see `keeper`)."""
+    said = f"pbt-rl: ended without a summary, because it hung for {seconds:.0f} s after Ctrl-C\n".encode()
     for fd, text in ((1, SHOW_CURSOR if os.isatty(1) else b""), (2, said)):
         with contextlib.suppress(OSError, ValueError):  # closed
-            if text and select.select([], [fd], [], 0)[1]:  # a terminal may be stopped, a pipe full
+            if text and select.select([], [fd], [], 0)[1]:  # writable, because a stopped terminal would block
                 os.write(fd, text)
     os._exit(128 + signal.SIGINT)

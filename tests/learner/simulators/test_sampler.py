@@ -220,7 +220,7 @@ def test_episodes_come_as_rounds_with_their_count():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--mode=async"], "use sync or serial"),
+        (["--mode=async"], "sync or serial"),
         (["--actors=2"], "give --rows"),
         (["--envs-per-unit=4"], "give --rows"),
         (["--algo=unreal"], "replay"),
