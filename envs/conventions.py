@@ -398,6 +398,8 @@ class Watch:
         self._due = 10
         """Episodes that are to have begun when it judges next."""
         self._began = self._cut = 0
+        self._done_R: NDArray[np.bool_] | None = None
+        """Rows whose episode ended with the last step. Rows that wait deliver `first` too, and begin nothing."""
         self._steps, self._seconds = [0, 0], [0.0, 0.0]
         """Of steps without and with a reset."""
         self._ends = dict[int, tuple[bytes, bool]]()
@@ -409,12 +411,13 @@ class Watch:
 
     def note(self, out: StepArrays, seconds: float) -> None:
         """Note a step and the time that it took."""
-        began = out.first.tobytes().count(1)
+        began = 0 if self._done_R is None else (out.first & self._done_R).tobytes().count(1)
+        self._done_R = out.episode_done.copy()
         self._steps[began > 0] += 1
         self._seconds[began > 0] += seconds
         if not self._allowed:
             self._allowed = ACTION_MASK not in out.obs or bool(out.obs[ACTION_MASK][~out.episode_done].any())
-        if not (began or self._firsts or out.truncated.tobytes().count(1)):
+        if not (began or self._ends or self._firsts or out.truncated.tobytes().count(1)):
             return
         self._began += began
         for row in [*self._firsts]:
