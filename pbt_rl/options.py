@@ -13,10 +13,11 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from difflib import get_close_matches
+from enum import Enum
 from fractions import Fraction
 from functools import cache, reduce
 from pathlib import Path
@@ -417,6 +418,7 @@ def as_type(hint: Any, value: Any) -> Any:
         value = value.item()
     if isinstance(value, Fraction | Decimal):
         value = float(value)
+    value = value.value if isinstance(value, Enum) else value
     if origin is Annotated:
         return as_type(arguments[0], value)
     if origin is UnionType:  # X | None
@@ -425,7 +427,9 @@ def as_type(hint: Any, value: Any) -> Any:
         return _checked(value, value in arguments, f"one of {', '.join(map(str, arguments))}")
     if origin is tuple:
         value = value.tolist() if hasattr(value, "tolist") else value  # numpy's
-        if not isinstance(value, list | tuple):
+        if isinstance(value, set | frozenset):
+            value = sorted(value, key=str)
+        if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
             raise ValueError(
                 'several texts, such as ["a", "b"]' if arguments[0] is str else "several, such as [1.2, 0.8]"
             )

@@ -12,12 +12,16 @@ import codecs
 import csv
 import io
 import json
+import os
 import re
 import tomllib
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from pathlib import Path
-from types import MappingProxyType, UnionType
+from types import MappingProxyType, SimpleNamespace, UnionType
 from typing import Any, Literal, get_args
 
 import yaml
@@ -166,7 +170,8 @@ def file_of_options(
 def dotted(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return the options of nested mappings and groups by dotted name, those of PAIRS as they are typed."""
     found: list[tuple[str, Any]] = []
-    for name, value in options.items():
+    for name, given in options.items():
+        value = _group(given)
         if str(name).replace("-", "_") in PAIRS and isinstance(value, Mapping):
             found.append((name, [f"{key}={_typed(word)}" for key, word in value.items()]))
         elif isinstance(value, Mapping):
@@ -176,6 +181,16 @@ def dotted(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
         else:
             found.append((name, value))
     return found
+
+
+def _group(value: Any) -> Any:
+    """Return a group of options of argparse, pydantic or ml_collections as a mapping, and anything else as it is."""
+    if isinstance(value, Namespace | SimpleNamespace):
+        return vars(value)
+    for method in ("model_dump", "to_dict"):
+        if not isinstance(value, type | Mapping) and callable(getattr(value, method, None)):
+            return getattr(value, method)()
+    return value
 
 
 def _typed(word: Any) -> str:
@@ -192,7 +207,18 @@ def _typed(word: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number or an array of numpy as JSON has it."""
+    """Return numbers and arrays of numpy, paths, enums, and collections of other libraries as JSON has them."""
+    match value:
+        case Enum():
+            return value.value
+        case os.PathLike():
+            return os.fspath(value)
+        case Mapping():
+            return dict(value)
+        case AbstractSet():
+            return sorted(value)
+        case Sequence() if not isinstance(value, bytes | bytearray | memoryview):
+            return list(value)
     if not hasattr(value, "tolist"):
         raise TypeError(value)
     return value.tolist()

@@ -3,11 +3,17 @@
 import inspect
 import json
 import re
+from argparse import Namespace
+from collections import UserDict
+from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import pbt_rl
+from pbt_rl.cli.files import checked
 from pbt_rl.cli.python import make_config
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.errors import ConfigError
@@ -67,6 +73,47 @@ def test_options_lie_over_the_recipe_as_on_the_command_line():
         5_000_000,
         4,
     )
+
+
+class Kind(Enum):
+    APPO = "appo"
+
+
+class Listed(Sequence):
+    """A list of another library."""
+
+    def __init__(self, *items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, at):
+        return self.items[at]
+
+
+class Configured:
+    """A group of options of ml_collections; pydantic's is alike."""
+
+    def to_dict(self):
+        return {"batch": 512}
+
+
+@pytest.mark.parametrize(
+    "group", [Namespace(batch=512), SimpleNamespace(batch=512), Configured(), UserDict(batch=512)]
+)
+def test_groups_of_options_may_be_of_other_libraries(group):
+    assert make_config(env="toy/identity", learner=group).learner.batch == 512
+
+
+@pytest.mark.parametrize(
+    "names", [Listed("gamma", "learning_rate"), {"learning_rate", "gamma"}, iter(["gamma", "learning_rate"])]
+)
+def test_lists_may_be_of_other_libraries(names):
+    assert make_config(env="toy/identity", pbt={"tune": names}).pbt.tune == ("gamma", "learning_rate")
+    own = {"sizes": Listed(1, 2), "at": Path("x"), "kind": Kind.APPO}
+    assert checked({"env_option": own}) == {"env_option": ("sizes=[1, 2]", 'at="x"', 'kind="appo"')}
+    assert make_config(env="toy/identity", algo=Kind.APPO).algo == "appo"
 
 
 @pytest.mark.parametrize(
