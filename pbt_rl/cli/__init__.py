@@ -169,6 +169,8 @@ def _command(arguments: list[str]) -> tuple[Command, list[str]]:
         return there[" ".join(arguments[:2])], arguments[2:]
     if name not in there:
         close = ["eval"] if name == "enjoy" else difflib.get_close_matches(name, there, n=1)
+        if name.startswith("-"):
+            raise ConfigError(f"{name!r} is not a command: write pbt-rl train {' '.join(arguments):.200}")
         hint = f"did you mean {close[0]}? The commands are" if close else "use"
         if name in OTHERS.unusable:
             raise OTHERS.unusable[name]

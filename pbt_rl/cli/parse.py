@@ -39,6 +39,7 @@ TWICE = {"value-loss-coeff", "vf-loss-coeff", "vf-coef"}
 
 ANSWERS = {
     "metric": "members are compared by the objective that the environment reports; more is better",
+    "with-wandb": "write --track wandb",
     "seeds": "`pbt-rl sweep --name NAME --seeds 0 1 2` trains the same with several seeds",
 }
 """Option that has none for it -> what to do instead."""
@@ -206,6 +207,8 @@ def typed(options: Mapping[str, Option], arguments: Sequence[str], prog: str) ->
         if _is_value(word):
             if wrong:
                 behind[len(free)] = wrong.format(word=word)
+            elif told := _assigned(word, known):
+                behind[len(free)] = told
             free.append(word)
             wrong = ""
             continue
@@ -225,6 +228,8 @@ def typed(options: Mapping[str, Option], arguments: Sequence[str], prog: str) ->
         if negated:
             value = not value
         wrong = f"{written} {{word}} cannot be used: give true or false" * (option.bare is bool and not given)
+        if option.name == "model.hidden":
+            wrong = "{word!r} belongs to no option: --model.hidden is one width, --model.layers the number of layers"
         if is_repeated(option):
             value = values.get(option.field, ()) + value
             wrong = (
@@ -237,6 +242,13 @@ def typed(options: Mapping[str, Option], arguments: Sequence[str], prog: str) ->
         raise ConfigError("\n".join(unknown_ones))
     values |= _placed(positional, free, behind, prog)
     return values
+
+
+def _assigned(word: str, known: Collection[str]) -> str:
+    """Return what to write for NAME=VALUE without dashes, as Hydra has it; nothing if NAME is no option."""
+    name, equals, value = word.partition("=")
+    option = OTHER_NAMES.get(spelt(name).rpartition(".")[2], spelt(name))
+    return f"{word!r} belongs to no option: write --{option} {value}" if equals and option in known else ""
 
 
 def _number(written: str, given: Sequence[str]) -> float:
@@ -325,7 +337,8 @@ def _read(option: Option, written: str, given: Sequence[str]) -> Any:
             raise ConfigError(f"{written} {given[0]} cannot be used: give true or false")
         return text in YES
     if not given and not is_list(option):
-        raise ConfigError(f"{written} needs a value")
+        remedy = option.metadata.get("remedy")
+        raise ConfigError(f"{written} needs a value{f': give {remedy}' if remedy else ''}")
     values = []
     for text in given:
         try:
