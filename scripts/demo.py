@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config
+from pbt_rl.config.command import parse_train
 from pbt_rl.controllers.decisions import Decision, PopulationReport
 from pbt_rl.display.view import RunView
 from pbt_rl.errors import ConfigError
@@ -87,9 +87,7 @@ class Watch:
 def show(part: Part, words: Sequence[str]) -> tuple[Config, str]:
     """Train one part; return its config and a sentence about what it showed."""
     print(f"\n== {part.title}\n", flush=True)
-    config, _ = parse_train(
-        [*OPTIONS.split(), *part.options.split(), "--name", part.name, *named(part, words)]
-    )
+    config = parse_train([*OPTIONS.split(), *part.options.split(), "--name", part.name, *named(part, words)])
     watch = Watch(part)
     train(config, Callbacks(on_report=watch.on_report, on_decision=watch.on_decision))
     return config, sentence(config, watch)
