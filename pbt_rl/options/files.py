@@ -227,9 +227,10 @@ def _plain(value: Any) -> Any:
             return sorted(value)
         case Sequence() if not isinstance(value, bytes | bytearray | memoryview):
             return list(value)
-    if not hasattr(value, "tolist"):
+    tolist = getattr(value, "tolist", None)
+    if tolist is None:
         raise TypeError(value)
-    return value.tolist()
+    return tolist()
 
 
 def _number(option: Option, value: Any) -> Any:
