@@ -39,10 +39,16 @@ class _Known(Event, frozen=True, tag_field="event"):
 
 
 class Spec(Struct, frozen=True):
-    """Of the environment's, what a reader of the journal needs. shaping: defaults of the environment's shaping."""
+    """Of the environment's, what a reader of the journal needs. shaping: defaults of the environment's shaping.
+
+    obs, action, seats: as in `EnvSpec`; None in the journals of others.
+    """
 
     shaping: dict[str, Value] = {}
     tasks: list[Any] | None = None
+    obs: dict[str, dict[str, Any]] | None = None
+    action: dict[str, Any] | None = None
+    seats: int | None = None
 
 
 class Start(_Known, frozen=True, tag="start"):

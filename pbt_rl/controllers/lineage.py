@@ -62,6 +62,8 @@ class Lineage:
 
     def __init__(self) -> None:
         self.objectives: dict[StateKey, float] = {}
+        self.typed: dict[StateKey, Values] = {}
+        """Node that a resume with other values began -> the values that the user gave."""
         self._nodes: dict[StateKey, Node] = {}
         self._present: dict[int, StateKey] = {}
         self._roots: dict[StateKey, StateKey] = {}
@@ -96,6 +98,7 @@ class Lineage:
                 if any(values.keys() - node.values.keys() for node in nodes):
                     raise ConfigError("the journal's resume gives members values of other names")
                 self.apply(frames, given(values, [(n.member, n.generation, n.values) for n in nodes]))
+                self.typed.update({self._present[n.member]: values for n in nodes})
             case Progress(members=members):
                 for p in members:
                     self.measure((p.member, p.generation), p.frames, p.objective)
