@@ -98,6 +98,11 @@ class Heartbeat:
         self._cells[TRAINER_BUSY] = busy
 
     @property
+    def learns(self) -> bool:
+        """Supervisor: whether the trainer has work."""
+        return bool(self._cells[TRAINER_BUSY])
+
+    @property
     def silent_seconds(self) -> float:
         """Supervisor: for how long a thread with work has given no sign."""
         # Whether it is busy first: else one that begins in between would look silent since its last work.

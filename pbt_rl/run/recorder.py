@@ -14,6 +14,7 @@ from pbt_rl.controllers.decisions import Decision, PopulationReport
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.controllers.objectives import mean
 from pbt_rl.controllers.records import converted
+from pbt_rl.display.ranking import stalled
 from pbt_rl.display.scalars import summary
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.terminal import Terminal, evaluation_text, next_commands, print_leaderboard
@@ -263,7 +264,8 @@ class Recorder:
         view = self._shown
         times = {} if view is None else {name: getattr(view, name) for name in RUN_FIELDS}
         busy = {} if view is None else view.busy_threads
-        self.write("progress", members=members, busy_threads=busy, **times)
+        why = {} if view is None or not stalled(view) else {"stalled": stalled(view)}
+        self.write("progress", members=members, busy_threads=busy, **times, **why)
         self._write_small_files()
 
     def show(self, view: RunView) -> None:
