@@ -223,7 +223,7 @@ def _end_children() -> None:
     _kill_children(waited_for)
 
 
-def _kill_children(but: Collection[int] = ()) -> None:
+def _kill_children(but: Collection[int | None] = ()) -> None:
     """Kill all children, and theirs. but: ids of processes that are left."""
     import psutil
 
