@@ -21,6 +21,7 @@ from pbt_rl.display.terminal import Terminal, evaluation_text, next_commands, pr
 from pbt_rl.display.trackers import outlets
 from pbt_rl.display.view import Evaluation, Remarks, RunView
 from pbt_rl.errors import ConfigError
+from pbt_rl.options import displayed, walk
 from pbt_rl.play.games.run import recorded_late
 from pbt_rl.population.population import Population
 from pbt_rl.population.turns import Handover
@@ -131,10 +132,11 @@ class Recorder:
             self.write(
                 "resume", config=to_json(config), changed=continued.changed, new_episodes=anew, values=given
             )
+            declared = {name: metadata for name, metadata, _ in walk(config)}
             for option, (before, now) in continued.changed.items():
                 if option != "shaping":
-                    was = "not given" if before is None else before
-                    self.note(f"--{option} is {now} from now on (it was {was})")
+                    was = "not given" if before is None else displayed(declared[option], before)
+                    self.note(f"--{option} is {displayed(declared[option], now)} from now on (it was {was})")
             for name, value in given.items():
                 goes_on = tuned[name].tuned and compares(config)
                 more = ", from where PBT tunes it on (--pbt.tune names what it tunes)" * goes_on
