@@ -117,6 +117,7 @@ class Progress(_Known, frozen=True, tag="progress"):
 
     training_seconds, seconds_left, frames_per_second: as the terminal showed them; None: unknown.
     lag_mean, lag_max: optimiser steps between the weights that acted and those that learned, so far.
+    stalled: what the terminal shows in place of the speed if no frames are made; empty otherwise.
     """
 
     members: tuple[MemberProgress, ...]
@@ -126,6 +127,7 @@ class Progress(_Known, frozen=True, tag="progress"):
     frames_per_second: float | None = None
     lag_mean: float | None = None
     lag_max: Whole | None = None
+    stalled: str = ""
 
 
 class SlotChange(_Known, frozen=True, tag="slot"):

@@ -225,7 +225,9 @@ def _plain(value: Any) -> Any:
             return dict(value)
         case AbstractSet():
             return sorted(value)
-        case Sequence() if not isinstance(value, bytes | bytearray | memoryview):
+        case bytes() | bytearray() | memoryview():
+            raise TypeError(value)
+        case Sequence():
             return list(value)
     tolist = getattr(value, "tolist", None)
     if tolist is None:

@@ -265,6 +265,15 @@ def allows(metadata: Mapping[str, Any], value: Any) -> bool:
     )
 
 
+def displayed(metadata: Mapping[str, Any], value: object) -> str:
+    """Return a value of an option as text: the meaning of 0, thousands with commas, no brackets."""
+    if value == 0 and "zero" in metadata:
+        return str(metadata["zero"])
+    if isinstance(value, tuple):
+        return " ".join(map(str, value)) or "none"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
 def allowed(metadata: Mapping[str, Any], value: Any = None) -> str:
     """Describe what the metadata of an option allows, such as "0 to 1" or "0 (planned) or more"; "" for anything.
 

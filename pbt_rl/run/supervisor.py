@@ -344,6 +344,7 @@ class Supervisor:
             self._comparisons.dispatch,
             self._throughput,
             spent,
+            learns=fleet is not None and fleet.learns(),
             actors_restarted=self._restarts.count,
             learners_replaced=self._lost.count,
             begun=self._begun,
