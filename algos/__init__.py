@@ -1,4 +1,4 @@
 """Learning: math, networks, packs and algorithms.
 
-A leaf room: it imports nothing else of the project but `pbt_rl.registry`, starts no process and opens no file.
+A leaf package: it imports only `pbt_rl.registry` from the project, starts no process and opens no file.
 """
