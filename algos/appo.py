@@ -289,7 +289,7 @@ APPO = Algorithm(
     statistics=COMMON_STATISTICS
     | {
         "kl": "KL(old || new) estimated as mean(ratio - 1 - log ratio), never negative (Schulman's k3)",
-        "clip_fraction": "share of samples whose ratio is outside the clip",
-        "explained_variance": "share of the targets' variance that the old values explain",
+        "clip_fraction": "fraction of samples with a ratio outside the clip range",
+        "explained_variance": "fraction of the targets' variance explained by the old values",
     },
 )

@@ -13,10 +13,10 @@ Scalar = float | Tensor
 Stats = dict[str, Tensor]
 
 COMMON_STATISTICS = {
-    "policy_loss": "loss of the policy",
-    "value_loss": "loss of the value, in the network's unit",
+    "policy_loss": "policy loss",
+    "value_loss": "value loss, in normalised units",
     "entropy": "entropy of the policy, in nats",
-    "explained_variance": "share of the targets' variance that the values explain",
+    "explained_variance": "fraction of the targets' variance explained by the values",
 }
 """Statistics that every actor-critic loss returns."""
 VARIANCE_MIN = 1e-8
