@@ -335,8 +335,8 @@ def test_no_state_outside_of_parameters_and_channels_last(case):
     ("shapes", "encoder", "message"),
     [
         (VECTOR, "nature", "needs an image"),
-        ({"obs": ((3, 30, 84), "uint8")}, "nature", "36x36 or more, not 30x84"),
-        ({"obs": ((64, 64, 3), "float32")}, "auto", "no bounds of pixels"),
+        ({"obs": ((3, 30, 84), "uint8")}, "nature", "36x36, not 30x84"),
+        ({"obs": ((64, 64, 3), "float32")}, "auto", "no pixel bounds"),
     ],
 )
 def test_observations_that_do_not_fit_the_encoder(shapes, encoder, message):
