@@ -63,10 +63,10 @@ reference implementation (docs/lab/games.md)."""
 
 
 def short_rollouts(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
-    """Return options for one update per rollout of t_max steps, as in the paper.
+    """Return options for one update per rollout, as in the paper.
 
-    With a recurrent core a rollout has 20 steps, because the core needs longer sequences. A learning rate in the recipe
-    is multiplied by RATE_FACTOR.
+    A rollout has the paper's t_max = 5 steps, or 20 with a recurrent core, which needs longer sequences. A learning
+    rate in the recipe is multiplied by RATE_FACTOR.
     """
     steps = 5 if env_recipe.get("model.core", "none") == "none" else 20
     rate = env_recipe.get("hypers.learning_rate")

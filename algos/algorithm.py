@@ -101,7 +101,10 @@ class OwnStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Auxiliary:
-    """Auxiliary loss on replayed segments, optimised in the same steps as the main loss."""
+    """Auxiliary loss on replayed segments.
+
+    It is optimised in the same steps as the main loss.
+    """
 
     loss: Callable[[PolicyNet, tuple[Segments, ...], Hypers, Tensor], tuple[Tensor, Stats]]
     """(network, segments of each draw, hyperparameters, return scale) of one policy -> 0-d loss and statistics. The
@@ -164,7 +167,7 @@ class Algorithm:
         return None
 
     def reads(self, *, use_vtrace: bool) -> set[str]:
-        """Return the names of all hyperparameters that affect learning or are declared by the algorithm."""
+        """Return the names of all hyperparameters that are read or declared."""
         auxiliary = () if self.auxiliary is None else self.auxiliary.hypers
         unused = () if use_vtrace or self.fixed_advantage is None else OF_VTRACE
         of_targets = {*self.target_hypers}.difference(unused)
@@ -173,5 +176,5 @@ class Algorithm:
 
     @property
     def measures_kl(self) -> bool:
-        """True if the learning rate can be adapted to the policy's KL divergence."""
+        """True if the learning rate can be adapted to the KL divergence."""
         return "kl" in self.statistics

@@ -135,10 +135,10 @@ def _by_tensors(
 
 
 class _ByKernel(torch.autograd.Function):
-    """`ppo_loss` and its gradients in one pass on a CPU, instead of a hundred tensor operations.
+    """`ppo_loss` and its gradients in one pass on a CPU.
 
-    Inputs: [..., N]; `fixed` [5, ..., N]; coefficients [5, ...]. Returns loss [...], STATISTICS [6, ...] and gradients
-    [3, ..., N].
+    It replaces a hundred tensor operations. Inputs: [..., N]; `fixed` [5, ..., N]; coefficients [5, ...]. Returns loss
+    [...], STATISTICS [6, ...] and gradients [3, ..., N].
     """
 
     @staticmethod
@@ -172,7 +172,7 @@ class _ByKernel(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Any, tuple[int, int, int]]:
-        """Put the policy axis in front of N, or last for the coefficients."""
+        """Put the policy axis before N; for coefficients, last."""
         behind = (0, 0, 0, 1, 0, 1)
         size = info.batch_size
         moved = [

@@ -201,10 +201,10 @@ class Samples(Transitions[Tensor]):
         )
 
     def with_final_values(self, gamma_G: Tensor) -> Samples:
-        """Turn truncations into terminations with reward r + gamma * V(final), if final values are separate.
+        """Turn truncations into terminations with reward r + gamma * V(final).
 
-        Therefore code that computes returns needs no special case. The values are from acting time; gamma is the
-        present one.
+        Does nothing without separate final values. Therefore code that computes returns needs no special case. The
+        values are from acting time; gamma is the present one.
         """
         if self.final_value is None:
             return self
@@ -215,11 +215,14 @@ class Samples(Transitions[Tensor]):
 
     @property
     def old_log_prob(self) -> Tensor:
-        """Log probability of the action under the policy at the centre of the trust region."""
+        """Log probability of the action under the trust region's policy."""
         return self.log_prob if self.proximal is None else self.proximal
 
     def parts(self, number: int) -> list[Samples]:
-        """Split each policy's rows into `number` parts in order, at least one row each, without copying."""
+        """Split each policy's rows into up to `number` parts without copying.
+
+        The parts are in order and have at least one row.
+        """
         rows = self.valid.shape[2]
         return [
             self._rows(slice(int(part[0]), int(part[-1]) + 1))

@@ -62,9 +62,10 @@ LOCKED: dict[str, Callable[[Tensor], Tensor]] = {"cuda": Tensor.pin_memory}
 
 
 def for_upload(host: Tensor, device: torch.device) -> Tensor:
-    """Return a host tensor that may be freed or changed before the device has read it.
+    """Return a host tensor that is safe to free after the call.
 
-    A non-blocking copy reads its source later. torch keeps page-locked memory alive until then, but not other memory.
+    It may also be changed before the device has read it. A non-blocking copy reads its source later. torch keeps
+    page-locked memory alive until then, but not other memory.
     """
     lock = LOCKED.get(device.type)
     return host if lock is None else lock(host)

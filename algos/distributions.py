@@ -120,9 +120,10 @@ def constant(values: tuple[float, ...], like: Tensor) -> Tensor:
 
 @cache
 def _constant_on(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Create each constant once, because an upload waits for the device, which a CUDA graph capture forbids.
+    """Create each constant once and keep it.
 
-    The cache keeps all entries, because captured graphs read them in place.
+    An upload waits for the device, which a CUDA graph capture forbids. The cache keeps all entries, because captured
+    graphs read them in place.
     """
     return torch.tensor(values, dtype=dtype, device=device)
 

@@ -120,11 +120,11 @@ class Mlp(nn.Module):
 
 
 class Conv(nn.Conv2d):
-    """Convolution that can run as one matrix product over all patches (`products`), with the same parameters.
+    """Convolution that can run as one matrix product over all patches.
 
-    Under vmap that is one batched product for all policies. It works for any number of rows, needs no algorithm
-    selection and always sums in the same order. Otherwise vmap makes it a grouped convolution, which has fast kernels
-    only for a few shapes.
+    `products` selects this; the parameters are the same. Under vmap that is one batched product for all policies. It
+    works for any number of rows, needs no algorithm selection and always sums in the same order. Otherwise vmap makes
+    it a grouped convolution, which has fast kernels only for a few shapes.
     """
 
     products = False
@@ -285,7 +285,8 @@ class NatureCnn(nn.Module):
         channels, height, width = shape
         if min(height, width) < 36:
             raise ValueError(
-                f"encoder 'nature' needs images of at least 36x36, not {height}x{width}: use 'impala' or 'mlp'"
+                f"encoder 'nature' needs images of at least 36x36, not {height}x{width}: "
+                "use --model.encoder impala or mlp"
             )
         rows, columns = ((((x - 8) // 4 + 1) - 4) // 2 - 1 for x in (height, width))
         self.conv1 = orthogonal(Conv(channels, 32, 8, 4), NATURE_GAIN)
@@ -309,7 +310,8 @@ class A3cCnn(nn.Module):
         channels, height, width = shape
         if min(height, width) < 20:
             raise ValueError(
-                f"encoder 'a3c' needs images of at least 20x20, not {height}x{width}: use 'impala' or 'mlp'"
+                f"encoder 'a3c' needs images of at least 20x20, not {height}x{width}: "
+                "use --model.encoder impala or mlp"
             )
         rows, columns = (((x - 8) // 4 + 1 - 4) // 2 + 1 for x in (height, width))
         self.conv1 = orthogonal(Conv(channels, 16, 8, 4), RELU_GAIN)
@@ -386,7 +388,10 @@ class WordEncoder(nn.Module):
 
 
 def channels_last(image: Tensor) -> Tensor:
-    """Arrange [N, C, H, W] with C innermost, by permute because vmap does not support memory formats."""
+    """Arrange [N, C, H, W] with C innermost.
+
+    It uses permute, because vmap does not support memory formats.
+    """
     return image.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
 
 
@@ -427,7 +432,8 @@ class ObsEncoder(Encoder):
         images = [name for name, spec in obs_shapes.items() if is_image(*spec)]
         if kind in CNNS and not images:
             raise ValueError(
-                f"encoder {kind!r} needs an image (uint8, 3-D), but there is none in {dict(obs_shapes)}: use 'mlp'"
+                f"encoder {kind!r} needs an image (uint8, 3-D), but there is none in {dict(obs_shapes)}: "
+                "use --model.encoder mlp"
             )
         if kind == "auto":
             _refuse_unbounded_pictures(obs_shapes)

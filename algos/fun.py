@@ -1,4 +1,4 @@
-"""FuN: a manager sets goals, and a worker is rewarded for following them (Vezhnevets et al. 2017).
+"""FuN: a manager sets goals for a worker (Vezhnevets et al. 2017).
 
 "FeUdal Networks for Hierarchical Reinforcement Learning":
 
@@ -196,7 +196,10 @@ class FunBody(Body):
 
 
 def _remembered(x: Tensor, kept: Tensor, whole: Tensor | None) -> Tensor:
-    """Zero the memory of another episode, and stop gradients at the start of an unroll (None: nowhere)."""
+    """Zero the memory of other episodes and stop gradients between unrolls.
+
+    whole: None stops no gradients.
+    """
     back = x if whole is None else torch.where(whole, x, x.detach())
     return torch.where(kept, back, 0.0)
 
@@ -234,7 +237,7 @@ def fingerprint(obs: Mapping[str, Tensor]) -> Tensor:
         numbers = numbers.flatten(2).long() if numbers.dim() > 2 else numbers.unsqueeze(-1).long()
         weight = 2 * torch.arange(numbers.shape[-1], device=numbers.device) + 1
         total = total + (numbers * (weight * 40503 % NUMBERS)).sum(-1)
-    assert isinstance(total, Tensor), "there is an observation"
+    assert isinstance(total, Tensor), "at least one observation is required"
     return total % NUMBERS
 
 
@@ -254,7 +257,10 @@ TINY = 1e-6
 
 
 class GoalHead(nn.Module):
-    """Head that maps the worker's memory and the sum of goals, each of `width` numbers, to action parameters."""
+    """Policy head from the worker's memory and the sum of goals.
+
+    Both have `width` numbers.
+    """
 
     def __init__(self, width: int, outputs: int) -> None:
         super().__init__()
@@ -427,9 +433,10 @@ def _body(net: PolicyNet) -> FunBody:
 
 
 def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the paper's network options (width 256), and rollouts of many horizons, which lose few steps.
+    """Return the paper's network options (width 256) and long rollouts.
 
-    All other options are a3c's, including RMSProp's learning rate.
+    Rollouts of many horizons lose few steps at their ends. All other options are a3c's, including RMSProp's learning
+    rate.
     """
     return {
         **short_rollouts(env_recipe),

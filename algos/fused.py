@@ -1,8 +1,9 @@
-"""Adam as one fused GPU kernel that reads and writes each element of the state once.
+"""Adam as one fused GPU kernel.
 
-It computes the formulas of `optim.adam_torch`, which reads and writes the state about 50 times. `adam_torch` is the
-fallback if Triton (bundled with torch's CUDA builds) or the C compiler that Triton needs is missing, or if the results
-differ. Everything about a policy is data, so exchanging members or changing rates triggers no recompilation.
+It reads and writes each element of the state once. It computes the formulas of `optim.adam_torch`, which reads and
+writes the state about 50 times. `adam_torch` is the fallback if Triton (bundled with torch's CUDA builds) or the C
+compiler that Triton needs is missing, or if the results differ. Everything about a policy is data, so exchanging
+members or changing rates triggers no recompilation.
 
 Axes: G policies, N parameters.
 """
@@ -26,7 +27,7 @@ AdamKernel = Callable[..., None]
 
 
 def adam_kernel(device: torch.device, plain: AdamKernel, eps: float) -> AdamKernel | str:
-    """Return the kernel for a device, or the reason why it is unavailable.
+    """Return the kernel for a device, or why it is unavailable.
 
     plain: reference implementation that the result must equal. The kernel is compiled and tested on a few numbers, so
     the first call must not happen while a CUDA graph is captured.
@@ -41,7 +42,10 @@ def adam_kernel(device: torch.device, plain: AdamKernel, eps: float) -> AdamKern
 
 
 def same(step: AdamKernel, plain: AdamKernel, device: torch.device) -> bool:
-    """True if both functions compute the same on random state of three policies, one of them inactive."""
+    """True if both functions compute the same on random state.
+
+    The state is of three policies, one of them inactive.
+    """
     policies, numbers = 3, BLOCK + 7
     generator = torch.Generator().manual_seed(0)
     state = [torch.randn(policies, numbers, generator=generator) for _ in range(4)]

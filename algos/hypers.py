@@ -1,4 +1,4 @@
-"""Registry entries and hyperparameters of algorithms, readable without torch and before an algorithm is imported.
+"""Registry entries and hyperparameters of algorithms, readable without importing torch.
 
 Hyperparameters (hypers) are the values of an algorithm that a controller may change during training.
 

@@ -324,7 +324,7 @@ class PolicyNet(nn.Module):
         return self.mask(params_TBD, obs), value_TB, state
 
     def act(self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-        """Return params and the policy's state [B, S'], without observations and state of the critic.
+        """Return params and state [B, S'] of the policy, without the critic.
 
         Arguments: see `forward`.
         """
@@ -338,7 +338,10 @@ class PolicyNet(nn.Module):
         return self.body.policy if isinstance(self.body, TwinBody) else self.body
 
     def mask(self, params: Tensor, obs: Mapping[str, Tensor]) -> Tensor:
-        """Mask the logits of forbidden actions in params [..., D], if the observations include a mask."""
+        """Mask the logits of forbidden actions in params [..., D].
+
+        Does nothing if the observations include no mask.
+        """
         if not self.masked:
             return params
         logits = sum(self.masked)

@@ -36,12 +36,12 @@ class ObsLayout:
 
     @property
     def stored(self) -> tuple[torch.dtype, tuple[int, ...]]:
-        """Dtype and row shape of an observation (stacked) in an inference batch or in samples."""
+        """Dtype and row shape of an observation (stacked) in batches."""
         return (torch.int32 if self.stack > 1 else getattr(torch, self.dtype)), self.shape
 
     @property
     def kept(self) -> tuple[torch.dtype, tuple[int, ...]]:
-        """Dtype and row shape of a rollout's array, which stores only the newest frame of a stack."""
+        """Dtype and row shape in a rollout, which stores only newest frames."""
         return getattr(torch, self.dtype), self.shape
 
     @property
@@ -129,8 +129,9 @@ def _restack(
 def restack(
     out_TGB: Tensor, frame_SR: Tensor, first_TR: NDArray[np.bool_], policy: int, column: int, envs: int
 ) -> None:
-    """Build the stacks of a rollout's steps on the CPU, for the policies from index `policy` on.
+    """Build the stacks of a rollout's steps on the CPU.
 
+    policy: index of the first policy.
     out_TGB: contiguous int32 [T, G, B, H, W]; only the `envs` columns from `column` on are written.
     frame_SR: uint8 [T + 3 or more, R, H, W]; frame t + 3 belongs to step t. Frames before step 0 that would belong to
     an earlier episode are copies of this episode's first frame.
@@ -148,7 +149,7 @@ def restack(
 
 
 def restack_torch(out_TGb: Tensor, frame_SGb: Tensor, first_TGb: Tensor) -> None:
-    """Compute the same on any device, from the frames and columns of these policies alone."""
+    """Compute the same on any device, from these policies' frames alone."""
     steps, newest = out_TGb.shape[0], MAX_STACK - 1
     frame = frame_SGb[newest : newest + steps].to(torch.int32)
     stacks = frame << (8 * newest)

@@ -44,7 +44,10 @@ def make_own(part: str, path: str, *arguments: object) -> nn.Module:
 
 @contextmanager
 def constant_buffers(name: str, module: nn.Module) -> Iterator[None]:
-    """Raise ValueError if code in this context changes a buffer of the module, because policies share buffers."""
+    """Raise ValueError if code in this context changes a module's buffer.
+
+    Policies share buffers, so a forward must not change them.
+    """
     before = {key: buffer.clone() for key, buffer in module.named_buffers()}
     yield
     changed = [key for key, buffer in module.named_buffers() if not torch.equal(buffer, before[key])]
@@ -56,7 +59,10 @@ def constant_buffers(name: str, module: nn.Module) -> Iterator[None]:
 
 
 class _MixedNorms(TorchFunctionMode):
-    """Run norms of float32 inputs with bfloat16 weights in float32, which autocast does only on a GPU."""
+    """Run norms with bfloat16 weights on float32 inputs in float32.
+
+    autocast does this only on a GPU.
+    """
 
     NORMS = frozenset({functional.layer_norm, functional.group_norm, torch.layer_norm, torch.group_norm})
 

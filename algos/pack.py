@@ -220,7 +220,7 @@ class Pack:
 
     @torch.no_grad()
     def export_member(self, slot: int) -> dict[str, Tensor]:
-        """Copy the whole state of a slot's policy to the CPU, in one transfer."""
+        """Copy the state of a slot's policy to the CPU in one transfer."""
         parts = {name: stacked[slot] for name, stacked in self.state.items()}
         if self.device.type == "cpu":
             return {name: part.clone() for name, part in parts.items()}
@@ -240,7 +240,10 @@ class Pack:
 
     @torch.no_grad()
     def fresh_state(self, net: PolicyNet | None = None) -> dict[str, Tensor]:
-        """Return the state of an untrained policy on the CPU, with the weights of `net` or newly initialised ones."""
+        """Return the CPU state of an untrained policy.
+
+        net: its weights; None: newly initialised ones.
+        """
         fresh = self._empty_state(1, torch.device("cpu"))
         self._layout.write(self._make_net() if net is None else net, fresh["param"][0])
         return {name: stacked[0] for name, stacked in fresh.items()}
@@ -287,7 +290,7 @@ def downloaded(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def bit_sums(tensors: Iterable[Tensor]) -> list[int]:
-    """Sum the memory of each tensor as integers, with one host synchronisation for all."""
+    """Sum the memory of each tensor as integers, with one synchronisation."""
     sums = []
     for tensor in tensors:
         data = tensor.reshape(-1).view(torch.uint8)

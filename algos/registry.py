@@ -1,6 +1,7 @@
-"""Lookup of algorithms by name, without torch, so that options are parsed and checked without it.
+"""Lookup of algorithms by name, without importing torch.
 
-An algorithm is a module with an `Algorithm`, and an `AlgorithmEntry` in the table of `pbt_rl/registry.py`.
+Options are parsed and checked without it. An algorithm is a module with an `Algorithm`, and an `AlgorithmEntry` in the
+table of `pbt_rl/registry.py`.
 """
 
 from __future__ import annotations
@@ -42,6 +43,6 @@ def load(name: str) -> Algorithm:
         raise ValueError(f"algorithm {name!r} {error}") from error
     if not isinstance(found, Algorithm):
         raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
-            f"algorithm {name!r} is a {type(found).__name__}: give a pbt_rl.algos.algorithm.Algorithm"
+            f"algorithm {name!r} has type {type(found).__name__}: it must be a pbt_rl.algos.algorithm.Algorithm"
         )
     return found

@@ -42,7 +42,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class ReplaySpec:
-    """Specification of the steps that a replay keeps and of the segments drawn from it."""
+    """Specification of the steps kept and the segments drawn."""
 
     draws: tuple[Draw, ...]
     steps: int = 2000
@@ -70,7 +70,7 @@ class ReplaySpec:
         return streams * self.steps * (4 * columns + sum(dtype.itemsize * math.prod(s) for dtype, s in kept))
 
     def drawn_steps(self, steps: int) -> int:
-        """Return the number of observations per policy drawn with a batch of `steps` steps."""
+        """Return the observations per policy drawn with a batch of `steps` steps."""
         return sum(self.pieces(draw, steps) * (draw.steps + 1) for draw in self.draws)
 
 

@@ -260,7 +260,7 @@ class Rollout(Transitions[NDArray[Any]]):
     def write_obs(
         self, t: int, obs: Mapping[str, NDArray[Any]], first: NDArray[np.bool_], stacks: Stacks
     ) -> None:
-        """Copy the observation of step t from the host, and push frames onto the stacks.
+        """Copy the observation of step t from the host, and push frames.
 
         t = 0 only for the very first observation of a vector env: all rows are `first`.
         """
@@ -277,7 +277,7 @@ class Rollout(Transitions[NDArray[Any]]):
                     self._begin_with(name, stacks[name])
 
     def follow(self, before: Rollout, stacks: Stacks) -> None:
-        """Copy the last observation of `before`, which has these stacks, as this rollout's first."""
+        """Start with the last observation of `before`, which has these stacks."""
         for name, obs in self._obs.items():
             if name in stacks:
                 self._begin_with(name, stacks[name])
@@ -286,5 +286,5 @@ class Rollout(Transitions[NDArray[Any]]):
         self.first[0] = before.first[-1]
 
     def _begin_with(self, name: str, stack: Tensor) -> None:
-        """Store the frames of a stack as step 0 and the steps before it."""
+        """Store a stack's frames as step 0 and the steps before it."""
         self._obs[name][:MAX_STACK] = native(bytes_of(stack))

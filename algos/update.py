@@ -38,7 +38,7 @@ Orders = Sequence[Tensor | None]
 
 
 class StepLog:
-    """Statistics of all steps of a batch, [S, P, V], kept on the device until they are fetched."""
+    """Statistics of all steps of a batch, [S, P, V], on the device."""
 
     def __init__(self, steps: int, policies: int, device: torch.device) -> None:
         self._shape, self._device = (steps, policies), device
@@ -128,7 +128,10 @@ class CurrentSlots:
             self.tensor.copy_(here, non_blocking=True)
 
     def drop(self, slot: int) -> None:
-        """Exclude a slot from the rest of the batch, without waiting for the device; see `Pack.set_hypers`."""
+        """Exclude a slot from the rest of the batch, without waiting.
+
+        See `Pack.set_hypers`.
+        """
         self.host[slot] = False
         self.tensor[slot : slot + 1].fill_(False)
 
@@ -227,7 +230,7 @@ class Updater:
 
     @torch.no_grad()
     def _adapt_learning_rates(self, span: slice, done: int, usual: float) -> None:
-        """Lower the learning rate factor of policies that moved too far, and raise it if they barely moved."""
+        """Adapt the learning rate factors to the measured KL divergence."""
         kl_SG, active_SG = (self._log.read(done, span, name) for name in ("kl", ACTIVE))
         steps_G = active_SG.sum(0)  # steps without samples have a KL divergence of 0
         kl_G = kl_SG.sum(0) / steps_G.clamp_min(1)
@@ -239,7 +242,7 @@ class Updater:
 
     @torch.no_grad()
     def _samples(self, group: Group, batch: Batch) -> Samples:
-        """Select a group's part of the batch, with everything that stays fixed over all epochs."""
+        """Select a group's part of the batch, with everything fixed over epochs."""
         pack, settings, span = self._pack, self._settings, group.span
         samples = Samples.of(batch, span, self._stepping.obs)
         with self.changing:
@@ -255,7 +258,7 @@ class Updater:
         return self._with_advantages(samples, pack.hypers_of(span))
 
     def _with_advantages(self, samples: Samples, hypers: Hypers) -> Samples:
-        """Add the advantages that stay fixed over all epochs, if the algorithm has any."""
+        """Add the advantages that stay fixed over all epochs, if any."""
         algorithm, settings = self._settings.algorithm, self._settings
         if samples.final_value is not None:
             assert algorithm.needs_final_steps is None, algorithm.needs_final_steps
@@ -274,10 +277,10 @@ class Updater:
         return log_prob.float(), self._pack.denormalize_value(value.float(), group.span)
 
     def _last_value(self, group: Group, batch: Batch) -> Tensor:
-        """Compute the present values of the observations after the last steps, [G, B], in reward units.
+        """Compute present values of the observations after the last steps.
 
-        The values of acting time are older than the recomputed ones by the age of the rollout. While values rise, they
-        would lower the advantages of the last steps.
+        Shape [G, B], in reward units. The values of acting time are older than the recomputed ones by the age of the
+        rollout. While values rise, they would lower the advantages of the last steps.
         """
         span = group.span
         first = batch.first[span, -1:]
@@ -288,9 +291,9 @@ class Updater:
         return self._pack.denormalize_value(value.float(), span).squeeze(1)
 
     def take_statistics(self) -> Sequence[StepsTaken]:
-        """Return the statistics of all steps since the last call, waiting for the device.
+        """Return the statistics of all steps since the last call.
 
-        Call it during a batch.
+        It waits for the device. Call it during a batch.
         """
         with self.changing:
             taken, self._taken = self._taken, []
@@ -367,7 +370,7 @@ class Updater:
         return self._settings.algorithm.targets(steps, hypers, present, self._settings)
 
     def _observe_returns(self, span: slice, valid_GTB: Tensor, target_GTB: Tensor) -> None:
-        """Update the statistics of returns from targets, which may cover only the first steps."""
+        """Update the statistics of returns from targets of the first steps."""
         valid_GTB = (valid_GTB & self.current.tensor[span, None, None])[:, : target_GTB.shape[1]]
         with self.changing:
             self._pack.observe_returns(span, target_GTB, valid_GTB)
@@ -411,10 +414,11 @@ def _read(pack: Pack, span: slice, names: tuple[str, ...]) -> dict[str, Tensor]:
 
 
 def unroll_begins(unroll_G: Tensor, like_GTB: Tensor) -> Tensor:
-    """Return a mask of the starts of unrolls, [G, T, B] bool, where returns and backpropagation are truncated.
+    """Return a mask of the starts of unrolls, [G, T, B] bool.
 
-    Both use one length, as in Jaderberg et al. (2017), section 4.1: "the number of steps the agent is unrolled before
-    performing N-step policy gradient and backpropagation through time".
+    Returns and backpropagation are truncated there. Both use one length, as in Jaderberg et al. (2017), section 4.1:
+    "the number of steps the agent is unrolled before performing N-step policy gradient and backpropagation through
+    time".
     """
     step_T1 = torch.arange(like_GTB.shape[1], device=like_GTB.device)[:, None]
     return (step_T1 % unroll_G[:, None, None] == 0).expand(like_GTB.shape)

@@ -1,4 +1,4 @@
-"""Three copies of a pack's weights, and the groups of networks whose parameters are views of them.
+"""Three copies of a pack's weights, and networks that view them.
 
     masters     float32                  written by the optimiser
     working     compute dtype (bf16)     refreshed from the masters after each update; read by learning
@@ -284,10 +284,11 @@ class Group:
 
 
 class _Stacked:
-    """Network computed for all policies by vmap over stacked parameters, inserted at each call.
+    """Network of all policies, computed by vmap over stacked parameters.
 
-    functional_call also searches for tied parameters and restores the original ones at each call. That takes a seventh
-    of the time of a small network. Here nothing is restored, because only this class uses the network.
+    The parameters are inserted at each call. functional_call also searches for tied parameters and restores the
+    original ones at each call. That takes a seventh of the time of a small network. Here nothing is restored, because
+    only this class uses the network.
     params: name in the network -> [G, ...].
     """
 
@@ -384,8 +385,11 @@ class Streams:
         """Make the current stream wait for a mark."""
 
     def fetch(self, source: Tensor, into: Tensor) -> None:
-        """Copy a tensor of the current stream to the host and wait for it."""
+        """Copy a tensor of the current stream to the host and wait."""
         into.copy_(source)
 
     def wait_for_work(self) -> None:
-        """Wait for work queued before the streams are first used, because it is on neither of them."""
+        """Wait for work queued before the streams are first used.
+
+        That work is on neither stream.
+        """

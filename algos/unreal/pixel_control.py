@@ -21,7 +21,10 @@ CHANNELS = 32
 
 
 class Cells(NamedTuple):
-    """Division of an image into cells, covering its central `rows * side` x `columns * side` pixels."""
+    """Division of an image into cells.
+
+    It covers the central `rows * side` x `columns * side` pixels.
+    """
 
     rows: int
     columns: int
@@ -37,9 +40,9 @@ class Cells(NamedTuple):
 
 
 def pixel_change(image_TBCHW: Tensor, cells: Cells) -> Tensor:
-    """Compute the mean absolute change per cell from one step to the next, in [0, 1]: [T-1, B, h, w].
+    """Compute the mean absolute change per cell between steps, [T-1, B, h, w].
 
-    The mean is over a cell's pixels and channels. image: uint8.
+    Values are in [0, 1]. The mean is over a cell's pixels and channels. image: uint8.
     """
     height, width = cells.rows * cells.side, cells.columns * cells.side
     top, left = (image_TBCHW.shape[3] - height) // 2, (image_TBCHW.shape[4] - width) // 2
@@ -51,12 +54,12 @@ def pixel_change(image_TBCHW: Tensor, cells: Cells) -> Tensor:
 
 
 class PixelQ(nn.Module):
-    """Dueling Q of every cell and choice from the features (Wang et al. 2016): V plus centred advantages.
+    """Dueling Q of every cell and choice (Wang et al. 2016).
 
-    A linear layer produces a small map of 32 channels. A transposed convolution (4x4, stride 2) expands it to the
-    cells. It is computed as a matrix product and a sum of overlapping blocks, because under vmap it would be a grouped
-    convolution. Values and advantages are linear, because rectified outputs that are negative everywhere never learn.
-    Several action components have separate advantages, which are added.
+    Q is V plus centred advantages. A linear layer produces a small map of 32 channels. A transposed convolution (4x4,
+    stride 2) expands it to the cells. It is computed as a matrix product and a sum of overlapping blocks, because under
+    vmap it would be a grouped convolution. Values and advantages are linear, because rectified outputs that are
+    negative everywhere never learn. Several action components have separate advantages, which are added.
     """
 
     def __init__(self, size: int, nvec: tuple[int, ...], cells: Cells) -> None:

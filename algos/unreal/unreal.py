@@ -140,7 +140,10 @@ def value_replay_loss(
 
 
 def reward_prediction_loss(net: PolicyNet, s: Segments) -> tuple[Tensor, Tensor]:
-    """Compute the cross-entropy of the class of the reward after the last frame, and the accuracy."""
+    """Compute the cross-entropy of the class of the reward, and the accuracy.
+
+    The reward is that after the last frame.
+    """
     seen = {
         name: torch.zeros_like(x[:FRAMES]) if name == LAST else x[:FRAMES]
         for name, x in s.obs.items()

@@ -334,7 +334,7 @@ def test_no_state_outside_of_parameters_and_channels_last(case):
 @pytest.mark.parametrize(
     ("shapes", "encoder", "message"),
     [
-        (VECTOR, "nature", "needs an image"),
+        (VECTOR, "nature", "encoder 'nature' needs an image"),
         ({"obs": ((3, 30, 84), "uint8")}, "nature", "36x36, not 30x84"),
         ({"obs": ((64, 64, 3), "float32")}, "auto", "no pixel bounds"),
     ],
