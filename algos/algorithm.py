@@ -1,4 +1,4 @@
-"""Algorithm: the complete difference between two ways to learn, as one object.
+"""Definition of an algorithm: everything that distinguishes it, as one object.
 
 `update` and the plan of a run read this object, and no code branches on an algorithm's name. To add one, write a file
 like `appo.py` that defines an `Algorithm` (or uses `dataclasses.replace`). Select it by `--algo module:OBJECT`, or add
@@ -139,7 +139,7 @@ class Algorithm:
     """Returns advantages [G, T, B] for all epochs over a batch. If it is None or returns None, `targets` runs for each
     minibatch."""
     recipe: Callable[[Mapping[str, object]], Mapping[str, object]] = lambda _: {}
-    """Recipe of an environment (dotted option -> value), written for appo -> values that override it."""
+    """Maps an environment's recipe (dotted option -> value, written for appo) to the options that override it."""
     network: Callable[[PolicyNet, NetInputs], PolicyNet] = lambda net, _: net
     """Extends the network that the options describe; `net.heads.auxiliary` is reserved for additional heads. Raises
     ValueError with a message for the user if the algorithm does not support these observations or actions."""

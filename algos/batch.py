@@ -215,7 +215,7 @@ class Samples(Transitions[Tensor]):
 
     @property
     def old_log_prob(self) -> Tensor:
-        """Log probability of the action under the trust region's policy."""
+        """Log probability under the policy at the centre of the trust region."""
         return self.log_prob if self.proximal is None else self.proximal
 
     def parts(self, number: int) -> list[Samples]:
