@@ -349,7 +349,7 @@ class Serving:
                 stack.enter_context(self._locks[p])
             yield
 
-    def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:  # noqa: ARG002 - publications take effect immediately here
+    def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:  # noqa: ARG002 - immediate here
         """Publish the present weights and normalisers of these slots (learning).
 
         exchanged: the weights were replaced by those of another member, so no later inference batch may use the old
