@@ -103,11 +103,11 @@ def anchors(text):
     return {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_every_room_stands_in_the_architecture():
+def test_the_architecture_lists_every_package():
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    table = text.partition("## Rooms")[2].partition("\n## ")[0]
-    rooms = {path.stem for path in (ROOT / "pbt_rl").iterdir() if path.suffix in ("", ".py")}
-    assert set(re.findall(r"`(\w+)`", table)) >= {room for room in rooms if not room.startswith("_")}
+    table = text.partition("## Packages")[2].partition("\n## ")[0]
+    packages = {path.stem for path in (ROOT / "pbt_rl").iterdir() if path.suffix in ("", ".py")}
+    assert set(re.findall(r"`(\w+)`", table)) >= {name for name in packages if not name.startswith("_")}
 
 
 def test_the_pages_that_code_and_messages_name_are_there():
