@@ -171,7 +171,7 @@ def readme(text: str) -> str:
         r"make [\d,]+ frames/s on two": f"make {rate('4')} frames/s on two",
         r"[\d.]+ times\nSample Factory": f"{times('4', 'sample_factory')} times\nSample Factory",
         r"[\d.]+ times over EnvPool": f"{times('4', 'envpool')} times over EnvPool",
-        r"(\| Breakout and Pong after 10 minutes with default options \|).*": rf"\1 {_after_ten_minutes('breakout', 'pong')}",
+        r"(\| Breakout and Pong after 10 minutes by default \|).*": rf"\1 {_after_ten_minutes('breakout', 'pong')}",
     }
     counts = set[int]()
     for game in ("HalfCheetah", "Hopper", "Walker2d"):
