@@ -1,11 +1,11 @@
-"""An actor: a process that steps the environments of its units. It imports no torch.
+"""Actor: a process that steps vector envs. It imports no torch.
 
-    waits for    the eventfd that the learner raises when a unit's actions are written
-    produces     one step in the unit's mailbox, then raises the learner's eventfd
-    unblocked by the learner; ended by its parent, which hangs up, or kills it (or by the parent's death)
+    waits for    the eventfd that the learner raises when actions are written
+    produces     one step in the mailbox, then raises the learner's eventfd
+    ends         when its parent hangs up, kills it or dies
 
-An actor that takes over from one that died finds its turn in the mailboxes' counters. Its first step is a
-reset, which delivers `first` everywhere: a learner already takes that as a transition that does not count.
+A restarted actor reads from the mailboxes' counters whether a step is due. Its first step is a reset, which sets
+`first` on all rows. The learner masks such a transition.
 """
 
 from __future__ import annotations
@@ -22,79 +22,80 @@ from typing import Any
 
 import numpy as np
 
-from pbt_rl.actors.child import begin_child, send_failure
 from pbt_rl.actors.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
 from pbt_rl.actors.messages import Remarked
-from pbt_rl.actors.polling import AdaptivePoller
 from pbt_rl.actors.tables import MatchupTable, ShapingTable
-from pbt_rl.envs.base import EnvSetupError, EnvSpec, SavesState, Seated, SpreadsPhases, cpu_clock
+from pbt_rl.envs.base import EnvSpec, SavesState, Seated, SpreadsPhases, cpu_clock
 from pbt_rl.envs.conventions import Watch, once
 from pbt_rl.envs.first_trial import environment_traceback
-from pbt_rl.envs.growing import Growth
+from pbt_rl.envs.growth import Growth
 from pbt_rl.envs.registry import EnvOptions, make_unit
+from pbt_rl.errors import EnvSetupError
+from pbt_rl.processes.child import begin_child, send_failure
+from pbt_rl.processes.polling import AdaptivePoller
 
 
 @dataclass(frozen=True)
 class ActorSetup:
-    """The first message to an actor. Descriptors are inherited."""
+    """First message to an actor. Descriptors are inherited."""
 
     spec: EnvSpec
     options: EnvOptions
     policies: int
-    """P: slots of the pack."""
+    """P: number of slots in the pack."""
     envs_per_policy: int
     seeds: tuple[int, ...]
-    """One per unit."""
+    """One per vector env."""
     mailbox_fds: tuple[int, ...]
-    """One per unit."""
+    """One per vector env."""
     shaping_fd: int
     wake_fd: int
     """Raised by the learner when actions are written."""
     ready_fd: int
     """Raised by the actor when a step is written."""
     spread_phases: bool = False
-    """Units that can cut their rows' first episodes short (`SpreadsPhases`)."""
+    """Truncate the first episodes of rows where the vector env can (`SpreadsPhases`)."""
     matchup_fd: int = -1
-    """Of the table of matchups of environments of several seats; -1 for others."""
+    """Matchup table for environments with several agents; -1 for others."""
     matchup_shape: tuple[int, int, int] = (0, 0, 0)
     first_unit: int = 0
-    """Number of the actor's first unit among those of the pack."""
+    """Number of the actor's first vector env within the pack."""
     first_row: int = 0
-    """Number of the actor's first row among those of the run."""
+    """Number of the actor's first row within the run."""
     saved: tuple[dict[str, Any], ...] = ()
-    """States of the units, to continue from, or none: then they begin with a reset."""
+    """States to restore, one per vector env. Empty: start with a reset."""
     grows: bool = False
-    """Units may begin without all their rows, which are then made while the run goes on (see `Growth`)."""
+    """Allow vector envs to start with some of their rows and to create the others later (see `Growth`)."""
 
     @property
     def rows(self) -> int:
-        """R of each unit."""
+        """Number of rows R per vector env."""
         return self.policies * self.envs_per_policy
 
     @property
     def fds(self) -> list[int]:
-        """Return all descriptors, for the process to inherit."""
+        """Return all descriptors that the process inherits."""
         matchup = [self.matchup_fd] if self.matchup_fd >= 0 else []
         return [*self.mailbox_fds, self.shaping_fd, self.wake_fd, self.ready_fd, *matchup]
 
 
 UNCOUNTED_VERSION = -1
-"""Shaping version of episodes that are cut short: it counts for no member."""
+"""Shaping version of artificially truncated episodes. They count for no member."""
 
 
 @dataclass(eq=False)
 class EpisodeSource:
-    """Gives a unit, for every episode that begins on a row, the shaping and how far the training has come."""
+    """Source of shaping and training progress for each new episode."""
 
     table: ShapingTable
     envs_per_policy: int
     pulse: memoryview
-    """See `envs/episodes.py`."""
+    """Heartbeat cells, see `envs/episodes.py`."""
     lets_grow: bool
     begins_empty: bool = False
     tell: Callable[[str], None] | None = None
     uncounted: bool = False
-    """Episodes that begin now are cut short."""
+    """Episodes that start now are artificially truncated."""
 
     def __call__(self, row: int) -> tuple[int, dict[str, float]]:
         """See `ShapingSource`."""
@@ -102,7 +103,7 @@ class EpisodeSource:
         return (UNCOUNTED_VERSION if self.uncounted else shaping_version), values
 
     def remark(self, text: str) -> None:
-        """See `Remarks`. One unit speaks for all of its run, whose environments are alike."""
+        """See `Remarks`. Only one vector env per run reports, because all are alike."""
         if self.tell is not None:
             self.tell(text)
 
@@ -114,7 +115,7 @@ class EpisodeSource:
 
 
 class UnitRunner:
-    """One unit of an actor, by its number among them, and its mailbox. tell: see `Actor`."""
+    """One vector env of an actor, with its mailbox. tell: see `Actor`."""
 
     def __init__(
         self, setup: ActorSetup, number: int, table: ShapingTable, tell: Callable[[str], None]
@@ -135,21 +136,21 @@ class UnitRunner:
         self.unit = make_unit(setup.spec.env_id, setup.rows, self._seed, options, self._source)
         if self.unit.spec != setup.spec:
             raise EnvSetupError(
-                f"{setup.spec.env_id} differs each time that it is made: it was {setup.spec}, "
-                f"now {self.unit.spec}. Give it the same spaces and shaping every time"
+                f"the spec of {setup.spec.env_id} changed between two constructions: first {setup.spec}, "
+                f"then {self.unit.spec}. Return the same spaces and shaping parameters each time"
             )
         if setup.matchup_fd >= 0:
             matchups = MatchupTable.map(setup.matchup_shape, setup.matchup_fd)
-            assert isinstance(self.unit, Seated), "units of several seats follow matchups"
+            assert isinstance(self.unit, Seated), "a vector env with several agents must implement Seated"
             self.unit.follow(functools.partial(matchups.read, setup.first_unit + number))
-        self._started = bool(setup.saved)  # else it begins with a reset
+        self._started = bool(setup.saved)  # otherwise the first advance() resets
         if setup.saved:
             assert isinstance(self.unit, SavesState)
             self.unit.restore_state(setup.saved[number])
         self._clock = cpu_clock(self.unit)
 
     def advance(self) -> bool:
-        """Take one step if it is the actor's turn; return whether it was."""
+        """Take one step if actions are ready. True if a step was taken."""
         if self._box.learner_has_turn:
             return False
         before = self._clock()
@@ -167,7 +168,7 @@ class UnitRunner:
         return True
 
     def _start(self) -> None:
-        """Reset. First episodes that are cut short count for nobody."""
+        """Reset. Artificially truncated first episodes count for no member."""
         rng = np.random.default_rng(self._seed)
         cut = self._spreads and isinstance(self.unit, SpreadsPhases) and self.unit.spread_phases(rng)
         self._source.uncounted = cut
@@ -176,31 +177,31 @@ class UnitRunner:
         self._source.uncounted = False
 
     def save(self) -> dict[str, Any] | None:
-        """Return the unit's state; None if it cannot be saved, or was not reset yet."""
+        """Return the vector env's state. None if it cannot be saved or has not been reset."""
         return self.unit.save_state() if self._started and isinstance(self.unit, SavesState) else None
 
 
 class Actor:
-    """The units of one actor process. In serial mode it lives in the supervisor's process instead."""
+    """All vector envs of one actor process. In serial mode it runs in the supervisor's process."""
 
     def __init__(self, setup: ActorSetup, tell: Callable[[str], None]) -> None:
-        """tell: is told what an environment does wrong though nothing breaks."""
+        """tell: callback for warnings about environment bugs that raise no error."""
         self._setup = setup
         table = ShapingTable.map(tuple(setup.spec.shaping), setup.policies, setup.shaping_fd)
         self._runners = [UnitRunner(setup, number, table, tell) for number in range(len(setup.seeds))]
         self._growth = Growth([runner.unit for runner in self._runners])
 
     def save(self) -> list[dict[str, Any] | None]:
-        """Return the states of the units; None for one that cannot be saved."""
+        """Return one state per vector env. None for one that cannot be saved."""
         return [runner.save() for runner in self._runners]
 
     def turn(self) -> bool:
-        """Advance every unit whose turn it is; return whether there was one."""
+        """Advance each vector env whose actions are ready. True if there was one."""
         begun = [runner for number, runner in enumerate(self._runners) if self._growth.steps(number)]
-        return any([runner.advance() for runner in begun])  # noqa: C419 - each must have its turn
+        return any([runner.advance() for runner in begun])  # noqa: C419 - a generator would stop at the first True
 
     def run(self, parent: Connection[Any, Any]) -> None:
-        """Advance units as their actions arrive, until the parent hangs up."""
+        """Advance vector envs when their actions arrive, until the parent hangs up."""
         answers = AdaptivePoller(self._setup.wake_fd, parent.fileno())
         answered = False
         while True:
@@ -219,16 +220,16 @@ class Actor:
                     self._growth.note_answer()
 
     def close(self) -> None:
-        """Release the environments. What they raise is printed."""
+        """Close all environments. Their exceptions are printed."""
         for runner in self._runners:
             try:
                 runner.unit.close()
-            except Exception:  # noqa: BLE001 - nothing depends on it any more
+            except Exception:  # noqa: BLE001 - the actor ends anyway
                 traceback.print_exc()
 
 
 def main() -> None:
-    """Run as a child process until the parent hangs up or kills it. Environments are closed if it hangs up."""
+    """Run as a child process. Close the environments if the parent hangs up."""
     connection, setup = begin_child()
     try:
         actor = Actor(setup, lambda text: connection.send(Remarked(text)))
@@ -237,8 +238,8 @@ def main() -> None:
         sys.exit(0)
     except EnvSetupError as error:
         send_failure(connection, str(error), user_error=True)
-    except Exception as error:  # noqa: BLE001 - whatever an environment raises is shown by the parent
-        traceback.print_exc()  # the log has our frames, too
+    except Exception as error:  # noqa: BLE001 - the parent shows whatever an environment raises
+        traceback.print_exc()  # the log shows pbt_rl's frames too
         send_failure(connection, environment_traceback(error), user_error=False)
     sys.exit(1)
 

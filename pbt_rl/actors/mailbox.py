@@ -1,16 +1,16 @@
-"""Mailboxes: the shared memory between an actor and its learner, one per unit, holding one step.
+"""Mailboxes: shared step buffers between an actor and its learner. One per vector env, for one step.
 
 A mailbox is a small state machine over two counters in its header:
 
-    observations == actions + 1   the step lies here for the learner; only the learner may write (the actions)
-    observations == actions       the actions lie here for the actor; only the actor may write (the next step)
+    observations == actions + 1   the step is written; only the learner may write (the actions)
+    observations == actions       the actions are written; only the actor may write (the next step)
 
-The side that has finished writing raises its own counter and then wakes the other side through an eventfd; nothing
-else is shared and there is no lock, so a process that is killed at any point leaves a mailbox that its
-successor can continue with. (The x86-64 memory model keeps the order of the two stores; elsewhere the eventfd's
-system call does.) Memory is anonymous (`memfd_create`) and passed by descriptor: nothing is left behind.
+The side that has finished writing raises its own counter, then wakes the other side through an eventfd. There is no
+lock and no other shared state, so a process may be killed at any point: its successor continues with the mailbox. (The
+x86-64 memory model keeps the order of the two stores; on other CPUs the system call for the eventfd does.) Memory is
+anonymous (`memfd_create`) and passed by descriptor, so it cannot leak.
 
-R rows of the unit, A action components.
+R rows of the vector env, A action components.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ ALIGN = 64
 
 OBSERVATIONS, ACTIONS, HEARTBEAT_NS, BUSY_NS, STEPS = range(5)
 PULSE = 8
-"""First of the cells of the unit's pulse (`envs/episodes.py`), on a cache line of their own."""
+"""Index of the first heartbeat cell (`envs/episodes.py`). These cells have their own cache line."""
 HEADER = ArraySpec((16,), "int64")
 
 
 def _layout(
     specs: Mapping[str, ArraySpec], rows: int
 ) -> tuple[dict[str, tuple[int, tuple[int, ...], str]], int]:
-    """Return name -> (offset, shape, dtype) of arrays laid one after the other, and the size in bytes."""
+    """Lay out arrays one after the other. Return name -> (offset, shape, dtype) and the size in bytes."""
     table, offset = {}, HEADER.shape[0] * 8
     for name, spec in specs.items():
         shape = (rows, *spec.shape)
@@ -54,7 +54,7 @@ def _mailbox_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
 
 
 class Mailbox:
-    """One unit's mailbox, for either side. `action`: [R, A]; `step`: see StepArrays."""
+    """Mailbox of one vector env, for either side. `action`: [R, A]; `step`: see StepArrays."""
 
     def __init__(self, spec: EnvSpec, rows: int, fd: int) -> None:
         self.spec, self.rows, self.fd = spec, rows, fd
@@ -72,7 +72,7 @@ class Mailbox:
 
     @classmethod
     def create(cls, spec: EnvSpec, rows: int, name: str) -> Mailbox:
-        """Make the memory and poison it."""
+        """Allocate the memory and poison it."""
         _, size = _layout(_mailbox_specs(spec), rows)
         box = cls(spec, rows, anonymous_memory(size, name))
         for array in (box.action, *box._arrays.values()):
@@ -81,35 +81,35 @@ class Mailbox:
 
     @property
     def learner_has_turn(self) -> bool:
-        """A step lies here whose actions are missing."""
+        """True if a step is written and its actions are missing."""
         return bool(self.header[OBSERVATIONS] > self.header[ACTIONS])
 
     def publish_step(self, wake_fd: int) -> None:
-        """Actor: the step is written; hand the mailbox to the learner."""
+        """Actor: pass the written step to the learner."""
         self.header[HEARTBEAT_NS] = time.monotonic_ns()
         self.header[OBSERVATIONS] += 1
         os.eventfd_write(wake_fd, 1)
 
     def publish_action(self, wake_fd: int) -> None:
-        """Learner: the actions are written; hand the mailbox to the actor."""
+        """Learner: pass the written actions to the actor."""
         self.header[HEARTBEAT_NS] = time.monotonic_ns()
         self.header[ACTIONS] += 1
         os.eventfd_write(wake_fd, 1)
 
     @property
     def pulse(self) -> memoryview:
-        """Actor: the unit's pulse, see `envs/episodes.py`."""
+        """Actor: heartbeat cells of the vector env, see `envs/episodes.py`."""
         return memoryview(self.memory)[8 * PULSE : 8 * (PULSE + 2)].cast("q")
 
     def begin_life(self) -> None:
-        """Supervisor: an actor starts, which has given no sign yet."""
+        """Supervisor: reset the heartbeat when an actor starts."""
         self.header[HEARTBEAT_NS] = time.monotonic_ns()
         self.header[PULSE + AT_ONCE] = 0
 
     def seconds_silent(self) -> float:
-        """Supervisor: return for how long neither side has given a sign, less the patience for rows made at once.
+        """Supervisor: seconds since the last heartbeat, less the allowance for rows that are created in one call.
 
-        A sign is a step, an action, or a row that the unit has finished since the last call.
+        A heartbeat is a step, an action, or a row that was finished since the last call.
         """
         at_once = int(self.header[PULSE + AT_ONCE])
         row = int(self.header[PULSE + ROW])
@@ -119,11 +119,11 @@ class Mailbox:
         return (time.monotonic_ns() - int(self.header[HEARTBEAT_NS])) / 1e9 - at_once * SECONDS_PER_ROW
 
     def begin_anew(self) -> None:
-        """Supervisor: both sides are gone, and others begin: the actor has the turn, as in fresh memory."""
+        """Supervisor: reset the counters when both sides are replaced. The actor writes first."""
         self.header[OBSERVATIONS] = self.header[ACTIONS] = 0
 
     def close(self) -> None:
-        """Release descriptor and memory (the mapping goes when its last view does)."""
+        """Close the descriptor. The memory is freed with its last view."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

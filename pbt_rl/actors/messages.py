@@ -1,13 +1,12 @@
-"""The messages between the supervisor and its processes: frozen dataclasses, matched by their type.
+"""Messages between the supervisor and its processes: frozen dataclasses, matched by type.
 
-    supervisor -> learner    `ToLearner`: each is handled between two optimiser steps, in order, except
-                             TrainUntil, PauseTraining and StopLearner, which take effect at once; edits do, too, where
-                             policies are computed one by one on a CPU
+    supervisor -> learner    `ToLearner`, handled in order between two optimiser steps. TrainUntil, PauseTraining and
+                             StopLearner take effect at once; so do edits where policies run one by one on a CPU
     learner -> supervisor    `FromLearner`
     actor -> supervisor      Remarked
-    any child -> its parent  `procs.child.ChildFailed`, before it ends with an error
+    any child -> its parent  `processes.child.ChildFailed`, before it ends with an error
 
-Steps and actions do not pass here but through mailboxes.
+Steps and actions pass through mailboxes instead.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from pbt_rl.controllers.hypers import Values
 class Episode:
     """One finished episode of one member.
 
-    generation: of the member when the episode began; an episode of an older one does not count for the objective.
-    task: index in `EnvSpec.tasks`; 0 if there are none. environment: which of its member's it was played in, from 0.
-    evaluation: it began while the member was evaluated.
-    count: episodes whose means these are: 1, or a round of rows of a simulator on the device.
+    generation: of the member when the episode started. Episodes of older generations do not count for the objective.
+    task: index in `EnvSpec.tasks`; 0 if there are none. environment: index among the member's environments, from 0.
+    evaluation: the episode started while the member was evaluated.
+    count: number of episodes that these means cover. 1, or a round of rows of a device simulator.
     """
 
     member: int
@@ -47,68 +46,68 @@ class Episode:
 
 @dataclass(frozen=True)
 class Game:
-    """One finished game of an environment of several agents, seat by seat. The player of every seat is known."""
+    """One finished episode of a multi-agent environment, agent by agent. The member of each agent is known."""
 
     members: tuple[int, ...]
     generations: tuple[int, ...]
-    """Of each member when the game began; a game of an older one does not count."""
+    """Of each member when the episode started. Episodes of older generations do not count."""
     objectives: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class MemberStats:
-    """One member's learning statistics since the last report (means over its updates).
+    """One member's learning statistics since the last report (means over updates).
 
     values: `policy_loss`, `value_loss`, `entropy`, `kl`, `clip_fraction`, `explained_variance`, `grad_norm`,
-    `learning_rate_in_use` (after the schedule), `lag` (optimiser steps between the weights that acted and those that
-    learn); absent while the member has had no update since the last report.
+    `learning_rate_in_use` (after the schedule), `lag` (optimiser steps between the acting and the learning weights).
+    Empty if the member had no update since the last report.
     """
 
     member: int
     steps: int
-    """Steps learned from, in total (masked and discarded ones are not counted)."""
+    """Total environment steps learned from, without masked and discarded ones."""
     frames: int
-    """Emulator frames sampled for it, in total, over all generations."""
+    """Total emulator frames sampled for the member, over all generations."""
     updates: int
     values: dict[str, float] = field(default_factory=dict)
     generation: int = 0
-    """The generation that the learner trains; `broken` refers to that one."""
+    """Generation that the learner trains. `broken` refers to it."""
     broken: bool | None = None
-    """All optimiser steps since the last report were left out, as no gradient was finite. None without any step."""
+    """True if all optimiser steps since the last report were skipped for non-finite gradients. None: no step."""
 
 
 # -- to a learner ---------------------------------------------------------------------------------------------
 
 
 NOTHING = Counts()
-"""Of a member that has done nothing."""
+"""Counts of a new member."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """Let a slot hold this member in this state with these values, whatever it held. Answered by Applied if it is one.
+    """Load a member's state and values into a slot. Answered by Applied if `member` is set.
 
-    The state lies in an `entry` of the pool, which nobody else writes until it is answered; or it is what another slot
-    holds (`of_slot`), and is copied on the device; or it is `drawn`: (member, generation) of the weights.
+    The state has one of three sources. `entry`: an entry of the pool, which must not be written until the answer.
+    `of_slot`: another slot, copied on the device. `drawn`: initialised weights for (member, generation).
     """
 
     slot: int
     member: int | None
-    """None: nobody holds the slot from now on; its state is forgotten."""
+    """None: empty the slot and discard its state."""
     generation: int
     values: Values
     entry: int | None = None
     of_slot: int | None = None
     drawn: tuple[int, int] | None = None
     counts: Counts = NOTHING
-    """What the member has done so far; for one that takes the slot."""
+    """Totals of the member before it takes the slot."""
     donor: int | None = None
-    """The member that the state is of, if a decision copied it."""
+    """Member whose state it is, if a decision copied it."""
 
 
 @dataclass(frozen=True)
 class Save:
-    """Write the state of a member that holds a slot into an entry of the pool. Answered by Saved."""
+    """Write a slotted member's state into an entry of the pool. Answered by Saved."""
 
     member: int
     key: int
@@ -117,9 +116,9 @@ class Save:
 
 @dataclass(frozen=True)
 class SaveLearner:
-    """Tell what the learner continues from besides its members. Answered by LearnerSaved.
+    """Send the learner's own state, without its members. Answered by LearnerSaved.
 
-    number: of the checkpoint, among those of the process.
+    number: number of the checkpoint within the process.
     """
 
     number: int
@@ -127,9 +126,9 @@ class SaveLearner:
 
 @dataclass(frozen=True)
 class SetValues:
-    """Give a member that holds a slot these values; it keeps its weights. Answered by Applied.
+    """Set new values for a slotted member. It keeps its weights. Answered by Applied.
 
-    donor: the member that the values are of, if a decision copied them.
+    donor: member that the values are from, if a decision copied them.
     """
 
     member: int
@@ -140,7 +139,7 @@ class SetValues:
 
 @dataclass(frozen=True)
 class EvaluateMember:
-    """Begin or end the evaluation of a member that holds a slot: meanwhile it acts, but does not learn."""
+    """Start or end the evaluation of a member in a slot. Meanwhile it acts but does not learn."""
 
     member: int
     begins: bool
@@ -148,7 +147,7 @@ class EvaluateMember:
 
 @dataclass(frozen=True)
 class TrainUntil:
-    """Report at once when a member has this many frames: it then waits for a decision."""
+    """Report at once when a member reaches this many frames. It then waits for a decision."""
 
     member: int
     frames: int
@@ -156,7 +155,7 @@ class TrainUntil:
 
 @dataclass(frozen=True)
 class PauseTraining:
-    """Act and learn no more, but carry out messages: the run is about to end."""
+    """Stop acting and learning, but handle messages. The run is about to end."""
 
 
 @dataclass(frozen=True)
@@ -172,58 +171,68 @@ ToLearner = Load | Save | SaveLearner | SetValues | EvaluateMember | TrainUntil 
 
 @dataclass(frozen=True)
 class LearnerReady:
-    """The pack is built and serves its actors."""
+    """Sent when the pack is built and its actors are served."""
 
     note: str = ""
-    """What it has found out, for whoever watches the run."""
+    """Notes for the user from building the pack."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Calls of one kind on a GPU, and how many of them replayed a recording."""
+
+    replayed: int
+    of: int
+    why_not: str = ""
+    """Why recording failed, if it did."""
 
 
 @dataclass(frozen=True)
 class LearnerReport:
-    """Progress of one learner since its last report (sums and means over that time unless noted otherwise)."""
+    """Progress of one learner since its last report. Sums and means cover that time unless noted otherwise."""
 
     device: str
     members: list[MemberStats]
     episodes: list[Episode]
     stage_seconds: dict[str, float]
-    """Busy thread-seconds by stage: `inference`, `learning`, `waiting` (inference had nothing to serve)..."""
+    """Busy thread-seconds by stage: `inference`, `learning`, `waiting` (inference had no ready rows)..."""
     lag_max: int
-    """Largest policy lag of any step learned from, ever, in optimiser steps."""
+    """Largest policy lag of any step learned from in the whole run, in optimiser steps."""
     discarded_rollouts: int
-    """Rollouts of older generations or over the lag limit that were thrown away, in total."""
+    """Total number of discarded rollouts: of older generations, or over the lag limit."""
     games: list[Game] = field(default_factory=list)
-    """Finished games, if environments have several seats."""
+    """Finished episodes of multi-agent environments."""
     accelerated: dict[str, Any] = field(default_factory=dict)
-    """What is said of itself by what makes it faster, in total."""
+    """Total statistics of the accelerated code paths."""
 
 
 @dataclass(frozen=True)
 class Applied:
-    """The proof that a decision was applied, read back from where it acts.
+    """Acknowledgement of a decision: values read back from optimiser, loss and environments.
 
-    parked: the member holds no slot, and no learner was asked. It has another state from now on, nothing acts on its
-    values, and the `in_...` are empty; another proof, without a donor, follows when it takes a slot.
+    parked: the member holds no slot, so no learner was involved. Its state has changed, but its values are not in use
+    and the `in_...` fields are empty. Another acknowledgement, without a donor, follows when it takes a slot.
     """
 
     member: int
     donor: int | None
     generation: int
     milliseconds: float
-    """From the moment the learner began with the message to new weights serving inference."""
+    """Time from the start of handling until inference uses the new weights."""
     in_optimizer: dict[str, float]
     in_loss: dict[str, float]
     in_environment: dict[str, float]
-    """The shaping table as the actors read it, without the prefix."""
+    """Shaping table as read by the actors, without the prefix."""
     donor_unchanged: bool
     parked: bool = False
     clock: dict[str, float] = field(default_factory=dict)
-    """time.perf_counter() of the learner's machine when it `received` the edit, had `begun` with it, had `written` the
-    new state and had `proved` it."""
+    """Times by time.perf_counter() on the learner's machine, in the order `received`, `begun`, `written`, `proved`.
+    `written`: the new state is in place. `proved`: the values were read back."""
 
 
 @dataclass(frozen=True)
 class Saved:
-    """The bytes of a state lie in its entry of the pool."""
+    """Sent when a state is complete in its entry of the pool."""
 
     key: int
     entry: int
@@ -231,7 +240,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class LearnerSaved:
-    """What the learner continues from besides its members (JSON types). number: of the checkpoint."""
+    """Learner's own state, without its members (JSON types). number: number of the checkpoint."""
 
     number: int
     learner: dict[str, Any]
@@ -245,6 +254,6 @@ FromLearner = LearnerReady | LearnerReport | Applied | Saved | LearnerSaved
 
 @dataclass(frozen=True)
 class Remarked:
-    """An environment does something wrong though nothing breaks (see `Remarks` in envs/base.py)."""
+    """Warning about an environment bug without an error (`Remarks` in envs/conventions.py)."""
 
     text: str

@@ -1,9 +1,9 @@
-"""Tables in shared memory, under a sequence lock: of reward shaping, and of matchups.
+"""Shared-memory tables of reward shaping and matchups, with sequence locks.
 
-A sequence lock: `guard` is odd while an entry is written. A reader retries until it has read the same even number
+In a sequence lock, `guard` is odd while an entry is written. A reader retries until it reads the same even number
 before and after.
 
-Axes: P slots of a pack, U units, E environments of a unit, S seats of an environment.
+Axes: P slots of a pack, U vector envs, E environments of a vector env, S agents of an environment.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class ShapingTable:
-    """Reward shaping of a pack's slots in shared memory: written by the learner, read by its actors.
+    """Reward shaping of a pack's slots in shared memory. Written by the learner, read by its actors.
 
-    One sequence lock per slot. `frames` and `budget_frames` are single numbers that need none: how far the training of
-    the slot's holder has come.
+    There is one sequence lock per slot. `frames` and `budget_frames` show the training progress of the slot's member.
+    They are single numbers and need no lock.
     """
 
     names: tuple[str, ...]
     guard: NDArray[np.int64]
     """[P]"""
     shaping_version: NDArray[np.int64]
-    """[P] rises with every write; each episode carries the one under which it began."""
+    """[P] rises with every write. Each episode carries the version that it started under."""
     values: NDArray[np.float64]
     """[P, number of names]"""
     frames: NDArray[np.int64]
-    """[P] written by the sampler when an episode ends, before the step that begins the next one."""
+    """[P] written by the sampler when an episode ends, before the step that starts the next one."""
     budget_frames: NDArray[np.int64]
-    """[P] written by the supervisor, and by the learner if the run ends after some seconds."""
+    """[P] written by the supervisor, and by the learner if the run has a time limit in seconds."""
 
     @classmethod
     def map(cls, names: tuple[str, ...], slots: int, fd: int) -> ShapingTable:
-        """Map the table behind a descriptor of `size(...)` bytes."""
+        """Map the table. fd: descriptor of `size(...)` bytes."""
         memory = mmap.mmap(fd, cls.size(names, slots))
         ints: NDArray[np.int64] = np.ndarray((4, slots), np.int64, buffer=memory)
         values: NDArray[np.float64] = np.ndarray(
@@ -49,18 +49,18 @@ class ShapingTable:
 
     @staticmethod
     def size(names: tuple[str, ...], slots: int) -> int:
-        """Bytes of the table."""
+        """Size of the table in bytes."""
         return 8 * slots * (4 + len(names)) or 8
 
     def write(self, slot: int, shaping_version: int, values: Mapping[str, float]) -> None:
-        """Set one slot's shaping. Only one process may write."""
+        """Set the shaping of one slot. Only one process may write."""
         self.guard[slot] += 1
         self.values[slot] = [values[name] for name in self.names]
         self.shaping_version[slot] = shaping_version
         self.guard[slot] += 1
 
     def read(self, slot: int) -> tuple[int, dict[str, float]]:
-        """Return (shaping_version, values) of one slot, as one write left them."""
+        """Return (shaping_version, values) of one slot from a single write."""
         while True:
             before = int(self.guard[slot])
             shaping_version, values = int(self.shaping_version[slot]), self.values[slot].tolist()
@@ -70,20 +70,20 @@ class ShapingTable:
 
 @dataclass(frozen=True)
 class MatchupTable:
-    """The matchup of a pack's units in shared memory: written by the supervisor, read by the pack's actors.
+    """Matchups of a pack's vector envs in shared memory. Written by the supervisor, read by the pack's actors.
 
-    One sequence lock for all units.
+    There is one sequence lock for all of them.
     """
 
     head: NDArray[np.int64]
     """[2] guard and matchup_version, which rises with every write."""
     rows: NDArray[np.int64]
-    """[U, E, S] row on each seat of each environment of each unit."""
+    """[U, E, S] row that plays each agent of each environment of each vector env."""
     fd: int
 
     @classmethod
     def map(cls, shape: tuple[int, int, int], fd: int) -> MatchupTable:
-        """Map the table behind a descriptor of `size(shape)` bytes."""
+        """Map the table. fd: descriptor of `size(shape)` bytes."""
         memory = mmap.mmap(fd, cls.size(shape))
         head: NDArray[np.int64] = np.ndarray((2,), np.int64, buffer=memory)
         return cls(head, np.ndarray(shape, np.int64, buffer=memory, offset=head.nbytes), fd)
@@ -96,11 +96,11 @@ class MatchupTable:
 
     @staticmethod
     def size(shape: tuple[int, int, int]) -> int:
-        """Bytes of the table."""
+        """Size of the table in bytes."""
         return 8 * (2 + math.prod(shape))
 
     def write(self, row_UES: NDArray[np.int64]) -> int:
-        """Seat these rows; return the new matchup_version. Only one process may write."""
+        """Set the matchups. Return the new matchup_version. Only one process may write."""
         self.head[0] += 1
         self.rows[:] = row_UES
         self.head[1] += 1
@@ -108,7 +108,7 @@ class MatchupTable:
         return int(self.head[1])
 
     def read(self, unit: int) -> tuple[int, NDArray[np.int64]]:
-        """Return (matchup_version, [E, S] rows) of one unit, as one write left them."""
+        """Return (matchup_version, [E, S] rows) of one vector env, both from one write."""
         while True:
             before = int(self.head[0])
             matchup_version, row_ES = int(self.head[1]), self.rows[unit].copy()

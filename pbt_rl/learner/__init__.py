@@ -1,4 +1,1 @@
-"""One process per device: sampling, learning, and the members of its pack.
-
-Imports algos, wire and plan; no population, no supervisor and no display.
-"""
+"""Learner process of a device: sampler, trainer, and the members of its pack."""

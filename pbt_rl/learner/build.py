@@ -9,7 +9,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,27 +19,29 @@ from torch import Tensor
 from pbt_rl.actors.messages import Load
 from pbt_rl.actors.store import ArrayLayout
 from pbt_rl.algos.algorithm import Algorithm, UpdateSettings
+from pbt_rl.algos.device import processor_is
 from pbt_rl.algos.distributions import Distribution, make_distribution
 from pbt_rl.algos.encoders import CNNS, NetworkError, is_grid, is_image
+from pbt_rl.algos.model_config import ModelConfig
 from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack, Packing
 from pbt_rl.algos.rollout import RolloutShape
 from pbt_rl.algos.weights import Streams
-from pbt_rl.config import Config, ModelConfig
+from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.envs.base import LAST, EnvSpec
 from pbt_rl.errors import ConfigError, require
+from pbt_rl.plan import PackPlan
 from pbt_rl.record.checkpoints import NetNames
-from pbt_rl.run.plan import PackPlan
 
 Arrays = Mapping[str, NDArray[Any]]
-"""Parts of a member's state in host memory."""
+"""Arrays of a member's state in host memory, by name."""
 
 
 @contextmanager
 def network_errors() -> Iterator[None]:
-    """Raise ConfigError for what a user's part of a network raises in a forward inside."""
+    """Convert forward-pass errors of custom network modules into ConfigError."""
     try:
         yield
     except NetworkError as error:
@@ -48,7 +49,7 @@ def network_errors() -> Iterator[None]:
 
 
 def build_distribution(spec: EnvSpec, model: ModelConfig) -> Distribution:
-    """Return the distribution of an environment's actions."""
+    """Build the action distribution of an environment."""
     action, tanh = spec.action, model.action_bounds == "tanh"
     return make_distribution(
         action.nvec, len(action.low), low=action.low, high=action.high, units=action.units, tanh=tanh
@@ -56,21 +57,21 @@ def build_distribution(spec: EnvSpec, model: ModelConfig) -> Distribution:
 
 
 def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = None) -> PolicyNet:
-    """Make the policy network of an environment, with what the algorithm adds to it.
+    """Build an environment's policy network, including the algorithm's modules.
 
-    Raises ConfigError if the model or the algorithm cannot be used with it.
+    Raises ConfigError if the model or the algorithm does not fit the environment.
     """
     for option, value, usual in (
         ("deviation", model.deviation, "free"),
         ("initial-deviation", model.initial_deviation, (1.0,)),
         ("action-bounds", model.action_bounds, "clip"),
     ):
-        remedy = f"it is for continuous actions, and {spec.env_id} has none: leave it out"
+        remedy = f"{spec.env_id} has no continuous actions. Leave the option out"
         require(bool(spec.action.low) or value == usual, f"model.{option}", value, remedy)
     free = sum(spec.action.unbounded)
     remedy = (
-        f"it bends actions into their bounds, and {free} of {spec.env_id}'s {len(spec.action.low)} continuous actions "
-        "lack one: leave it out, or give the action space bounds"
+        f"squashing (tanh) needs bounds, and {free} of {spec.env_id}'s {len(spec.action.low)} continuous actions "
+        "lack one. Leave the option out, or give the action space bounds"
     )
     require(model.action_bounds == "clip" or not free, "model.action-bounds", model.action_bounds, remedy)
     layouts = obs_layouts(spec)
@@ -79,20 +80,9 @@ def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = N
         net = make_model(
             seen,
             build_distribution(spec, model).param_size,
+            model,
             continuous=len(spec.action.low),
-            encoder=model.encoder,
-            hidden=model.hidden,
-            layers=model.layers,
-            activation=model.activation,
-            core=model.core,
-            core_size=model.core_size,
-            core_layers=model.core_layers,
-            critic=model.critic,
             critic_only=spec.critic,
-            deviation=model.deviation,
-            initial_deviation=model.initial_deviation[0],
-            policy_head=model.policy_head,
-            value_head=model.value_head,
             nvec=spec.action.nvec,
         )
     except ValueError as error:
@@ -110,12 +100,11 @@ def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = N
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch compute with one thread inside.
+    """Limit torch to one thread within the context.
 
-    For the few rows of an evaluation, or to draw one network's weights, more of them wait for each other: on two busy
-    cores orthogonal weights take ten times the CPU time with two.
+    Threads slow down small tensors: on two busy cores, orthogonal initialisation takes ten times the CPU time with two.
 
-    OMP_NUM_THREADS, if it is set, is the user's choice.
+    OMP_NUM_THREADS takes precedence, because the user has set it.
     """
     before = torch.get_num_threads()
     if "OMP_NUM_THREADS" not in os.environ:
@@ -128,9 +117,9 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def own_torch() -> Iterator[None]:
-    """Be without modes and defaults of torch inside, which an environment in this process may have set for itself."""
+    """Reset torch's modes and defaults. An environment may have changed them."""
     dtype, device = torch.get_default_dtype(), torch.get_default_device()
-    ours = torch.device("cpu") if device.type != "cpu" else nullcontext()  # a device costs at every operation
+    ours = torch.device("cpu") if device.type != "cpu" else nullcontext()  # it slows every operation
     torch.set_default_dtype(torch.float32)
     try:
         with torch.inference_mode(False), torch.autocast("cpu", enabled=False), ours:
@@ -139,16 +128,8 @@ def own_torch() -> Iterator[None]:
         torch.set_default_dtype(dtype)
 
 
-@one_thread()
-def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None:
-    """Make a network, and check parts of the user's own for these devices. Raises ConfigError."""
-    from pbt_rl.learner.own_loss import check  # noqa: PLC0415 - it builds networks with this module
-
-    check(config, spec, devices, build_net(spec, config.model, config.algorithm))
-
-
 def blank_inputs(spec: EnvSpec, state_size: int, rows: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Return zeros as a network's arguments for one step of so many rows."""
+    """Return zeros as network inputs for one step of this many rows."""
     seen = {name: layout.seen for name, layout in obs_layouts(spec).items()}
     obs = {
         name: torch.zeros((1, rows, *shape), dtype=getattr(torch, kind))
@@ -158,30 +139,23 @@ def blank_inputs(spec: EnvSpec, state_size: int, rows: int) -> tuple[dict[str, T
 
 
 def compute_dtype(precision: str, device: torch.device, spec: EnvSpec) -> torch.dtype:
-    """Choose bf16 if it is faster: for images, on a device that multiplies bf16 faster than float32."""
+    """Choose bf16 for images if the device is faster with it; otherwise float32."""
     if precision != "auto":
         return torch.bfloat16 if precision == "bf16" else torch.float32
     return torch.bfloat16 if _sees_images(spec) and _is_fast_at_bf16(device) else torch.float32
 
 
 def _is_fast_at_bf16(device: torch.device) -> bool:
-    """Say whether a GPU has bf16, or this processor AMX or AVX-512's bf16 products in a kind that gains by them.
+    """Check for a GPU with bf16 or a CPU with fast bf16.
 
-    Intel's compute them no faster than float32: where a cloud hides AMX, an Emerald Rapids Xeon has 87 GFLOPS a
-    core in bf16 and 145 in float32 (docs/lab/speed.md).
+    A fast CPU has AMX, or AVX-512 bf16 products that are not Intel's. Intel's are no faster than float32: on an Emerald
+    Rapids Xeon whose cloud hides AMX, a core reaches 87 GFLOPS in bf16 and 145 in float32 (docs/lab/speed.md).
     """
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if torch.cpu._is_amx_tile_supported():  # noqa: SLF001 - torch has no public functions for these two
         return True
-    return bool(torch.cpu._is_avx512_bf16_supported()) and not _is_intels()  # noqa: SLF001
-
-
-def _is_intels() -> bool:
-    try:
-        return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
-    except OSError:  # not Linux
-        return False
+    return bool(torch.cpu._is_avx512_bf16_supported()) and not processor_is("GenuineIntel")  # noqa: SLF001
 
 
 def _sees_images(spec: EnvSpec) -> bool:
@@ -189,30 +163,29 @@ def _sees_images(spec: EnvSpec) -> bool:
 
 
 VMAP_ON_CPU = 4
-"""From this number of policies on, small networks are faster together on a CPU (docs/lab/speed.md)."""
+"""From this number of policies on, small networks run faster under vmap on a CPU (docs/lab/speed.md)."""
 LOOP_ON_CPU = 4096
-"""But not if each policy has so many steps in a minibatch: they keep the cores busy, and are faster one by one."""
+"""From this minibatch size per policy on, they run faster one by one, because each keeps the cores busy."""
 
 
 def passes(config: Config) -> tuple[int, int]:
-    """Return the epochs of a batch, and the minibatches of each."""
+    """Return the epochs per batch and the minibatches per epoch."""
     return (1, 1) if config.algorithm.learns_per_unit else (config.learner.epochs, config.learner.minibatches)
 
 
 def minibatch_steps(config: Config, plan: PackPlan) -> int:
-    """Return the steps of each policy in one optimiser step."""
+    """Return the number of steps per policy in one optimiser step."""
     return plan.batch_rows * config.learner.rollout // passes(config)[1]
 
 
 def packings(
     config: Config, device: torch.device, spec: EnvSpec, slots: int, steps: int
 ) -> tuple[Packing, ...]:
-    """Return how a pack may compute its policies; of several the first, unless an acceleration finds a faster one.
+    """List the packings to choose from. The first is the default; acceleration may find a faster one.
 
-    steps: see `minibatch_steps`. On a CPU images alone keep the cores busy, while for vectors the calls cost more than
-    the arithmetic, unless steps are many. Elsewhere it is measured, but not for a run that has to be the same every
-    time. A part of the user's own may do what vmap cannot,
-    so its network is computed policy by policy.
+    steps: see `minibatch_steps`. On a CPU the loop is best for images, which keep the cores busy, and for many steps.
+    Otherwise call overhead exceeds arithmetic, and vmap is best. On other devices the candidates are timed, except in
+    serial mode, which must be reproducible. Custom modules use the loop, because vmap may not support them.
     """
     if config.learner.packing != "auto":
         return (config.learner.packing,)
@@ -229,17 +202,16 @@ def packings(
 
 
 def packings_of(config: Config, spec: EnvSpec, plan: PackPlan) -> tuple[Packing, ...]:
-    """Return `packings` of a plan's pack."""
+    """Return `packings` for the pack of a plan."""
     steps = minibatch_steps(config, plan)
     return packings(config, torch.device(plan.device), spec, plan.slots, steps)
 
 
 def normalized_obs(config: Config, spec: EnvSpec) -> dict[str, int]:
-    """Return the observations that a run normalises -> numbers in a row.
+    """Map each observation that a run normalises to its size per row.
 
-    Vectors, but not LAST: a rare action would become a large number; and grids that an MLP reads. Images that a
-    convolution of ours reads. No picture if the algorithm has an auxiliary loss, which may be of the pixels themselves
-    (UNREAL's).
+    Vectors are normalised except LAST, because a rare action would become a large number. Grids are normalised for
+    an MLP, images for a built-in CNN. With an auxiliary loss grids are not, nor are images if it reads pixels (UNREAL).
     """
     learner = config.learner
     auxiliary = config.algorithm.auxiliary
@@ -268,17 +240,17 @@ def build_pack(
     net: PolicyNet | None = None,
     streams: Streams | None = None,
 ) -> Pack:
-    """Make the pack of a plan; the weights are drawn by `seed` and the members' ids.
+    """Build the pack of a plan. Weights are initialised from `seed` and the member ids.
 
-    holders: member of each slot; default: the first members. values: of each slot, which nothing reads in a slot
-    without a holder. packing: default: the first that comes into question. net: every policy begins with these weights
-    instead, which is faster than drawing them. streams: see `Pack`.
+    holders: member of each slot; default: the first members. values: of each slot; unused in an empty slot. packing:
+    default: the first candidate. net: initial weights of all policies, which is faster than separate initialisation.
+    streams: see `Pack`.
     """
     device = torch.device(plan.device)
     held = plan.members[: plan.slots] if holders is None else holders
     holding = iter(held)
 
-    def next_net() -> PolicyNet:  # the pack makes one per policy, in order
+    def next_net() -> PolicyNet:  # called by the pack once per policy, in order
         if net is not None:
             return copy.deepcopy(net)
         member = next(holding, None)
@@ -302,7 +274,7 @@ def build_pack(
 
 
 def rollout_shape(pack: Pack, spec: EnvSpec, steps: int, rows: int) -> RolloutShape:
-    """Return what the rollouts of a pack are like. rows: of a unit."""
+    """Return the shape of a pack's rollouts. rows: per vector env."""
     action = (spec.action.components, getattr(torch, spec.action.dtype))
     return RolloutShape(
         obs_layouts(spec), steps, rows, pack.num_policies, action, pack.state_size, pack.device
@@ -310,21 +282,21 @@ def rollout_shape(pack: Pack, spec: EnvSpec, steps: int, rows: int) -> RolloutSh
 
 
 def lone_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: Values) -> Pack:
-    """Make a pack of one policy on the CPU, with the network of a plan's."""
+    """Build a pack of one policy on the CPU for a plan."""
     alone = replace(plan, members=plan.members[:1], slots=1, device="cpu")
     return build_pack(config, spec, alone, [values], 0)
 
 
 def net_names(pack: Pack) -> NetNames:
-    """Return where each parameter of a pack's networks lies in a member's flat vector."""
+    """Return each parameter's name, offset and shape in the flat vector."""
     layout = pack.weights.layout
     return NetNames(tuple((name, s.start, s.shape) for name, s in layout.places().items()), layout.size)
 
 
 def drawn_net(config: Config, spec: EnvSpec, seed: int, member: int, generation: int = 0) -> PolicyNet:
-    """Initialise the weights of a member by its id, not by when or in which slot it begins.
+    """Initialise a member's weights from its id, whatever its slot.
 
-    Control i begins with the weights and the action deviation of member i.
+    The control of member i gets the initial weights and the initial action std of that member.
     """
     words = [seed, config.start_of(member), generation]
     torch.manual_seed(int(np.random.SeedSequence(words).generate_state(1)[0]))
@@ -333,12 +305,12 @@ def drawn_net(config: Config, spec: EnvSpec, seed: int, member: int, generation:
 
 
 def fresh_arrays(pack: Pack, net: PolicyNet) -> Arrays:
-    """Return the state of a member that has these weights and has learned nothing, in host memory."""
+    """Return an untrained member's state with these weights, in host memory."""
     return {name: x.numpy() for name, x in pack.fresh_state(net).items()}
 
 
 class Drawing:
-    """Draws weights as the learners of a run do, on the CPU. plan: of any of its packs."""
+    """Weight initialisation on the CPU, identical to that of the learners. plan: of any pack of the run."""
 
     def __init__(self, config: Config, spec: EnvSpec, plan: PackPlan, values: Values) -> None:
         self._config, self._spec, self._plan, self._values = config, spec, plan, values
@@ -348,14 +320,14 @@ class Drawing:
         return lone_pack(self._config, self._spec, self._plan, self._values)
 
     def drawn(self, member: int, generation: int) -> Arrays:
-        """Return the state that a member of this generation is given if its weights are drawn."""
+        """Return the initialised state of a member of this generation."""
         return fresh_arrays(
             self._pack, drawn_net(self._config, self._spec, self._config.seed, member, generation)
         )
 
 
 def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:
-    """Return the part of a config that an update needs."""
+    """Return the options of a config that an update needs."""
     learner, (epochs, minibatches) = config.learner, passes(config)
     return UpdateSettings(
         algorithm=config.algorithm,
@@ -372,7 +344,7 @@ def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:
 
 
 def obs_layouts(spec: EnvSpec) -> dict[str, ObsLayout]:
-    """Return how each observation array of an environment is stored on the device."""
+    """Return the storage layout of each observation array on the device."""
     return {
         name: ObsLayout(a.dtype, a.shape, spec.frame_stack if a.dtype == "uint8" and len(a.shape) == 2 else 1)
         for name, a in spec.obs.items()
@@ -381,37 +353,37 @@ def obs_layouts(spec: EnvSpec) -> dict[str, ObsLayout]:
 
 @dataclass(frozen=True)
 class LearnerSetup:
-    """The first message to a learner. Descriptors, in the fields `..._fd` and `..._fds`, are inherited."""
+    """First message to a learner. Descriptors, in the fields `..._fd` and `..._fds`, are inherited."""
 
     config: Config
     spec: EnvSpec
     plan: PackPlan
     seed: int
     slots: tuple[Load | None, ...]
-    """What each slot holds at the start. Weights that do not lie in the pool are drawn."""
+    """Initial member of each slot. Weights that are not in the pool are initialised."""
     unheld_values: Values
-    """What a slot without a member is built with; nothing reads it."""
+    """Placeholder values for an empty slot."""
     mailbox_fds: tuple[int, ...]
-    """One per unit, actor by actor."""
+    """One per vector env, actor by actor."""
     wake_fds: tuple[int, ...]
-    """One per unit: the eventfd of its actor."""
+    """One per vector env: the eventfd of its actor."""
     ready_fd: int
     shaping_fd: int
     layout: ArrayLayout
-    """Of a member's arrays, in the pool."""
+    """Layout of a member's arrays in the pool."""
     pool_fd: int
     heartbeat_fd: int
     continued: Mapping[str, Any] | None = None
-    """What LearnerSaved said of this learner, to continue from."""
+    """Content of LearnerSaved to resume from."""
     seconds: float = 0.0
-    """Seconds of training before this learner began."""
+    """Training seconds before this learner started."""
     without: tuple[Packing, ...] = ()
-    """Packings that broke when this learner tried them."""
+    """Packings whose CUDA graph capture broke this learner's process before."""
     connection_fd: int = -1
-    """The connection to go on with, if the process has begun again."""
+    """Existing connection, if the process has restarted itself."""
 
     @property
     def fds(self) -> list[int]:
-        """Return all descriptors, for the process to inherit."""
+        """Return all descriptors that the process inherits."""
         single = (self.ready_fd, self.shaping_fd, self.heartbeat_fd, self.pool_fd)
         return sorted({fd for fd in (*self.mailbox_fds, *self.wake_fds, *single) if fd >= 0})

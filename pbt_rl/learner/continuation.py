@@ -1,11 +1,11 @@
-"""What a learner continues from besides its members: generators, slots and, between two batches, its units.
+"""Learner state in a checkpoint besides its members.
 
-    always               states of the generators; weights and shaping versions, epochs of the slots
-    serial mode, where   the observation that each unit waits with, so that the run goes on as if it had not stopped;
-    the environments     without it, units begin new episodes
+    always               generator states; weights versions, shaping versions and lineage versions of the slots
+    serial mode, where   the observation that each vector env waits with, so that the run resumes bit for bit;
+    the environments     without it, vector envs start new episodes
     can be saved
 
-Everything is JSON types; arrays are base64 of their bytes.
+All content is JSON types. Arrays are base64 of their bytes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from torch import Tensor
 from pbt_rl.actors.mailbox import OBSERVATIONS
 from pbt_rl.algos.pack import Pack
 from pbt_rl.learner.sampler import Sampler, ServedUnit
-from pbt_rl.learner.shared import AnySampler, SharedState, SlotHolder, SlotShaping
+from pbt_rl.learner.shared import SharedState, SlotHolder
+from pbt_rl.learner.simulators.sampler import AnySampler, SlotShaping
 from pbt_rl.learner.trainer import Trainer
 
 
 class Continuation:
-    """Saves and restores what is not a member's. Restoring comes before anything is sampled."""
+    """Saves and restores a learner's own state. Restore before sampling starts."""
 
     def __init__(
         self,
@@ -41,9 +42,9 @@ class Continuation:
         self._sampler, self._trainer = sampler, trainer
 
     def save(self, *, units: bool) -> dict[str, Any]:
-        """Return everything. units: they rest between two batches, and are saved."""
+        """Return the state. units: also save the vector envs, which must be between two batches."""
         if units:
-            self._sampler.take_resets()  # nothing else would say whose state is to be zeroed
+            self._sampler.take_resets()  # apply pending resets, because they are not saved
         return {
             "generators": {name: _encoded(g.get_state().numpy()) for name, g in self._generators()},
             "slots": [self._slot(p) for p in range(self._pack.num_policies)],
@@ -51,16 +52,16 @@ class Continuation:
         }
 
     def restore(self, saved: Mapping[str, Any]) -> bool:
-        """Continue from what `save` returned, as far as this pack is like that one; return whether units rest."""
+        """Restore a saved state as far as this pack matches it. True if vector envs were restored."""
         if not _is_for(saved, [self._shared.holder(p) for p in range(self._pack.num_policies)]):
             return False
         for name, generator in self._generators():
             state = _decoded(saved["generators"][name])
-            if state.nbytes == generator.get_state().numel():  # else of another kind of device
+            if state.nbytes == generator.get_state().numel():  # differs on another kind of device
                 generator.set_state(torch.from_numpy(state))
         for p, slot in enumerate(saved["slots"]):
             self._restore_slot(p, slot)
-        # Else there are other units now, whose environments begin new episodes.
+        # Restore vector envs only if all match. Otherwise their environments start new episodes.
         rest = [*map(unit_rows, saved["units"])] == [unit.box.rows for unit in self._sampler.units]
         if rest and isinstance(self._sampler, Sampler):
             for unit, content in zip(self._sampler.units, saved["units"], strict=True):
@@ -104,9 +105,9 @@ class Continuation:
 
 
 def shaping_versions(saved: Mapping[str, Any], holders: Sequence[int | None]) -> list[int]:
-    """Return the version under which each slot's shaping lies before its learner starts, which restores `saved`.
+    """Return each slot's shaping version before its learner restores `saved`.
 
-    holders: the member of each slot. With other ones than in `saved`, or if that is empty, it restores nothing: 0.
+    holders: member of each slot. It is 0 if `saved` is empty or has other members, because nothing is restored then.
     """
     if not saved or not _is_for(saved, holders):
         return [0] * len(holders)
@@ -118,13 +119,13 @@ def _is_for(saved: Mapping[str, Any], holders: Sequence[int | None]) -> bool:
 
 
 def unit_rows(saved: Mapping[str, Any]) -> int:
-    """Return the rows of a unit, as it was saved."""
+    """Return the number of rows of a saved vector env."""
     rows: int = saved["first"]["shape"][0]
     return rows
 
 
 def _unit(unit: ServedUnit) -> dict[str, Any]:
-    """Return what a resting unit waits with: its last observation, and the recurrent state before it."""
+    """Return a waiting vector env's last observation and preceding recurrent state."""
     return {
         "obs": {name: _encoded(_host(obs)) for name, obs in _newest(unit).items()},
         "first": _encoded(unit.rollout.first[-1]),
@@ -134,7 +135,7 @@ def _unit(unit: ServedUnit) -> dict[str, Any]:
 
 
 def _newest(unit: ServedUnit) -> dict[str, Tensor]:
-    """Return the last observation, stacked."""
+    """Return the last observation, with stacked frames."""
     return {name: unit.stacks.get(name, obs[-1]) for name, obs in unit.rollout.obs.items()}
 
 
@@ -145,7 +146,7 @@ def _restore_unit(unit: ServedUnit, saved: Mapping[str, Any]) -> None:
     unit.state.copy_(torch.from_numpy(_decoded(saved["state"])))
     unit.rollouts = saved["rollouts"]
     unit.taken = 1
-    unit.box.header[OBSERVATIONS] = 1  # its actor waits for actions, as after a first step
+    unit.box.header[OBSERVATIONS] = 1  # as after a first step: the actor waits for actions
 
 
 def _host(tensor: Tensor) -> NDArray[Any]:

@@ -1,13 +1,13 @@
-"""A learner: the process of one device. It holds the pack, serves acting and learns.
+"""Learner: the process of one device. It holds the pack, runs inference and learns.
 
     main thread      sampler, messages, reports        waits for the actors' eventfd or the supervisor's socket
     trainer thread   learning and edits (async only)   waits for full rollouts or an edit
 
-Where edits need not wait for an optimiser step to end, the main thread carries them out (`Trainer.editable_meanwhile`),
-also in the midst of a turn of the sampler, between two policies.
+Edits that need not wait for the end of an optimiser step run in the main thread (`Trainer.editable_meanwhile`). They
+may then run inside an inference batch, between two policies.
 
-In the sync modes there is one thread: sample a batch, learn, resume. In serial mode that thread is the
-supervisor's own, which calls `turn`.
+In the sync modes there is one thread: sample a batch, learn, resume. In serial mode that thread is the supervisor's
+own, which calls `turn`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from typing import assert_never
 import numpy as np
 import torch
 
-from pbt_rl.actors.child import ChildFailed, begin_child, send_failure
 from pbt_rl.actors.mailbox import Mailbox
 from pbt_rl.actors.messages import (
     Applied,
@@ -48,13 +47,11 @@ from pbt_rl.actors.messages import (
     ToLearner,
     TrainUntil,
 )
-from pbt_rl.actors.polling import AdaptivePoller, Heartbeat, mail_check
 from pbt_rl.actors.store import StatePool
 from pbt_rl.actors.tables import ShapingTable
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.replay import Replay
-from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, EnvSetupError
 from pbt_rl.learner.build import (
     LearnerSetup,
     build_pack,
@@ -68,17 +65,19 @@ from pbt_rl.learner.cuda.device import Acceleration
 from pbt_rl.learner.cuda.streams import streams_of
 from pbt_rl.learner.gpu import out_of_memory, prepare, ran_out
 from pbt_rl.learner.members import PackMembers
-from pbt_rl.learner.shared import AnySampler, SharedState, SlotShaping
-from pbt_rl.learner.simulators.sampler import DeviceShaping, ResidentSampler
+from pbt_rl.learner.shared import SharedState
+from pbt_rl.learner.simulators.sampler import AnySampler, DeviceShaping, ResidentSampler, SlotShaping
 from pbt_rl.learner.trainer import Trainer
+from pbt_rl.processes.child import ChildFailed, begin_child, send_failure
+from pbt_rl.processes.polling import AdaptivePoller, Heartbeat, mail_check
 
 WINDOW_SECONDS = 1.0
 CONTENDED = 0.1
-"""Of the time of a window, waited for a core. It was 0.19 to 0.47 where actors and learner fill two cores."""
+"""Share of a window spent waiting for a core. It was 0.19 to 0.47 where actors and learner fill two cores."""
 
 
 def seconds_waited(thread: int) -> float | None:
-    """Return how long a thread of this process has waited for a core although it had work; None if there is no account.
+    """Return the seconds that a runnable thread waited for a core. None if unavailable.
 
     thread: its native id. Source: Linux, Documentation/scheduler/sched-stats.rst, the second number of schedstat.
     """
@@ -89,9 +88,9 @@ def seconds_waited(thread: int) -> float | None:
 
 
 class Contention:
-    """Watches the thread that makes it.
+    """Detector of CPU contention for the thread that creates it.
 
-    waited: of a thread's native id, see `seconds_waited`. clock: in seconds.
+    waited: see `seconds_waited`. clock: in seconds.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class Contention:
         self._contended = False
 
     def __call__(self) -> bool:
-        """Return whether the thread waited for a core for much of the last whole window; False in the first one."""
+        """Check for frequent waits for a core in the last whole window. False before that."""
         now = self._clock()
         if now - self._began >= WINDOW_SECONDS:
             waited = self._waited(self._thread)
@@ -115,10 +114,10 @@ class Contention:
 
 
 class TrainingClock:
-    """Seconds of training of the whole run, as its learner counts them.
+    """Clock of the training seconds of the whole run.
 
-    before: seconds of training before this learner began. clock: in seconds. Time between two ticks counts for
-    PAUSE_SECONDS at most, because a process that is suspended does not train.
+    before: training seconds before this learner started. clock: in seconds. Each tick adds at most PAUSE_SECONDS,
+    because a suspended process does not train.
     """
 
     PAUSE_SECONDS = 60.0
@@ -128,7 +127,7 @@ class TrainingClock:
         self._ticked: float | None = None
 
     def tick(self, *, trains: bool) -> None:
-        """Count the time since the last tick. trains: whether frames have been sampled."""
+        """Add the time since the last tick. trains: whether sampling has started."""
         now = self._clock()
         if self._ticked is not None:
             self.seconds += min(now - self._ticked, self.PAUSE_SECONDS)
@@ -138,7 +137,7 @@ class TrainingClock:
 REPORT_SECONDS = 0.5
 SWITCH_SECONDS = 1e-4
 END_SECONDS = 1.5
-"""A trainer thread that needs longer to end is left behind: the fleet kills a learner after 3 s."""
+"""Time for the trainer thread to end before it is abandoned, because the fleet kills a learner after 3 s."""
 Command = Load | Save | SaveLearner | SetValues | EvaluateMember
 
 
@@ -150,7 +149,7 @@ class Learner:
     ) -> None:
         self._setup, self._connection = setup, connection
         self._has_mail = mail_check(connection)
-        self._send_lock = threading.Lock()  # both threads send
+        self._send_lock = threading.Lock()  # because both threads send
         self._heartbeat = Heartbeat(setup.heartbeat_fd)
         config, spec, plan = setup.config, setup.spec, setup.plan
         self._on_policy = config.mode != "async"
@@ -164,7 +163,7 @@ class Learner:
         packing, about_packing = self.acceleration.packing(setup, in_slots, connection)
         streams = streams_of(torch.device(plan.device), threads=config.mode == "async")
         self.pack = build_pack(config, spec, plan, in_slots, config.seed, holders, packing, streams=streams)
-        gc.collect()  # the networks whose weights the pack has taken are circles; of many policies they are large
+        gc.collect()  # free the networks that the pack has copied, which are large reference cycles
         self.pack.idle[:] = [load is None for load in setup.slots]
         boxes = [
             (Mailbox(spec, plan.rows, fd), wake)
@@ -203,10 +202,10 @@ class Learner:
         about = about_packing, self.acceleration.record(self.sampler, self.trainer)
         self._continuation = Continuation(self.pack, self.shared, self.sampler, self.trainer, shaping)
         self._learned = setup.continued is not None and self._continuation.restore(setup.continued)
-        """On-policy: a batch was learned from, and the units that filled it have not been answered yet."""
+        """On-policy: a batch was learned, and its vector envs have not been answered yet."""
         self._threads = plan.threads
         self._edits_itself = not self._on_policy and self.trainer.editable_meanwhile
-        """The main thread carries edits out, instead of waiting for the trainer's step."""
+        """The main thread runs edits itself instead of waiting for the trainer's step."""
         if self._edits_itself:
             self.sampler.between_policies = self._listen
         self._next_report = time.monotonic()
@@ -214,7 +213,7 @@ class Learner:
         self._reported: dict[str, float] = {}
         self.clock = TrainingClock(setup.seconds)
         self._limits: dict[int, int] = {}
-        """Index of a member -> steps with which it waits for a decision: that is reported at once."""
+        """Member index -> steps at which the member waits for a decision. Reaching it triggers a report."""
         self.stopped = self.paused = False
         self.pack.streams.wait_for_work()
         self._heartbeat.beat_main()
@@ -223,7 +222,7 @@ class Learner:
     def _make_sampler(
         self, distribution: Distribution, boxes: list[tuple[Mailbox, int]], table: ShapingTable
     ) -> tuple[AnySampler, SlotShaping]:
-        """Return what samples, of mailboxes or in a simulator of its own, and the shaping that its rows read."""
+        """Create the sampler for mailboxes or a simulator, and its shaping."""
         setup, config, spec, plan = self._setup, self._setup.config, self._setup.spec, self._setup.plan
         if spec.resident:
             on_device = DeviceShaping(table, plan.slots, self.pack.device)
@@ -245,13 +244,13 @@ class Learner:
         return sampler, table
 
     def _beat(self, busy: bool) -> None:
-        """Called by the thread that learns: it goes on, or has nothing to do any more."""
+        """Record a heartbeat of the learning thread. busy: it has more work."""
         self._heartbeat.beat_trainer(busy)
         if self._on_policy:
             self._heartbeat.beat_main()
 
     def _learning_rate_factor(self) -> float | torch.Tensor:
-        """Return the schedule's factor of the learning rate, [P], by the budget that ends first.
+        """Return the schedule's factor of the learning rate, [P]. The budget that ends first counts.
 
         1 - max(frames since the member's weights were initialised / train_for_frames,
                 training seconds of the run / train_for_seconds)
@@ -267,7 +266,7 @@ class Learner:
         return torch.from_numpy((1.0 - share_P).clip(0.0, 1.0)).float().to(self.pack.device)
 
     def _expect_frames(self) -> None:
-        """Let environments expect the frames that a budget of seconds leaves time for, if these are fewer."""
+        """Limit the frame budget shown to environments by the time limit."""
         config = self._setup.config
         share = self.clock.seconds / config.train_for_seconds if config.train_for_seconds else 0.0
         if share > 0:
@@ -275,13 +274,13 @@ class Learner:
             self._table.budget_frames[:] = expected_P
 
     def _give_up(self, text: str) -> None:
-        """End this process with an error of the user's. Called beside the main thread, which hangs in foreign code."""
-        if isinstance(self._connection, Connection):  # else it is the supervisor's own process
+        """End this process with a user error. Called by another thread while the main thread hangs in foreign code."""
+        if isinstance(self._connection, Connection):  # otherwise this is the supervisor's process
             self._send(ChildFailed(text, user_error=True))
             os._exit(1)
 
     def close(self) -> None:
-        """Release what would outlast this object. A process that ends need not."""
+        """Release resources that outlive this object. Not needed before the process ends."""
         self.acceleration.close()
         self.sampler.close()
 
@@ -290,8 +289,8 @@ class Learner:
     def run(self) -> None:
         """Run as a child process, until the supervisor sends StopLearner."""
         if not self._on_policy:
-            # Acting is many short operations. A trainer that comes back from a long one would otherwise wait for
-            # the interpreter up to 5 ms each time, since the other thread retakes it before the trainer wakes up.
+            # Inference makes many short calls. The trainer returns from a long call, and by default could wait up to
+            # 5 ms for the interpreter each time, because the other thread retakes it first.
             sys.setswitchinterval(SWITCH_SECONDS)
             self._trainer_thread = threading.Thread(target=self._train, daemon=True)
             self._trainer_thread.start()
@@ -302,7 +301,7 @@ class Learner:
                 continue
             began = time.monotonic()
             patience = self._next_report - began
-            if patience <= 0:  # on-policy, reports come after batches only
+            if patience <= 0:  # on-policy, reports are sent after batches only
                 patience = REPORT_SECONDS
             for fd in listener.wait(patience * 1000, awake=not self.trainer.learning):
                 if fd == self._setup.ready_fd:
@@ -310,7 +309,7 @@ class Learner:
             self._waiting_seconds += time.monotonic() - began
 
     def join(self, timeout_seconds: float) -> bool:
-        """Wait until the trainer thread has ended; return False if it takes longer, within a slow optimiser step."""
+        """Wait for the end of the trainer thread. False on timeout, within a slow optimiser step."""
         if self._trainer_thread is None:
             return True
         with self.trainer.wake:
@@ -320,10 +319,10 @@ class Learner:
 
     @network_errors()
     def turn(self) -> bool:
-        """Do what can be done now; return whether anything was done.
+        """Do all work that is possible now. True if there was any.
 
-        On-policy, messages come before anything goes on: in serial mode the answer to a report is therefore carried
-        out before another step is taken, and a run that stops there continues as if it had not.
+        On-policy, messages are handled first. In serial mode a decision is thus applied before the next step, so a run
+        that is stopped there resumes bit for bit.
         """
         heard = self._listen()
         self.clock.tick(trains=self.sampler.begun)
@@ -345,7 +344,7 @@ class Learner:
             return heard
         held = any(self.shared.pack.holders)
         busy = self._learned and held
-        if busy:  # a batch is of all units or of one: none that rests is left out
+        if busy:  # a batch covers all vector envs or just one, so all can resume
             self.sampler.resume_finished()
             self._learned = False
         busy = self.sampler.serve() or busy
@@ -354,16 +353,16 @@ class Learner:
             self._report()
             busy = self._learned = True
         if not held and (self._setup.config.mode == "serial" or time.monotonic() >= self._next_report):
-            self._report()  # in serial mode the next pack goes on after it
+            self._report()  # in serial mode the next pack runs after it
         return busy
 
     @property
     def between_batches(self) -> bool:
-        """On-policy: nothing is half done; all units wait for their first actions after a batch."""
+        """True if on-policy vector envs wait for actions after a batch."""
         return self._learned or not self.sampler.begun
 
     def _listen(self) -> bool:
-        """Take all messages that have arrived; return whether there were any."""
+        """Handle all messages that have arrived. True if there were any."""
         heard = False
         while self._has_mail():
             self._handle(self._connection.recv())
@@ -376,7 +375,7 @@ class Learner:
         try:
             with network_errors(), self.pack.streams.learning():
                 self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
-        except Exception as error:  # noqa: BLE001 - the parent shows it and ends the run
+        except Exception as error:  # noqa: BLE001 - the parent reports it and ends the run
             self._send(_failure(error, self.pack.device))
             os._exit(1)
 
@@ -402,7 +401,7 @@ class Learner:
                         self.trainer.wake.notify()
 
     def _carry_out(self, command: Command, received: float) -> None:
-        """Called by the thread that learns, between two optimiser steps, or by the main thread (`_handle`)."""
+        """Run a command in the learning thread or the main thread (`_handle`)."""
         members = self.trainer.members
         match command:
             case Load():
@@ -442,7 +441,7 @@ class Learner:
         plan, sampling, learning = self._setup.plan, self.shared.sampling, self.shared.learning
         episodes, games = sampling.take()
         with learning.lock:
-            generations = self.trainer.members.generations.copy()  # a member may enter meanwhile
+            generations = self.trainer.members.generations.copy()  # because a member may enter meanwhile
             members = [
                 MemberStats(
                     member=member,
@@ -491,16 +490,16 @@ def main() -> None:
         if not learner.join(END_SECONDS):
             os._exit(
                 0
-            )  # else the interpreter is torn down below a thread in native code, which aborts the process
+            )  # otherwise the interpreter shuts down under a thread in native code, which aborts the process
         learner.sampler.close()
-    except Exception as error:  # noqa: BLE001 - shown by the parent
+    except Exception as error:  # noqa: BLE001 - the parent reports it
         failure = _failure(error, torch.device(setup.plan.device))
         send_failure(connection, failure.text, user_error=failure.user_error)
         os._exit(1)  # the trainer thread may be in native code, as above
 
 
 def _failure(error: Exception, device: torch.device) -> ChildFailed:
-    """Say why a learner ends. Called where the error was caught."""
+    """Build the failure message of a caught error."""
     if isinstance(error, ConfigError | EnvSetupError):
         return ChildFailed(str(error), user_error=True)
     if device.type == "cuda" and ran_out(error):

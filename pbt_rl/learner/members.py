@@ -1,6 +1,6 @@
-"""The members that hold the slots of a pack, and every change to any: loading, saving, values, evaluation.
+"""Members in the slots of a pack, and all changes to them: load, save, set values, evaluate.
 
-The caller holds `Updater.changing`, so nothing else writes a policy's state meanwhile.
+The caller holds `Updater.changing`, so that no other thread writes a policy's state.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.update import CurrentSlots
 from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.learner.build import Arrays, fresh_arrays
-from pbt_rl.learner.shared import SharedState, SlotShaping
+from pbt_rl.learner.shared import SharedState
+from pbt_rl.learner.simulators.sampler import SlotShaping
 
 
 class PackMembers:
-    """Members of one pack. states: memory of the states that cross to others. frame_skip: emulator frames of a step.
+    """Members of one pack. states: pool for states that leave or enter it. frame_skip: emulator frames per step.
 
-    draw: makes the fresh weights of a member of a generation.
+    draw: initialises the weights of (member, generation).
     """
 
     def __init__(
@@ -42,13 +43,13 @@ class PackMembers:
         self._draw, self._frame_skip = draw, frame_skip
         self.current = CurrentSlots(pack.num_policies, pack.device)
         self.generations: dict[int, int] = {}
-        """Of every member that has held a slot here, when it did last."""
+        """Last generation of each member that has held a slot here."""
         self._values: dict[int, Values] = {}
         self.fresh_steps = np.zeros(len(shared.members) + 1, np.int64)
-        """Steps of each member (by index) when its weights were last drawn."""
+        """Steps of each member (by index) when its weights were last initialised."""
 
     def place_first(self, loads: Iterable[Load]) -> None:
-        """Begin with these members, which hold the slots already and have not acted yet."""
+        """Register the initial members. They already hold their slots."""
         for load in loads:
             assert load.member is not None
             self.generations[load.member], self._values[load.member] = load.generation, load.values
@@ -57,7 +58,7 @@ class PackMembers:
                 self._import(load.slot, self._given(load))
 
     def slot_of(self, member: int) -> int | None:
-        """Slot that a member holds."""
+        """Return the slot of a member."""
         index = self._shared.members.index(member)
         holders = self._shared.pack.holders
         return next((p for p, h in enumerate(holders) if h is not None and h.member == index), None)
@@ -87,15 +88,15 @@ class PackMembers:
         self._pack.import_member(slot, {name: torch.from_numpy(x) for name, x in arrays.items()})
 
     def load(self, load: Load) -> Applied | None:
-        """Let a slot hold a member in another state; read back the values that are in force. None if nobody holds it.
+        """Load a member's state into a slot. Return the acknowledgement with values read back. None for an empty slot.
 
-        A member that held the slot is forgotten: who needs its state has had it saved.
+        The slot's former member is discarded. Its state was saved before if it is needed.
         """
         began, slot = time.perf_counter(), load.slot
         enters = self._shared.holder(slot) != load.member
         donor = None if load.of_slot is None else self._pack.bit_sums(load.of_slot)
         if enters:
-            # From here on no episode and no step of this slot counts for any member.
+            # From here on, episodes and steps of this slot count for no member.
             self._shared.pack.hold(slot, None, len(self._shared.members))
         self._pack.idle[slot] = load.member is None
         if load.member is None:
@@ -120,7 +121,7 @@ class PackMembers:
         return self._proof(slot, load.member, load.donor, began, written, unchanged)
 
     def _note_counts(self, load: Load) -> None:
-        """Count on from what a member has done elsewhere."""
+        """Continue the member's counts from other slots or learners."""
         assert load.member is not None
         index, shared = self._shared.members.index(load.member), self._shared
         frames, steps, updates, _ = load.counts
@@ -129,7 +130,7 @@ class PackMembers:
         shared.learning.updates[index] = max(shared.learning.updates[index], updates)
 
     def _given(self, load: Load) -> Arrays:
-        """Return the state that a member is given, in host memory, and note when it was drawn."""
+        """Return the host state to load, and record when its weights were initialised."""
         self._note_fresh(load)
         if load.entry is not None:
             return self._states.views(load.entry)
@@ -151,7 +152,7 @@ class PackMembers:
     # -- values ---------------------------------------------------------------------------------------------
 
     def set_values(self, change: SetValues) -> Applied:
-        """Give a member other values, and read back those that are in force."""
+        """Set other values for a member, and read them back."""
         began, slot = time.perf_counter(), self._held_slot(change.member)
         self.generations[change.member], self._values[change.member] = change.generation, change.values
         self._pack.set_hypers(slot, change.values)
@@ -159,12 +160,12 @@ class PackMembers:
         return self._proof(slot, change.member, change.donor, began, time.perf_counter(), unchanged=True)
 
     def _begin_anew(self, slot: int) -> None:
-        """Discard what the slot's former weights sampled: it holds others now."""
+        """Discard rollouts and recurrent states of the slot's former weights."""
         self._shared.note_exchanged_weights(slot)
         self.current.drop(slot)
 
     def _write_shaping(self, slot: int, generation: int, values: Values) -> None:
-        """Set a slot's shaping under a new version, whose generation the sampler finds before an actor reads it."""
+        """Write a slot's shaping under a new version. Its generation is stored before an actor can read it."""
         holder = self._shared.pack.holders[slot]
         assert holder is not None
         holder.forget_before(self._shared.oldest_version(slot))
@@ -176,9 +177,9 @@ class PackMembers:
         self._shaping.write(slot, version, shaping)
 
     def evaluate(self, member: int, *, begins: bool) -> None:
-        """Let a member act without learning, or learn again. Episodes that begin from now on are told apart."""
+        """Start or end acting without learning. A new shaping version marks the episodes that start from now on."""
         slot, evaluated = self._held_slot(member), self._shared.pack.evaluated
-        if evaluated[slot] == begins:  # a run that goes on has it from its checkpoint
+        if evaluated[slot] == begins:  # already restored from the checkpoint
             return
         evaluated[slot] = begins
         if begins:

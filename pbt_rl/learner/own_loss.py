@@ -1,6 +1,6 @@
-"""What networks and losses of a user's own are checked for before anything starts.
+"""Checks of custom networks and losses before training.
 
-A loss is tried on made-up samples as an update calls it: alone and under torch.func.vmap.
+A loss is called on synthetic samples as in an update: directly and under torch.func.vmap.
 """
 
 from __future__ import annotations
@@ -19,14 +19,23 @@ from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError
-from pbt_rl.learner.build import blank_inputs, build_net, compute_dtype, network_errors, update_settings
+from pbt_rl.learner.build import (
+    blank_inputs,
+    build_net,
+    compute_dtype,
+    network_errors,
+    one_thread,
+    update_settings,
+)
 
 
-def check(config: Config, spec: EnvSpec, devices: Sequence[str], net: PolicyNet) -> None:
-    """Try a network with parts of the user's own in the dtypes of its devices, and a loss of their own.
+@one_thread()
+def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None:
+    """Build a network; check custom modules, in the dtypes of these devices, and a custom loss.
 
     Raises ConfigError.
     """
+    net = build_net(spec, config.model, config.algorithm)
     if ":" in config.algo:
         values = {name: hyper.default for name, hyper in hyper_table(config.hypers).items()}
         try:
@@ -39,47 +48,47 @@ def check(config: Config, spec: EnvSpec, devices: Sequence[str], net: PolicyNet)
     inputs = blank_inputs(spec, net.state_size, 3)
     here = [torch.device(name) for name in devices if name == "cpu" or torch.cuda.is_available()]
     for dtype in {compute_dtype(config.learner.precision, device, spec) for device in here}:
-        for parameter in net.body.parameters():  # as in a pack, which leaves buffers alone
+        for parameter in net.body.parameters():  # as in a pack, which does not convert buffers
             parameter.data = parameter.data.to(dtype)
         with torch.no_grad(), network_errors():
             net(*inputs)
 
 
 def _check_parts(net: PolicyNet, again: PolicyNet) -> None:
-    """Compare two networks of the same options. Raises ConfigError for parts that a pack cannot hold."""
+    """Compare two networks of the same options. Raises ConfigError for modules that a pack does not support."""
     try:
         copy.deepcopy(net)
-    except Exception as error:  # whatever the user's part holds may raise anything
+    except Exception as error:  # custom modules may raise anything
         raise ConfigError(
-            f"--model: the network cannot be copied ({error}): its parts must hold nothing that copy.deepcopy refuses, "
+            f"--model: the network cannot be copied ({error}). Remove from its modules whatever copy.deepcopy refuses, "
             "such as locks, open files and writers"
         ) from error
     others = dict(again.named_buffers())
     if drawn := [name for name, buffer in net.named_buffers() if not torch.equal(buffer, others[name])]:
         raise ConfigError(
-            f"--model: buffers that differ each time that the network is made: {', '.join(drawn)}. Policies share "
-            "them, and no checkpoint holds them: draw them by torch.Generator().manual_seed(0), or make them "
-            "parameters (with requires_grad=False if they are not learned)"
+            f"--model: buffers that differ between two constructions of the network: {', '.join(drawn)}. Policies "
+            "share them, and checkpoints do not contain them. Draw them with torch.Generator().manual_seed(0), or make "
+            "them parameters (with requires_grad=False if they are not learned)"
         )
 
 
 POLICIES, SAMPLES = 2, 16
 INVALID = 4
-"""Of the samples: they hold NaN, as what was never written does."""
+"""Number of invalid samples. They contain NaN, as unwritten memory does."""
 
 
 def check_loss(settings: UpdateSettings, values: Mapping[str, float]) -> None:
-    """Call the loss of an algorithm and go backward. values: of all hypers. Raises ValueError, whose text is one line.
+    """Run the loss of an algorithm forward and backward. values: of all hyperparameters.
 
-    One that goes backward itself is not tried: it reads the network.
+    Raises ValueError with a one-line text. A custom `backward` is not checked, because it needs the network.
     """
     algorithm = settings.algorithm
     if algorithm.backward is not None:
         return
     if unknown := [name for name in algorithm.loss_hypers if name not in values]:
         raise ValueError(
-            f"loss_hypers names {', '.join(unknown)}, which is no hyper: declare it in a dataclass, and name that in "
-            f"Algorithm(hypers=...); there are {', '.join(values)}"
+            f"unknown hyperparameters in loss_hypers: {', '.join(unknown)}. Declare them in a dataclass and pass it as "
+            f"Algorithm(hypers=...). Known ones: {', '.join(values)}"
         )
     hypers = {name: torch.full((POLICIES,), float(values[name])) for name in algorithm.loss_hypers}
 
@@ -95,7 +104,7 @@ def check_loss(settings: UpdateSettings, values: Mapping[str, float]) -> None:
             else:
                 answer = of_one(LossInputs(*(x[0] for x in inputs)), {k: v[0] for k, v in hypers.items()})
         except Exception as error:
-            text = (str(error).splitlines() or ["nothing said"])[0].partition(" We don't support")[0]
+            text = (str(error).splitlines() or ["no message"])[0].partition(" We don't support")[0]
             how = " under torch.func.vmap (no .item(), no `if` on a value)" if packed else ""
             raise ValueError(f"{who} raised {type(error).__name__}{place_of(error)}{how}: {text}") from error
         _check_answer(who, answer, settings, (POLICIES,) if packed else ())
@@ -103,7 +112,7 @@ def check_loss(settings: UpdateSettings, values: Mapping[str, float]) -> None:
 
 
 def _made_up() -> LossInputs:
-    """Return samples of two policies, [2, N]; the last ones are invalid."""
+    """Return samples of two policies, [2, N]. The last INVALID are invalid."""
     drawn = torch.Generator().manual_seed(0)
     valid = torch.ones((POLICIES, SAMPLES), dtype=torch.bool)
     valid[:, -INVALID:] = False
@@ -128,23 +137,23 @@ def _check_answer(who: str, answer: Any, settings: UpdateSettings, shape: tuple[
         if isinstance(value, Tensor):
             found = "" if value.shape == shape else f"has the shape {list(value.shape[len(shape) :])}"
         if found:
-            raise ValueError(f"{who}: {name} {found}; it must be a tensor of one number, such as a mean")
+            raise ValueError(f"{who}: {name} {found}; it must be a scalar tensor, such as a mean")
     explained = settings.algorithm.statistics
     if statistics.keys() != explained.keys() and settings.algorithm.auxiliary is None:
         raise ValueError(
-            f"{who} returns the statistics {', '.join(statistics)}, and Algorithm(statistics=...) explains "
+            f"{who} returns the statistics {', '.join(statistics)}, but Algorithm(statistics=...) describes "
             f"{', '.join(explained)}: they must be the same"
         )
 
 
 def _check_gradients(who: str, loss: Tensor, inputs: LossInputs) -> None:
-    """Go backward. Raises ValueError if nothing is learned, or if an invalid sample reaches the loss."""
+    """Run backward. Raises ValueError if the loss lacks a gradient or depends on an invalid sample."""
     if not loss.requires_grad:
-        raise ValueError(f"{who}: the loss has no gradient; it must depend on log_prob, entropy or value")
+        raise ValueError(f"{who}: the loss has no gradient. It must depend on log_prob, entropy or value")
     loss.sum().backward()
     gradients = [x.grad for x in (inputs.log_prob, inputs.entropy, inputs.value) if x.grad is not None]
     if not all(bool(x.isfinite().all()) for x in (loss, *gradients)):
         raise ValueError(
-            f"{who}: samples that are not valid (they hold NaN) reach the loss or its gradient: use "
-            "pbt_rl.algos.losses.masked(x, s.valid) before anything is computed from x, and mean(x, s.valid)"
+            f"{who}: samples that are not valid (they contain NaN) reach the loss or its gradient. Apply "
+            "pbt_rl.algos.losses.masked(x, s.valid) before other operations on x, and use mean(x, s.valid)"
         )

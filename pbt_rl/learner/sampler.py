@@ -1,11 +1,11 @@
-"""The sampler: serves ready units. It copies each one's step into a rollout and answers it with actions.
+"""Sampler: copies the steps of ready vector envs into rollouts, runs inference and returns actions.
 
     consumes     steps from mailboxes, free rollout buffers
     produces     actions in mailboxes, full rollouts, finished episodes
-    waits for    nothing: a unit that cannot go on (no free buffer) is left for later
-    runs in      the learner's main thread; never during learning in sync mode, beside it in async mode
+    waits for    nothing: a vector env without a free buffer is skipped until later
+    runs in      the learner's main thread; never during learning in sync mode, concurrently in async mode
 
-Axes: P policies (slots), R = P * b rows of a unit, B rows of a policy over all units served together, T steps.
+Axes: P policies (slots), R = P * b rows of a vector env, B rows of a policy in an inference batch, T steps.
 """
 
 from __future__ import annotations
@@ -33,44 +33,44 @@ from pbt_rl.learner.shared import SharedState
 
 @dataclass(eq=False)
 class ServedUnit:
-    """The learner's side of a unit: its mailbox and the rollout that it fills."""
+    """Learner's side of a vector env: its mailbox and its current rollout."""
 
     number: int
-    """Among those of the pack."""
+    """Index within the pack."""
     box: Mailbox
     wake_fd: int
     rollout: Rollout
     state: Tensor
     """[R, S] recurrent state before the newest observation."""
     stacks: dict[str, Tensor]
-    """Newest stacks of frames, see `Rollout`."""
+    """Latest frame stacks, see `Rollout`."""
     outcomes: list[NDArray[Any]]
-    """The mailbox's arrays of OUTCOMES, in that order."""
+    """The mailbox's arrays of OUTCOMES, in the same order."""
     t: int = 0
-    """Index in the rollout of the observation that comes next."""
+    """Index of the next observation in the rollout."""
     taken: int = 0
-    """Steps taken from the mailbox."""
+    """Number of steps taken from the mailbox."""
     rollouts: int = 0
-    """Rollouts filled: the unit that has filled fewest gets the next free buffer."""
+    """Number of full rollouts. The vector env with the fewest gets the next free buffer."""
 
     @property
     def has_step(self) -> bool:
-        """Whether the mailbox holds a step that was not taken."""
+        """True if the mailbox holds a new step."""
         return bool(self.box.header[OBSERVATIONS] > self.taken)
 
 
 class Sampler:
-    """Serves the units of one pack. While no member holds a slot no unit is served, and the actors sleep.
+    """Runs inference for the vector envs of one pack. Idle while all slots are empty.
 
-    on_policy: a full rollout's unit rests until `resume_finished` (sync modes).
-    frames: [P] to be written whenever an episode ends: frames sampled so far by the members that hold the slots.
-    contended: whether more threads want cores than there are. A turn then waits until an actor has no step left to do,
-    so that it serves more units: it is cheaper per row, and nobody misses the core of an actor that waits. One actor
-    alone never waits so: nothing else would be sampled meanwhile.
+    on_policy: after a full rollout, a vector env waits for `resume_finished` (sync modes).
+    frames: [P] frames sampled so far by the members in the slots, written whenever an episode ends.
+    contended: True if threads compete for cores. Inference then waits until an actor has no step left to do and
+    leaves its core free. The larger batch is also cheaper per row. With one actor inference never waits, because
+    nothing else would be sampled meanwhile.
     """
 
     SPARE = 0
-    """Units and rollouts in the memory that are none's."""
+    """Number of dummy vector envs and rollouts in the memory."""
 
     def __init__(
         self,
@@ -115,14 +115,14 @@ class Sampler:
         self._resting: list[ServedUnit] = []
         self._frames = frames
         self.between_policies: Callable[[], object] = lambda: None
-        """Called in the midst of a turn, between the forwards of two policies: it may edit members.
+        """Called within an inference batch, between the forward passes of two policies. It may edit members.
 
-        Steps were counted for their members by then, and rollouts that begin in the turn are of the weights epochs at
-        its beginning.
+        Steps are already counted for the former members. Rollouts that start in this batch keep the lineage versions
+        from its start.
         """
 
     def serve(self) -> bool:
-        """Answer every unit that has a step and a buffer to put it in; returns whether there was one."""
+        """Run inference for all vector envs with a step and a buffer. True if there was one."""
         began = time.thread_time()
         with self._pack.streams.acting():
             self.take_resets()
@@ -142,24 +142,24 @@ class Sampler:
         return bool(ready)
 
     def _actor_waits(self) -> bool:
-        """Whether an actor has no step left to do; units that it has still to build do not count."""
+        """Check whether an actor has no step left to do. Vector envs under construction do not count."""
         working = {unit.wake_fd for unit in self.units if unit.taken and not unit.has_step}
         return any(unit.has_step and unit.wake_fd not in working for unit in self.units)
 
     @property
     def begun(self) -> bool:
-        """Whether a step was taken."""
+        """True once a step was taken."""
         return any(unit.taken for unit in self.units)
 
     def rollouts(self) -> list[Rollout]:
-        """Return the rollouts that the units fill."""
+        """Return the current rollouts of the vector envs."""
         return [unit.rollout for unit in self.units]
 
     def close(self) -> None:
-        """Do nothing: the mailboxes are the fleet's."""
+        """Do nothing, because the fleet owns the mailboxes."""
 
     def take_turns(self, ready: list[ServedUnit]) -> None:
-        """Take the steps of these units in and answer them."""
+        """Store the steps of these vector envs and answer them."""
         for unit in ready:
             self._arrive(unit)
             unit.rollout.write_obs(unit.t, unit.box.step.obs, unit.box.step.first, unit.stacks)
@@ -167,7 +167,7 @@ class Sampler:
             self._act(ready)
 
     def resume_finished(self) -> None:
-        """Let rested units begin their next rollout with the new weights (on-policy modes, after learning)."""
+        """Start the next rollouts after learning, with new weights (on-policy modes)."""
         began = time.thread_time()
         self.take_resets()
         units, self._resting = self._resting, []
@@ -178,15 +178,15 @@ class Sampler:
         self._shared.sampling.inference_seconds += time.thread_time() - began
 
     def rest(self, unit: ServedUnit) -> None:
-        """Let a unit rest with the last observation of its rollout, as after a batch; for `resume_finished`."""
+        """Make a vector env wait for `resume_finished` after its rollout."""
         unit.t = self._steps + 1
         self._resting.append(unit)
         self._shared.free.append(unit.rollout)
 
     def take_resets(self) -> None:
-        """Zero the recurrent state of slots whose weights were exchanged.
+        """Zero the recurrent state of slots whose weights were replaced.
 
-        The epoch is read first, so that a rollout begins with zeroed state or as an outdated one.
+        The lineage version is read first, so a rollout starts with zeroed state or is marked as outdated.
         """
         self._weights_epoch = self._shared.pack.weights_epoch.copy()
         while self._shared.state_resets:
@@ -195,7 +195,7 @@ class Sampler:
                 unit.state.view(self._pack.num_policies, self._envs, -1)[slot] = 0
 
     def _arrive(self, unit: ServedUnit) -> None:
-        """Take what the host keeps of the mailbox's step: the outcome of action t-1, and where episodes begin."""
+        """Store the host part of a step: the outcome of action t-1, and episode starts."""
         step, t, rollout = unit.box.step, unit.t, unit.rollout
         if unit.taken:
             for column, outcome in zip(rollout.outcomes, unit.outcomes, strict=True):
@@ -213,7 +213,7 @@ class Sampler:
         unit.taken += 1
 
     def _note_episodes(self, unit: ServedUnit) -> None:
-        """Credit episodes to the members that played them; one that its slot's holder did not begin counts for none."""
+        """Credit episodes to members. An episode that started before the member entered its slot does not count."""
         step, shared = unit.box.step, self._shared
         if self._frames is not None:
             self._frames[:] = shared.sampling.steps[shared.pack.member] * self._spec.frame_skip
@@ -241,7 +241,7 @@ class Sampler:
         shared.sampling.note(episodes.values(), games)
 
     def _games(self, rows: list[int], seat_R: NDArray[np.int64], episodes: dict[int, Episode]) -> list[Game]:
-        """Join the episodes that ended together in one environment; a game counts only if all of them do."""
+        """Group the agents' episodes by environment. A group counts only if all its episodes do."""
         by_environment: dict[int, list[int]] = {}
         for row in sorted(rows, key=lambda row: int(seat_R[row])):
             by_environment.setdefault(int(seat_R[row]) // self._spec.seats, []).append(row)
@@ -256,7 +256,7 @@ class Sampler:
         ]
 
     def _act(self, units: list[ServedUnit]) -> None:
-        """Compute one packed forward for all these units, then answer each."""
+        """Run one packed forward pass for these vector envs, then answer each."""
         pack, envs = self._pack, self._envs
         shape = (pack.num_policies, len(units) * envs)
 
@@ -267,7 +267,7 @@ class Sampler:
             u.rollout.unstacked[u.t] | {k: v.unflatten(0, (-1, envs)) for k, v in u.stacks.items()}
             for u in units
         ]
-        obs = {  # joined as stored and then viewed: joined views would lose the layout that the network computes in
+        obs = {  # concatenate first, because concatenating views would lose the layout that the network computes in
             name: layout.as_seen(packed([one[name] for one in stored]))
             for name, layout in self._layouts.items()
         }
@@ -293,7 +293,7 @@ class Sampler:
                 self._shared.full.append(unit.rollout)
                 unit.rollouts += 1
                 if self._on_policy:
-                    # It rests until `resume_finished`; its state stays the one before this observation.
+                    # Wait for `resume_finished`. The state stays the one before this observation.
                     unit.t += 1
                     self._resting.append(unit)
                     continue
@@ -307,13 +307,13 @@ class Sampler:
             self._answer(unit, on_host[:, mine])
 
     def _answer(self, unit: ServedUnit, action_PBA: NDArray[np.generic]) -> None:
-        """Write a unit's actions into its mailbox and wake its actor."""
+        """Write actions into a mailbox and wake its actor."""
         unit.box.action[:] = self.distribution.delivered(action_PBA.reshape(unit.box.action.shape))
         unit.t += 1
         unit.box.publish_action(unit.wake_fd)
 
     def _next_rollout(self, unit: ServedUnit) -> Rollout:
-        """Take a fresh buffer; what acts in it has the unit's present state."""
+        """Take a free buffer. It starts with the vector env's current recurrent state."""
         rollout = self._shared.free.popleft()
         self._pack.streams.after(rollout.ready)
         rollout.state.copy_(unit.state)
@@ -321,6 +321,6 @@ class Sampler:
         return rollout
 
     def _go_on_in(self, unit: ServedUnit, rollout: Rollout) -> None:
-        """Let a rollout begin with the observation that ended the last one."""
+        """Start a rollout with the observation that ended the last one."""
         rollout.follow(unit.rollout, unit.stacks)
         unit.rollout, unit.t = rollout, 0

@@ -1,4 +1,4 @@
-"""State that sampler and trainer share. Neither reaches into the other: both hold one `SharedState`.
+"""State shared by sampler and trainer. Both hold one `SharedState` and do not access each other.
 
     state                  written by                           read by
     PackState              trainer                              sampler, reports
@@ -9,10 +9,9 @@
     free buffers           sampler takes, trainer gives back
     state resets           trainer appends, sampler takes
 
-The sampler runs in the learner's main thread, and so do reports; the trainer runs in a thread of its own (async) or in
-the main thread (sync, serial). An edit writes what the trainer writes, by whoever holds `Updater.changing`. Deques and
-single numbers need no lock. Locks guard what a report takes away: episodes and games (`SamplingCounts.lock`), sums of
-statistics (`LearningCounts.lock`).
+The sampler and the reports run in the learner's main thread. The trainer runs in its own thread (async) or in the main
+thread (sync, serial). Edits write the trainer's state under `Updater.changing`. Deques and single numbers need no lock.
+Locks guard what a report takes away: episodes (`SamplingCounts.lock`) and statistics (`LearningCounts.lock`).
 """
 
 from __future__ import annotations
@@ -22,42 +21,34 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.actors.messages import Episode, Game
-from pbt_rl.actors.tables import ShapingTable
 from pbt_rl.algos.rollout import Rollout
 from pbt_rl.algos.update import ACTIVE
+from pbt_rl.learner.simulators.in_place import InPlaceRollout
 
-if TYPE_CHECKING:
-    from pbt_rl.learner.sampler import Sampler
-    from pbt_rl.learner.simulators.in_place import InPlaceRollout
-    from pbt_rl.learner.simulators.sampler import DeviceShaping, ResidentSampler
-
-AnyRollout: TypeAlias = "Rollout | InPlaceRollout"
-"""A rollout of a unit, or one that is a batch as it lies."""
-AnySampler: TypeAlias = "Sampler | ResidentSampler"
-SlotShaping: TypeAlias = "ShapingTable | DeviceShaping"
-"""The shaping of the slots, which their rows read."""
+AnyRollout: TypeAlias = Rollout | InPlaceRollout
+"""A rollout of a vector env, or one that already is a batch."""
 
 
 @dataclass(frozen=True)
 class SlotHolder:
-    """The member that holds a slot."""
+    """Member in a slot."""
 
     member: int
-    """Index among the pack's members."""
+    """Index within the pack's members."""
     generation_of: dict[int, int]
-    """`shaping_version` of the slot -> the member's generation, since it entered the slot, as long as an episode that
-    began under it may run."""
+    """`shaping_version` of the slot -> the member's generation, since it entered the slot. Versions of running episodes
+    are kept."""
     evaluations: set[int] = field(default_factory=set)
-    """Those of these versions under which the member was evaluated."""
+    """Versions under which the member was evaluated."""
 
     def forget_before(self, version: int) -> None:
-        """Drop older versions, of which a run of days makes many."""
+        """Drop older versions, because a long run creates many."""
         for old in [v for v in self.generation_of if v < version]:
             del self.generation_of[old]
             self.evaluations.discard(old)
@@ -68,19 +59,19 @@ class PackState:
     """State of the slots, [P] each."""
 
     weights_version: NDArray[np.int64]
-    """Optimiser steps that the published weights have taken."""
+    """Optimiser steps of the published weights."""
     weights_epoch: NDArray[np.int64]
-    """Rises when the weights in a slot are exchanged: rollouts that began before are outdated."""
+    """Lineage version: rises when the weights in a slot are replaced. Rollouts from before are outdated."""
     holders: list[SlotHolder | None]
-    """None: held by no member."""
+    """None: empty slot."""
     member: NDArray[np.int64]
-    """The holders as indices; one past the last member for none."""
+    """Index of each slot's member. Empty slot: one past the last member."""
     evaluated: NDArray[np.bool_]
-    """The holder is evaluated: it acts, and nothing is learned from that."""
+    """The member is evaluated: it acts but does not learn."""
 
     @classmethod
     def new(cls, holders: Sequence[SlotHolder | None], members: int) -> PackState:
-        """All zero. holders: of each slot at the start."""
+        """Create state with all counters at 0. holders: initial member of each slot."""
         slots = len(holders)
         return cls(
             np.zeros(slots, np.int64),
@@ -91,7 +82,7 @@ class PackState:
         )
 
     def hold(self, slot: int, index: int | None, members: int) -> None:
-        """Let a member (an index below `members`) or none hold a slot. The sampler may read at any moment."""
+        """Assign a slot to a member, or empty it. index: below `members`. The sampler may read at any moment."""
         member = self.member.copy()
         member[slot] = members if index is None else index
         self.holders[slot] = None if index is None else SlotHolder(index, {})
@@ -101,26 +92,26 @@ class PackState:
 
 @dataclass
 class SamplingCounts:
-    """Counts of the sampler. Episodes and games wait here for the next report."""
+    """Counts of the sampler, and finished episodes until the next report."""
 
     steps: NDArray[np.int64]
-    """[members + 1] transitions that count (resets left out), in total; the last: of slots without a holder."""
+    """[members + 1] total transitions without resets. The last entry is for empty slots."""
     episodes: list[Episode] = field(default_factory=list)
     games: list[Game] = field(default_factory=list)
-    """Games of environments with several seats."""
+    """Episodes of multi-agent environments."""
     inference_seconds: float = 0.0
     environment_seconds: float = 0.0
-    """Of a simulator that the sampler steps itself."""
+    """Time in a simulator that the sampler steps itself."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, episodes: Iterable[Episode], games: Iterable[Game]) -> None:
-        """Add what has finished."""
+        """Add finished episodes."""
         with self.lock:
             self.episodes += episodes
             self.games += games
 
     def take(self) -> tuple[list[Episode], list[Game]]:
-        """Return what has finished since the last call."""
+        """Return the episodes that finished since the last call."""
         with self.lock:
             episodes, self.episodes = self.episodes, []
             games, self.games = self.games, []
@@ -129,7 +120,7 @@ class SamplingCounts:
 
 @dataclass
 class LearningCounts:
-    """Totals, and sums since the last report; lists by index of the member, and last what no member did.
+    """Totals, and sums since the last report. Lists are by member index; the last entry is for empty slots.
 
     The caller of a method holds `lock`.
     """
@@ -137,24 +128,24 @@ class LearningCounts:
     sums: list[dict[str, tuple[float, int]]]
     """Statistic -> (sum, number of values) since the last report."""
     steps_done: list[int]
-    """Optimiser steps since the last report..."""
+    """Optimiser steps taken since the last report."""
     steps_left_out: list[int]
-    """...and those left out since then because a gradient was not finite."""
+    """Optimiser steps since the last report that were skipped for non-finite gradients."""
     updates: list[int]
-    """Batches in total."""
+    """Total batches."""
     steps: list[int]
-    """Steps learned from in total."""
+    """Total steps learned from."""
     lag_max: int = 0
     discarded: int = 0
-    """Rollouts (of one policy) thrown away in total."""
+    """Total discarded rollouts (of one policy)."""
     learning_seconds: float = 0.0
     gpu_seconds: float | None = None
-    """From the beginning of updates to their end on a GPU; None without one."""
+    """GPU time from start to end of updates. None without a GPU."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def new(cls, members: int) -> LearningCounts:
-        """All empty."""
+        """Create empty counts."""
         done, left_out, updates, steps = ([0] * (members + 1) for _ in range(4))
         return cls([{} for _ in range(members + 1)], done, left_out, updates, steps)
 
@@ -166,9 +157,9 @@ class LearningCounts:
         self.sums[index][name] = (total, count)
 
     def note_steps(self, index: int, stats: Mapping[str, NDArray[np.float32]]) -> None:
-        """Count optimiser steps of a member with their statistics, [S], and those left out.
+        """Count a member's taken and skipped optimiser steps. stats: [S] each.
 
-        A step is left out if its gradient is not finite. One without anything to learn from is no step.
+        A step is skipped if its gradient is not finite. A step without samples is not counted.
         """
         active = stats[ACTIVE] > 0
         good = active & np.isfinite(stats["grad_norm"])
@@ -180,38 +171,38 @@ class LearningCounts:
                     self.add(index, name, values[good])
 
     def take_means(self, index: int) -> dict[str, float]:
-        """Return the mean of every statistic since the last call."""
+        """Return the mean of each statistic since the last call."""
         sums, self.sums[index] = self.sums[index], {}
         return {name: total / count for name, (total, count) in sums.items()}
 
     def take_broken(self, index: int) -> bool | None:
-        """Whether all optimiser steps since the last call were left out; None without any."""
+        """True if all optimiser steps since the last call were skipped. None if there was no step."""
         done, left_out = self.steps_done[index], self.steps_left_out[index]
         self.forget_steps(index)
         return None if done + left_out == 0 else done == 0
 
     def forget_steps(self, index: int) -> None:
-        """Count no optimiser step since the last report."""
+        """Reset the optimiser steps since the last report."""
         self.steps_done[index] = self.steps_left_out[index] = 0
 
 
 @dataclass(frozen=True)
 class SharedState:
-    """Everything that sampler and trainer of one pack share."""
+    """All state that sampler and trainer of one pack share."""
 
     members: tuple[int, ...]
-    """Ids of all members of the pack; counts are by index in it."""
+    """Ids of all members of the pack. Counts use the index in this tuple."""
     pack: PackState
     sampling: SamplingCounts
     learning: LearningCounts
     full: deque[AnyRollout] = field(default_factory=deque)
     """Rollouts to learn from, oldest first."""
     free: deque[Rollout] = field(default_factory=deque)
-    """Buffers to fill."""
+    """Free rollout buffers."""
     state_resets: deque[int] = field(default_factory=deque)
-    """Slots whose recurrent state has to be zeroed before they act again."""
+    """Slots whose recurrent state must be zeroed before they act again."""
     ended_versions: list[NDArray[np.int64]] = field(default_factory=list)
-    """Of each unit: [R] `shaping_version` of the last episode that ended on each row; -1 before the first."""
+    """Per vector env: [R] `shaping_version` of the last ended episode on each row; -1 before the first."""
 
     @classmethod
     def new(
@@ -220,7 +211,7 @@ class SharedState:
         holders: Sequence[int | None],
         generations: Mapping[int, int] = MappingProxyType({}),
     ) -> SharedState:
-        """State of a pack that has done nothing.
+        """Create the state of a new pack.
 
         holders: member of each slot, under shaping version 0. generations: of the members, where not 0.
         """
@@ -232,22 +223,22 @@ class SharedState:
         return cls(members, PackState.new(held, len(members)), counts, LearningCounts.new(len(members)))
 
     def holder(self, slot: int) -> int | None:
-        """Return the member that holds a slot."""
+        """Return the member in a slot. None: empty."""
         holder = self.pack.holders[slot]
         return None if holder is None else self.members[holder.member]
 
     def oldest_version(self, slot: int) -> int:
-        """Return a `shaping_version` that no episode which still runs in a slot is older than.
+        """Return a lower bound of `shaping_version` over a slot's running episodes.
 
-        Versions rise, so that a row's episode began under none that is older than that of its episode before.
+        Versions rise, so an episode's version is at least that of the previous episode on its row.
         """
         slots = len(self.pack.holders)
         return min((int(one.reshape(slots, -1)[slot].min()) for one in self.ended_versions), default=-1)
 
     def note_exchanged_weights(self, slot: int) -> None:
-        """Make a slot's rollouts outdated and its recurrent state zero. The caller holds `Updater.changing`.
+        """Mark a slot's rollouts as outdated and its recurrent state for reset. The caller holds `Updater.changing`.
 
-        In this order: a rollout that begins under the new epoch then begins with the zeroed state.
+        The order matters: a rollout that starts under the new lineage version must start with zeroed state.
         """
         self.state_resets.append(slot)
         self.pack.weights_epoch[slot] += 1

@@ -1,14 +1,13 @@
-"""The trainer: learns from full rollouts and applies changes to the population, one thing at a time.
+"""Trainer: learns from full rollouts and applies edits, one at a time.
 
     consumes     full rollouts (from the sampler), commands (from the supervisor)
-    produces     published weights, free buffers, statistics, proofs of application
-    waits for    a batch's worth of rollouts or a command
-    runs in      its own thread (async), or inline between samplings (sync, serial)
+    produces     published weights, free buffers, statistics, acknowledgements
+    waits for    enough rollouts for a batch, or a command
+    runs in      its own thread (async), or inline between sampling (sync, serial)
 
-A command is handled between two optimiser steps, so it waits for one minibatch of one policy at most. Where policies
-are computed one by one on a CPU, the main thread carries edits out meanwhile, so that they wait for the end of a step,
-where weights are written, and not for all of it: `Updater.changing` is held by whoever writes a policy's state.
-Changes of members are in `PackMembers`.
+A command runs between two optimiser steps, so it waits for at most one minibatch of one policy. Where policies are
+computed one by one on a CPU, edits run in the main thread. They then wait only for the short end of a step, where
+weights are written. Whoever writes a policy's state holds `Updater.changing`. Changes of members are in `PackMembers`.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ from pbt_rl.learner.shared import AnyRollout, SharedState
 
 
 class Trainer:
-    """Learns and edits.
+    """Learning loop and edits of one pack.
 
-    members: of the pack; whoever uses them holds `Updater.changing`. schedule: returns the factor of the learning
-    rates, one for all or [P] on the device. beat: called with True whenever work goes on, with False when there is none
-    any more. replay: what the algorithm learns from besides. stepping: how optimiser steps are carried out.
+    members: accessed under `Updater.changing`. schedule: returns the learning rate factor, one for all or [P] on the
+    device. beat: heartbeat, with True while there is work and False when it ends. replay: replay memory of the
+    algorithm. stepping: runs the optimiser steps.
     """
 
     def __init__(
@@ -68,18 +67,18 @@ class Trainer:
         self.commands: deque[Callable[[], None]] = deque()
         self.wake = threading.Condition()
         self.stopping = self.paused = False
-        """`stopping` ends the thread after the present optimiser step; while `paused` only commands are carried out."""
+        """`stopping` ends the thread after the current optimiser step. While `paused`, only commands run."""
         self.learning = False
-        """An update is in progress, perhaps in another thread."""
+        """True during an update, perhaps in another thread."""
 
     # -- the loop -------------------------------------------------------------------------------------------
 
     def run(self, buffers_freed: Callable[[], None]) -> None:
-        """Run as a thread: learn and edit until `stopping`. Calls `buffers_freed` when units may go on."""
+        """Run as a thread until `stopping`. Calls `buffers_freed` when sampling may continue."""
         while not self.stopping:
             with self.wake:
                 self.wake.wait_for(self._has_work, timeout=1.0)
-            freed = bool(self.commands)  # a slot that no member held may have to be served again
+            freed = bool(self.commands)  # a command may fill an empty slot, which restarts sampling
             self.run_commands()
             if self.has_batch and not self.stopping and not self.paused:
                 self.learn()
@@ -92,31 +91,31 @@ class Trainer:
 
     @property
     def has_batch(self) -> bool:
-        """Whether there are enough full rollouts for an update."""
+        """True if there are enough full rollouts for an update."""
         return len(self._shared.full) >= self.units_per_batch
 
     def run_commands(self) -> None:
-        """Carry out the supervisor's commands, between two optimiser steps."""
+        """Run the supervisor's commands between two optimiser steps."""
         if self.commands:
             self._carry_out(lambda: self._beat(True))
             self._beat(self.learning)
 
     @property
     def editable_meanwhile(self) -> bool:
-        """Whether another thread may carry out commands in the midst of an optimiser step.
+        """True if another thread may run commands during an optimiser step.
 
-        On a device they would have to wait for the stream that learns, and a step of all policies at once is of the
-        edited one too.
+        False on a GPU, where they would wait for the learning stream. False for a step of all policies at once,
+        because it includes the edited one.
         """
         return self.pack.device.type == "cpu" and self.pack.packing == "loop"
 
     def run_commands_meanwhile(self) -> None:
-        """Carry out the supervisor's commands in another thread than the trainer's.
+        """Run the supervisor's commands in a thread other than the trainer's.
 
-        It waits for the end of a step, where weights are written, not for all of the step. A step of the very slot
-        that is edited, if it is given other weights, comes to nothing.
+        They wait only for the end of a step, where weights are written. If the edit replaces the weights of the slot
+        that is being trained, that step is discarded.
         """
-        assert self.editable_meanwhile, "edits have to wait for the step"
+        assert self.editable_meanwhile, "edits must wait for the step"
         self._carry_out(lambda: None)
 
     def _carry_out(self, before_each: Callable[[], None]) -> None:
@@ -127,7 +126,7 @@ class Trainer:
                 self.commands.popleft()()
 
     def learn(self) -> None:
-        """Learn from the oldest rollouts; give their buffers back."""
+        """Learn from the oldest rollouts, then free their buffers."""
         self.learning = True
         self._beat(True)
         shared, updater = self._shared, self.updater
@@ -153,7 +152,7 @@ class Trainer:
             if self.stopping:
                 break
         self._stopwatch.end()
-        seconds = self._stopwatch.seconds()  # a sleep; to fetch what is not there yet keeps a core busy
+        seconds = self._stopwatch.seconds()  # blocks; a copy from the device would spin on a core instead
         with updater.changing:
             self._note_steps()
             self._count(batch.valid.sum((1, 2)).cpu().tolist())
@@ -169,7 +168,7 @@ class Trainer:
         self._beat(False)
 
     def _count(self, steps_P: list[int]) -> None:
-        """Count the batch for the members that have learned from it. steps_P: steps of each slot in it."""
+        """Add the batch to the counts of members that learned. steps_P: steps per slot."""
         shared, learned_P = self._shared, self.updater.current.host
         with shared.learning.lock:
             for p in np.flatnonzero(learned_P).tolist():
@@ -178,7 +177,7 @@ class Trainer:
                 shared.learning.steps[index] += steps_P[p]
 
     def batch_of(self, rollouts: Sequence[AnyRollout], usable_PK: NDArray[np.bool_]) -> Batch:
-        """Put rollouts of units side by side; that of a simulator on the device is a batch as it lies."""
+        """Join the rollouts of vector envs into a batch. A device simulator's rollout already is one."""
         whole = rollouts[0]
         if not isinstance(whole, Rollout):
             return whole.batch(usable_PK[:, 0])
@@ -186,9 +185,9 @@ class Trainer:
         return make_batch(of_units, self.pack.num_policies, usable_PK, self.pack.device)
 
     def _usable(self, rollouts: Sequence[AnyRollout]) -> NDArray[np.bool_]:
-        """Return which rollouts count for which policy, [P, K]; note lag and discards.
+        """Select the rollouts that count for each policy, [P, K]. Update the lag and discard counts.
 
-        None of a slot without a holder, or whose holder is evaluated.
+        Rollouts of an empty slot or of an evaluated member do not count.
         """
         state, counts = self._shared.pack, self._shared.learning
         epoch_PK = np.stack([r.weights_epoch for r in rollouts], axis=1)
@@ -206,7 +205,7 @@ class Trainer:
         return usable_PK
 
     def _note_steps(self) -> None:
-        """Credit optimiser steps to the members that took them, before a slot changes hands."""
+        """Credit optimiser steps to their members before a slot is reassigned."""
         for taken in self.updater.take_statistics():
             with self._shared.learning.lock:
                 for i, p in enumerate(taken.slots):
@@ -216,14 +215,14 @@ class Trainer:
     # -- changes --------------------------------------------------------------------------------------------
 
     def load(self, load: Load) -> Applied | None:
-        """Load a state into a slot; the member's optimiser steps since the last report were of the one before."""
+        """Load a state into a slot. Reset the member's step count, which belongs to its former weights."""
         proof = self.members.load(load)
         if load.member is not None:
             self._forget_steps(load.member)
         return proof
 
     def set_values(self, change: SetValues) -> Applied:
-        """Give a member other values and forget its optimiser steps: they were by those before."""
+        """Set other values for a member. Reset its step count, which belongs to the former values."""
         proof = self.members.set_values(change)
         self._forget_steps(change.member)
         return proof

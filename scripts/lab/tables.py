@@ -18,10 +18,10 @@ from typing import Any
 
 from evidence import read_rows
 
-from pbt_rl.cli.parse import number
 from pbt_rl.config import Config
 from pbt_rl.experiments.prove.arms import BASELINE
 from pbt_rl.experiments.prove.outcome import interval_by_bootstrap, interval_by_t
+from pbt_rl.options.values import number
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "docs" / "lab" / "results"

@@ -1,1 +1,1 @@
-"""What makes a CUDA device fast: recorded calls, streams, a trial of packings, locked memory."""
+"""Acceleration on CUDA devices: CUDA graphs, streams, a timing of packings, page-locked memory."""

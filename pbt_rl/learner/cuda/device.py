@@ -1,4 +1,4 @@
-"""All that makes one learner faster on its GPU; on a CPU every call is made when its turn comes."""
+"""GPU acceleration of a learner: CUDA graphs, streams, page-locked memory. On a CPU calls run eagerly."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
+from pbt_rl.actors.messages import Replayed
 from pbt_rl.algos.optim import ADAM, adam_on
 from pbt_rl.algos.pack import Packing
 from pbt_rl.algos.update import Stepping
 from pbt_rl.controllers.hypers import Values
-from pbt_rl.display.view import Replayed
 from pbt_rl.learner.build import LearnerSetup
 from pbt_rl.learner.cuda.memory import PageLocks
 from pbt_rl.learner.cuda.recording import RECORDERS, Replays, recorder_of
@@ -21,13 +21,12 @@ from pbt_rl.learner.cuda.steps import RecordedStepping, record_steps
 from pbt_rl.learner.cuda.trial import BrokenTrialError, begin_again, fastest_packing
 from pbt_rl.learner.cuda.turns import RecordedSampler
 from pbt_rl.learner.sampler import Sampler
-from pbt_rl.learner.shared import AnySampler
-from pbt_rl.learner.simulators.sampler import ResidentSampler
+from pbt_rl.learner.simulators.sampler import AnySampler, ResidentSampler
 from pbt_rl.learner.trainer import Trainer
 
 
 class Acceleration:
-    """Of one learner."""
+    """CUDA acceleration of one learner."""
 
     def __init__(self) -> None:
         self._device = torch.device("cpu")
@@ -37,27 +36,27 @@ class Acceleration:
     def packing(
         self, setup: LearnerSetup, values: Sequence[Values], connection: Any
     ) -> tuple[Packing | None, str]:
-        """Return by which packing a device is fastest, and what to say of it; None: the usual one.
+        """Return the fastest packing for this device and a log line. None: use the default.
 
-        values: of each slot. connection: to the parent, to go on with if this process has to begin again.
+        values: of each slot. connection: to the parent, kept if this process must restart.
         """
         try:
             return fastest_packing(setup.config, setup.spec, setup.plan, values, setup.without)
         except BrokenTrialError as error:
-            print(f"{error}: the learner begins again without it")
+            print(f"{error}: the learner restarts without it")
             begin_again(replace(setup, without=(*setup.without, error.packing)), connection.fileno())
 
     def prepare(self, device: torch.device, memories: Iterable[mmap]) -> None:
-        """Prepare the memory of mailboxes for copies to a device."""
+        """Page-lock the mailboxes' memory for copies to a device."""
         self._device = device
         self._locks = PageLocks(memories, device)
 
     def sampler(self, *, on_policy: bool) -> type[Sampler]:
-        """Return what samples mailboxes."""
+        """Return the sampler class for mailboxes."""
         return Sampler if on_policy or self._device.type not in RECORDERS else RecordedSampler
 
     def stepping(self) -> Stepping:
-        """Return how optimiser steps are carried out."""
+        """Return the object that runs optimiser steps: by CUDA graphs where possible."""
         recorder = recorder_of(self._device)
         if recorder is None:
             return Stepping()
@@ -66,10 +65,10 @@ class Acceleration:
         return made
 
     def record(self, sampler: AnySampler, trainer: Trainer) -> str:
-        """Prepare turns and steps while there is one thread; what a run reads stays. Return it in words.
+        """Capture inference batches and optimiser steps as CUDA graphs. Return a log line.
 
-        Another thread's first calls would break a recording. Afterwards nothing is recorded any more, so how much
-        memory there is to be, and what is refused, is known before an actor runs.
+        The training state stays unchanged. Capture happens before other threads start, because their first CUDA calls
+        would break it. Nothing is captured later, so memory use and failures are known before an actor runs.
         """
         trainer.pack.streams.wait_for_work()
         if isinstance(sampler, RecordedSampler):
@@ -80,18 +79,18 @@ class Acceleration:
             rollouts = sampler.rollouts()[: trainer.units_per_batch]
             record_steps(trainer, [*rollouts], self._replays["steps"])
         if self._device.type == "cuda":
-            torch.cuda.empty_cache()  # what calls one by one needed; recordings have memory of their own
-        names = {"turns": "turns", "steps": "optimiser steps"}
+            torch.cuda.empty_cache()  # frees memory of the eager runs, because graphs have their own pool
+        names = {"turns": "inference batches", "steps": "optimiser steps"}
         failed = {names[name]: one.why_not for name, one in self._replays.items() if one.why_not}
         said = [adam_on(self._device)[1]] if trainer.pack.optimizer is ADAM else []
-        said += [f"{what} are not replayed, which costs speed: {why}" for what, why in failed.items()]
+        said += [f"{what} run without CUDA graphs, which costs speed: {why}" for what, why in failed.items()]
         return "; ".join(filter(None, said))
 
     def report(self) -> dict[str, Replayed]:
-        """Return how often `turns` of the sampler and optimiser `steps` were replayed, in total."""
+        """Return total replays of inference batches (`turns`) and optimiser `steps`."""
         return {name: Replayed(one.replayed, one.runs, one.why_not) for name, one in self._replays.items()}
 
     def close(self) -> None:
-        """Release what would outlast the learner."""
+        """Release page locks, which outlive the learner."""
         if self._locks is not None:
             self._locks.release()

@@ -1,4 +1,4 @@
-"""Memory of the host that a GPU copies from and to without staging."""
+"""Page-locked host memory for copies to and from a GPU without staging."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 def host_buffer(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Make memory of the host for copies from and to a device, page-locked if that can be done."""
+    """Allocate host memory for device copies, page-locked if possible."""
     if device.type == "cuda":
         with contextlib.suppress(RuntimeError):
             return torch.zeros(shape, dtype=dtype, pin_memory=True)
@@ -19,9 +19,9 @@ def host_buffer(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 
 
 class PageLocks:
-    """Shared memory that is registered with CUDA, so that copies from it need no staging; nothing on a CPU.
+    """Registration of shared memory with CUDA, so that copies need no staging. Does nothing on a CPU.
 
-    Where it cannot be registered (a sandbox, WSL, a limit of the driver) copies are staged, as from any memory.
+    Registration may fail (sandbox, WSL, driver limit). Copies are then staged.
     """
 
     def __init__(self, memories: Iterable[mmap.mmap], device: torch.device) -> None:
@@ -35,10 +35,10 @@ class PageLocks:
             self._locked.append(memory)
 
     def release(self) -> None:
-        """Undo it, before the memory is unmapped: CUDA would take what lies at its address later for the same."""
+        """Unregister the memory. Call before unmapping, because CUDA would treat later memory there as registered."""
         if self._locked:
-            with contextlib.suppress(RuntimeError):  # a GPU that has failed copies nothing, either
-                torch.cuda.synchronize()  # nothing is copied from it any more
+            with contextlib.suppress(RuntimeError):  # a failed GPU does not copy either
+                torch.cuda.synchronize()  # wait for pending copies
         while self._locked:
             torch.cuda.cudart().cudaHostUnregister(_address(self._locked.pop()))
 
@@ -51,5 +51,5 @@ def _lock(memory: mmap.mmap) -> bool:
     if int(torch.cuda.cudart().cudaHostRegister(_address(memory), len(memory), 0)) == 0:
         return True
     with contextlib.suppress(RuntimeError):
-        torch.ones(1, device="cuda").add_(1)  # CUDA keeps the error for the next launch to raise: this one
+        torch.ones(1, device="cuda").add_(1)  # CUDA reports the error at the next launch, so trigger it here
     return False

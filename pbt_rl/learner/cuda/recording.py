@@ -1,14 +1,14 @@
-"""Recording the calls of a device, so that one call repeats them all: on CUDA a graph.
+"""CUDA graph capture and replay of programs that run many times.
 
-A program is carried out again and again, and comes to be recorded in three runs:
+A program is captured in its third run:
 
-    1st run     call by call: libraries warm up, and what compiles itself does
-    2nd run     call by call, watched for calls that cannot be recorded (`Rehearsal`)
-    3rd run     recorded, and replayed from then on
+    1st run     eager: libraries initialise, compiled code compiles
+    2nd run     eager, checked for calls that cannot be captured (`Rehearsal`)
+    3rd run     captured, then replayed from now on
 
-The second run is there because torch does not undo a recording that CUDA has refused in the midst of it: its allocator
-goes on as if one were under way, and up to torch 2.12 the generators that were to be recorded refuse to draw. What the
-second run does not find is mended as far as possible (`CudaRecorder.record`).
+The check is needed because torch does not undo a failed capture: its allocator stays in capture mode, and up to torch
+2.12 the registered generators cannot draw. Failures that it does not find are repaired as far as possible
+(`CudaRecorder.record`).
 """
 
 from __future__ import annotations
@@ -27,58 +27,57 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pbt_rl.algos.encoders import NetworkError
 
 Replay = Callable[[], None]
-"""Carries a recorded program out."""
+"""Function that replays a captured program."""
 
 
 class Recorder(Protocol):
-    """What records the calls of a device."""
+    """Capture interface of a device."""
 
     def carry_out(self, program: Callable[[], None], *, watched: bool) -> None:
-        """Carry a program out call by call, where it would be recorded. watched: refuse it if it cannot be."""
+        """Run a program eagerly on the capture stream. watched: check whether it can be captured."""
 
     def record(self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> Replay:
-        """Note the calls of a program without carrying them out; return what carries them out.
+        """Capture a program without running it. Return its replay function.
 
-        generators: those that the program draws from; every replay draws on.
-        Raises RuntimeError if there is a call that cannot be recorded, such as one that waits for the device, or what
-        the program raises.
+        generators: random generators that the program uses. Each replay advances them.
+        Raises RuntimeError if a call cannot be captured, such as a device synchronisation, or the program's own error.
         """
 
 
 RUNS = 3
-"""After so many a program is replayed."""
+"""Number of runs before a program is replayed."""
 
 
 @dataclass
 class Replays:
-    """How often programs were carried out, and how often by a replay."""
+    """Counts of runs and of replays among them."""
 
     runs: int = 0
     replayed: int = 0
     why_not: str = ""
-    """Why some are not replayed, if recording them failed."""
+    """Reason why some programs are not replayed, if their capture failed."""
 
     def count(self, *, replayed: bool) -> None:
-        """Note one that was carried out."""
+        """Count one run."""
         self.runs += 1
         self.replayed += replayed
 
     def restart(self) -> None:
-        """Count from 0."""
+        """Reset the counts."""
         self.runs = self.replayed = 0
 
     def fail(self, what: str, error: Exception) -> None:
-        """Note that a recording failed, and say so where nothing else does."""
+        """Store the reason of a failed capture and warn."""
         self.why_not = str(error).splitlines()[0] if str(error) else type(error).__name__
-        warnings.warn(f"{what} are not recorded, which costs speed: {error}", stacklevel=2)
+        warnings.warn(f"{what} are not captured as CUDA graphs, which costs speed: {error}", stacklevel=2)
 
 
 class NotRecordedError(RuntimeError):
-    """A program cannot be recorded; nothing of it was carried out."""
+    """Raised when a program cannot be captured. It has not run."""
 
 
 class Recording:
-    """One program on its way to be recorded. generators: see `Recorder.record`."""
+    """One program and its CUDA graph, if captured. generators: see `Recorder.record`."""
 
     def __init__(self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> None:
         self._program, self._generators = program, generators
@@ -87,11 +86,11 @@ class Recording:
 
     @property
     def replays(self) -> bool:
-        """Whether the program was recorded."""
+        """True if the program was captured."""
         return self._replay is not None
 
     def run(self, recorder: Recorder | None) -> None:
-        """Carry the program out; without a recorder call by call, if it is not recorded. Raises NotRecordedError."""
+        """Run the program: by replay if captured, eagerly without a recorder. Raises NotRecordedError."""
         if self._replay is not None:
             self._replay()
         elif recorder is None:
@@ -102,7 +101,7 @@ class Recording:
         else:
             try:
                 self._replay = recorder.record(self._program, self._generators)
-            except (RuntimeError, NetworkError) as error:  # a user's part wraps what it raises
+            except (RuntimeError, NetworkError) as error:  # NetworkError wraps errors of custom modules
                 raise NotRecordedError(str(error)) from error
             self._replay()
 
@@ -122,7 +121,7 @@ WAITING = frozenset(
         "unique_dim",
     }
 )
-"""Operations whose result, or its shape, the host has to wait for."""
+"""Operations that synchronise, because the host needs their result or its shape."""
 INDEXING = frozenset({"index", "index_put", "index_put_", "_index_put_impl_"})
 
 
@@ -130,19 +129,19 @@ _REFUSED = "which cannot be captured"
 
 
 class Rehearsal(TorchDispatchMode):
-    """Lets a program run and notes the first call that could not be recorded. device: type of the device."""
+    """Dispatch mode that detects the first call that cannot be captured. device: device type."""
 
     def __init__(self, device: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's has no annotations
         self._device = device
         self.refusal = ""
-        """Why the program cannot be recorded; "" if nothing is known against it."""
+        """Reason why the program cannot be captured. Empty: none found."""
         self.draws = False
-        """It may draw from torch's default generator."""
+        """True if it may draw from torch's default generator."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # else entering the mode would load torch's compiler, which takes a second
+        return False  # otherwise entering the mode would load torch's compiler, which takes a second
 
     def __torch_dispatch__(
         self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -155,7 +154,7 @@ class Rehearsal(TorchDispatchMode):
 
     def _against(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         here = [x.device.type == self._device for x in _tensors(args)]
-        if not any(here):  # a copy of the host's may have the device as its target
+        if not any(here):  # a copy of host memory may have the device as its target
             there = name == "_to_copy" and torch.device(kwargs.get("device") or "cpu").type == self._device
             return f"{name} is an upload, {_REFUSED}" if there else ""
         if name in WAITING:
@@ -163,10 +162,10 @@ class Rehearsal(TorchDispatchMode):
         if name in INDEXING and any(
             x.dtype in (torch.bool, torch.uint8) or x.device.type != self._device for x in _tensors(args[1])
         ):
-            return f"{name} by a mask or by numbers of the host waits for the device, {_REFUSED}"
+            return f"{name} with a mask or host indices waits for the device, {_REFUSED}"
         leaves = torch.device(kwargs.get("device") or self._device).type != self._device
         if name == "lift_fresh" or (name in ("copy_", "_to_copy") and (leaves or not all(here))):
-            return f"{name} brings numbers from the host or to it, {_REFUSED}"
+            return f"{name} copies between host and device, {_REFUSED}"
         return ""
 
 
@@ -179,25 +178,25 @@ def _tensors(tree: Any) -> Iterator[Tensor]:
 
 
 _ONE_AT_A_TIME = threading.Lock()
-"""Recording begins with a wait for the whole device, which must not meet another thread's recording."""
+"""Lock around captures. A capture starts with a device synchronisation, which would break another thread's capture."""
 _BROKEN: list[torch.cuda.CUDAGraph] = []
-"""Recordings that CUDA refused in the midst. torch's allocators go on asking them, so they have to stay."""
+"""Graphs whose capture could not be ended. They are kept because torch's allocators still refer to them."""
 
 
 def broken() -> bool:
-    """Whether CUDA refused a recording in the midst. A process in which that was can record nothing any more."""
+    """Check whether a capture could not be ended. This process cannot capture again after that."""
     return bool(_BROKEN)
 
 
 ONE_RANDOM_STATE = torch.__version__ < "2.13"
-"""A generator knows one recording, and draws nothing else meanwhile, whichever thread wants to (pytorch#172390)."""
+"""A generator supports one capture, and no other draws from any thread meanwhile (pytorch#172390)."""
 
 REGISTERED = torch.__version__ < "2.14"
-"""A recording is told of its generators; from 2.14 on it finds them out itself (pytorch#176753)."""
+"""A capture needs its generators registered. From 2.14 on torch registers them itself (pytorch#176753)."""
 
 
 class CudaRecorder:
-    """CUDA graphs, recorded on the present stream and replayed there. They share memory: one runs at a time."""
+    """CUDA graphs, captured and replayed on the current stream. They share a memory pool, so one runs at a time."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -222,23 +221,23 @@ class CudaRecorder:
             )
 
     def record(self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> Replay:
-        """After a recording that CUDA has refused in the midst there is no other one."""
+        """Capture a program. Raises RuntimeError for every capture after one that could not be ended."""
         with _ONE_AT_A_TIME:
             if self._refusal or _BROKEN:
-                raise RuntimeError(self._refusal or "a recording before this one could not be ended")
+                raise RuntimeError(self._refusal or "an earlier capture failed and could not be ended")
             graph = torch.cuda.CUDAGraph()
             for generator in generators if REGISTERED else ():
                 graph.register_generator_state(generator)
             stream = self._stream()
             try:
-                # The outer context brings the present stream back also if the recording cannot be ended.
-                # thread_local: the thread that acts goes on with calls of its own, which have nothing to do with this.
+                # The outer context restores the current stream even if the capture cannot be ended.
+                # thread_local, because the acting thread makes unrelated calls meanwhile.
                 with (
                     torch.cuda.stream(stream),
                     torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"),
                 ):
                     program()
-            except (RuntimeError, NetworkError) as error:  # a user's part wraps what it raises
+            except (RuntimeError, NetworkError) as error:  # NetworkError wraps errors of custom modules
                 if _was_ended(graph):
                     raise
                 self._mend(graph, generators)
@@ -247,15 +246,15 @@ class CudaRecorder:
 
     def _stream(self) -> torch.cuda.Stream:
         present = torch.cuda.current_stream(self._device)
-        on_default = present == torch.cuda.default_stream(self._device)  # where nothing can be recorded
+        on_default = present == torch.cuda.default_stream(self._device)  # CUDA cannot capture on this one
         return self._side if on_default else present
 
     def _mend(self, graph: torch.cuda.CUDAGraph, generators: Sequence[torch.Generator]) -> None:
-        """Let memory and random numbers be had as if there had been no recording."""
+        """Restore the allocator and the generators after a failed capture."""
         _BROKEN.append(graph)
-        # torch has no public call for this: it does it itself where a recording was ended, or in `use_mem_pool`, which
-        # begins anew first.
-        with contextlib.suppress(AttributeError, RuntimeError):  # it may not have come that far
+        # torch has no public call for this. It calls this function itself when a capture ends, or in `use_mem_pool`,
+        # which first starts a new allocation.
+        with contextlib.suppress(AttributeError, RuntimeError):  # the capture may have failed earlier
             torch._C._cuda_endAllocateToPool(self._device.index, self._pool)  # noqa: SLF001 - see above
         if ONE_RANDOM_STATE:
             defaults: Sequence[Any] = torch.cuda.default_generators
@@ -272,10 +271,10 @@ def _was_ended(graph: torch.cuda.CUDAGraph) -> bool:
 
 
 RECORDERS: dict[str, Callable[[torch.device], Recorder]] = {"cuda": CudaRecorder}
-"""Type of a device -> what records on it."""
+"""Device type -> recorder class."""
 
 
 def recorder_of(device: torch.device) -> Recorder | None:
-    """Return what records on this device; None where calls cost little or cannot be recorded."""
+    """Create the recorder of a device. None where calls are cheap or cannot be captured."""
     make = RECORDERS.get(device.type)
     return None if make is None else make(device)

@@ -1,7 +1,7 @@
-"""Optimiser steps whose calls are recorded once and replayed by a single call from then on.
+"""Optimiser steps captured as CUDA graphs.
 
-A replay repeats the same calls on the same memory, so samples and the order of their rows are staged. A new hyper,
-another member in a slot or other weights record nothing anew.
+A replay repeats the same calls on the same memory, so samples and the row order are copied to fixed buffers. New
+hyperparameters, another member in a slot or other weights need no new capture.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pbt_rl.learner.trainer import Trainer
 
 
 class RecordedStepping(Stepping):
-    """Makes the steps of all groups of a pack.
+    """Factory of the optimiser steps of all groups in a pack.
 
-    Their samples lie in one place, batch after batch. Groups of one size share it: they learn one after the other.
+    All batches use the same sample buffers. Groups of equal size share them, because they learn one after the other.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -39,7 +39,7 @@ class RecordedStepping(Stepping):
         return RecordedSteps(span, program, log, number, self)
 
     def stage(self, samples: Samples) -> Samples:
-        """Copy a batch to its place. Its observations lie there already."""
+        """Copy a batch to the fixed buffers. Its observations are already there."""
         if self.samples is None:
             tensors = {name: torch.empty_like(x) for name, x in samples.tensors()}
             replayed = tuple(segments.each(torch.empty_like) for segments in samples.replayed)
@@ -54,7 +54,7 @@ class RecordedStepping(Stepping):
 
 
 class RecordedSteps(Steps):
-    """Steps that are recorded, those of each number of rows apart from the others. number: of steps of a batch."""
+    """Optimiser steps of a group, one CUDA graph per row count. number: steps per batch."""
 
     def __init__(
         self, span: slice, program: Program, log: StepLog, number: int, stepping: RecordedStepping
@@ -92,12 +92,12 @@ class RecordedSteps(Steps):
         self._stepping.replays.count(replayed=recording.replays)
 
     def end(self) -> None:
-        """The staged samples stay: replays read them where they lie."""
+        """Keep the staged samples, because replays read them in place."""
 
     def _one(self, size: int) -> None:
-        """Carry out the step whose number lies on the device, and count it."""
+        """Run the step whose number is on the device, and increment it."""
         samples = self._stepping.samples
-        assert samples is not None, "no batch was begun"
+        assert samples is not None, "load_batch must be called first"
         if size < samples.valid.shape[2]:
             samples = samples.columns(self._order_SN.index_select(0, self._step_1)[0, :size])
         self._log.write(self._step_1, self._span, self._program(samples))
@@ -105,10 +105,9 @@ class RecordedSteps(Steps):
 
 
 def record_steps(trainer: Trainer, rollouts: list[AnyRollout], replays: Replays) -> None:
-    """Record optimiser steps of every size; changes nothing. rollouts: of one batch.
+    """Capture optimiser steps of every size, without changing the training state. rollouts: of one batch.
 
-    A recording breaks if another thread calls a library for the first time meanwhile, so it is made before there is
-    one.
+    This happens before another thread starts, because a thread's first library call would break a capture.
     """
     current = trainer.members.current
     chance, before = trainer.generator.get_state(), current.host.copy()
@@ -128,7 +127,7 @@ def record_steps(trainer: Trainer, rollouts: list[AnyRollout], replays: Replays)
 
 
 def _clear(rollout: AnyRollout) -> None:
-    """Write zeros over everything, as if nothing had ever happened."""
+    """Fill a rollout with zeros, as valid input for the capture."""
     for array, _ in _on_host(rollout):
         array[:] = 0
     for memory in rollout.on_device:
@@ -136,7 +135,7 @@ def _clear(rollout: AnyRollout) -> None:
 
 
 def _poison(rollout: AnyRollout) -> None:
-    """Make it as it was made."""
+    """Poison a rollout again, as at its creation."""
     for array, spec in _on_host(rollout):
         array[:] = spec.on_host(array.shape)
     for memory in rollout.on_device:

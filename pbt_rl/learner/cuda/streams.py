@@ -1,7 +1,8 @@
-"""Streams of their own for the thread that acts and the thread that learns, on a CUDA device.
+"""Separate CUDA streams for the acting and the learning thread.
 
-Calls have only been asked for when they return, so the locks of `Serving` say nothing: a publication is *staged* by the
-stream that learns and *taken* by the stream that acts, each after the other's mark.
+Kernel launches are asynchronous: a call that has returned may not have run yet. The locks of `Serving` are therefore
+not enough. A publication is *staged* by the learning stream and *taken* by the acting stream, each after the other's
+mark.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pbt_rl.algos.weights import Serving, Streams, Weights
 
 
 class CudaStreams(Streams):
-    """A stream each on a CUDA device. Acting has priority: its kernels are few, and actors wait for them."""
+    """One stream for acting and one for learning. Acting has priority because actors wait for it."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -41,11 +42,11 @@ class CudaStreams(Streams):
 
     def after(self, mark: Mark | None) -> None:
         if mark is not None:
-            assert isinstance(mark, torch.cuda.Event), "a mark of another device"
+            assert isinstance(mark, torch.cuda.Event), "mark of another device type"
             torch.cuda.current_stream(self._device).wait_event(mark)
 
     def fetch(self, source: Tensor, into: Tensor) -> None:
-        """The thread sleeps meanwhile: by itself CUDA would keep a core busy with waiting."""
+        """Copy and block the thread. A blocking event is used because CUDA's default wait spins on a core."""
         into.copy_(source, non_blocking=True)
         event = torch.cuda.Event(blocking=True)
         event.record(torch.cuda.current_stream(self._device))
@@ -56,15 +57,15 @@ class CudaStreams(Streams):
 
 
 class StagedServing(Serving):
-    """For acting and learning on streams of their own.
+    """Published weights for acting and learning on separate streams.
 
-    `publish` writes a copy that only learning uses, `take` brings it over, on the device and without waiting: it takes
-    a publication only once that is whole. The host may be many optimiser steps ahead of the device, and a turn that
-    waited for the newest weights would wait for all of those. After an exchange it does: rare, and the slot's next
-    rollout must not begin with the former member's weights.
+    `publish` writes a copy that only learning uses. `take` copies it to the acting weights on the device. It skips an
+    incomplete publication. The host may be many optimiser steps ahead of the device, and inference would wait for all
+    of them. After an exchange of weights it does wait, because the slot's next rollout must not start with the former
+    member's weights.
 
-    There are two copies, so that learning does not wait either: what the turn in flight takes is written again only
-    after a later turn has taken the other one, and a turn begins when the one before it has been answered.
+    Two copies are used so that learning does not wait either. The copy that an inference batch takes is written again
+    only after a later batch has taken the other one, and batches do not overlap.
     """
 
     def __init__(self, weights: Weights, state: Mapping[str, Tensor], streams: Streams) -> None:
@@ -72,12 +73,12 @@ class StagedServing(Serving):
         self._streams = streams
         self._served = [*weights.served, *self.stats.values()]
         self._copies = [[served.clone() for served in self._served] for _ in range(2)]
-        """Both in the order of `_sources`."""
+        """Both copies are in the order of `_sources`."""
         self._newest = 0
-        """The copy that the last publication is in."""
-        self._lock = threading.Lock()  # of the marks; nobody waits for the device while holding it
+        """Index of the copy with the last publication."""
+        self._lock = threading.Lock()  # guards the marks; never held while waiting for the device
         self._staged: Mark | None = None
-        """Of the last publication, until it is taken."""
+        """Mark of the last publication until it is taken."""
         self._taken: list[Mark | None] = [None, None]
         self._exchanged = False
 
@@ -93,7 +94,7 @@ class StagedServing(Serving):
 
     @contextmanager
     def held(self, slots: tuple[int, ...]) -> Iterator[None]:  # noqa: ARG002 - only `take` changes any
-        """What is served changes in `take` alone, on the stream that acts."""
+        """Do nothing. Only `take` changes the acting weights, on the acting stream."""
         yield
 
     def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:
@@ -107,7 +108,7 @@ class StagedServing(Serving):
             self._exchanged |= exchanged
 
     def _change_copies(self) -> None:
-        """Go on in the other copy, since a turn may be reading this one."""
+        """Switch to the other copy. An inference batch may be reading this one."""
         before, self._newest = self._newest, 1 - self._newest
         self._streams.after(self._taken[self._newest])
         for copy, source in zip(self._copies[self._newest], self._copies[before], strict=True):
@@ -118,16 +119,16 @@ class StagedServing(Serving):
 
 
 def _spans(slots: tuple[int, ...]) -> list[slice]:
-    """Return ascending slots as ranges: a copy costs the same for many neighbours as for one."""
+    """Split ascending slots into ranges. Copying a range costs as much as one slot."""
     starts = [p for p in slots if p - 1 not in slots]
     ends = [p + 1 for p in slots if p + 1 not in slots]
     return [slice(start, end) for start, end in zip(starts, ends, strict=True)]
 
 
 SEPARATE: dict[str, Callable[[torch.device], Streams]] = {"cuda": CudaStreams}
-"""Type of a device -> its streams, where one thread acts and another learns."""
+"""Device type -> its streams, where one thread acts and another learns."""
 
 
 def streams_of(device: torch.device, *, threads: bool) -> Streams:
-    """Return the streams of a device. threads: one thread acts while another learns."""
+    """Create the streams of a device. threads: one thread acts while another learns."""
     return SEPARATE[device.type](device) if threads and device.type in SEPARATE else Streams()

@@ -1,8 +1,8 @@
-"""A trial at the start: by which packing a device computes the policies of a pack fastest.
+"""Timing of packings at start, to choose the fastest one.
 
-Which one that is depends on the device, its libraries, the network and the number of policies, so it is measured: an
-optimiser step's forward and backward pass and a turn's forward pass, each as large as the run's. What counts is the
-time of a batch, which takes as many of either as the plan says.
+The fastest packing depends on the device, its libraries, the network and the number of policies, so it is measured.
+Timed are the forward and backward pass of an optimiser step and the forward pass of an inference batch, in the sizes of
+the run. Packings are compared by the resulting time per batch.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from pbt_rl.learner.build import (
 from pbt_rl.learner.cuda.recording import RUNS, NotRecordedError, Recording, broken, recorder_of
 from pbt_rl.learner.cuda.streams import streams_of
 from pbt_rl.learner.cuda.turns import MOST_UNITS
-from pbt_rl.run.plan import PackPlan
+from pbt_rl.plan import PackPlan
 
 TRIES = 10
 SECONDS = 0.5
-"""Of a candidate, once it is warm: a slow one is not tried ten times."""
+"""Time limit per candidate after warm-up. A slow one gets fewer than TRIES."""
 READY_AT_ONCE = 4
-"""A turn is taken to serve one in so many of the units: the others' environments step meanwhile."""
+"""One in this many vector envs is assumed ready per inference batch, because the others are stepping."""
 
 
 class BrokenTrialError(Exception):
-    """A recording of a candidate was refused in the midst, and this process can record nothing any more."""
+    """Raised when the capture of a candidate could not be ended. This process cannot capture again."""
 
     def __init__(self, packing: Packing) -> None:
-        super().__init__(f"a recording was broken while {packing} was tried")
+        super().__init__(f"CUDA graph capture failed while packing {packing} was timed")
         self.packing = packing
 
 
@@ -60,16 +60,17 @@ def fastest_packing(
     values: Sequence[Values],
     without: Sequence[Packing] = (),
 ) -> tuple[Packing, str]:
-    """Return the packing of a plan, and what to say about it; nothing where there is no choice.
+    """Return the fastest packing for a plan and a log line.
 
-    values: as for `build_pack`. without: packings that are not tried, as their recordings broke. Raises
-    BrokenTrialError if one does.
+    The line is empty for a single candidate.
+    values: as for `build_pack`. without: packings to skip, because their capture failed. Raises BrokenTrialError if
+    another capture fails.
     """
     candidates = packings_of(config, spec, plan)
     if len(candidates) == 1:
         return candidates[0], ""
     taken: dict[Packing, float] = {}
-    figures: list[str] = [f"{packing} breaks what is recorded" for packing in without]
+    figures: list[str] = [f"{packing} breaks CUDA graph capture" for packing in without]
     net = build_net(spec, config.model, config.algorithm)
     for packing in candidates:
         if packing in without:
@@ -81,20 +82,20 @@ def fastest_packing(
             with pack.streams.learning():
                 taken[packing] = _seconds_of_batch(pack, config, spec, plan)
             figures.append(f"{packing} {taken[packing] * 1e3:.1f} ms")
-        except RuntimeError as error:  # too little memory, or a library that has nothing for these shapes
+        except RuntimeError as error:  # out of memory, or no library kernel for these shapes
             figures.append(f"{packing} failed: {str(error).splitlines()[0]}")
         del pack
-        gc.collect()  # its networks are circles, and the next candidate needs their memory
+        gc.collect()  # its networks are reference cycles, and the next candidate needs their memory
         if broken():
             raise BrokenTrialError(packing)
-    if not taken:  # learning will fail, too, and says what to do
+    if not taken:  # learning will fail too, and its error contains the remedy
         return next((p for p in candidates if p not in without), candidates[-1]), ""
     best = min(taken, key=lambda packing: taken[packing])
-    return best, f"policies are computed by {best} (a batch by {', '.join(figures)})"
+    return best, f"policies are computed by {best} (time per batch: {', '.join(figures)})"
 
 
 def _seconds_of_batch(pack: Pack, config: Config, spec: EnvSpec, plan: PackPlan) -> float:
-    """Return the time of the optimiser steps and the turns that a batch takes."""
+    """Time all optimiser steps and inference batches that one training batch takes."""
     epochs, minibatches = passes(config)
     step = _seconds(_minibatch_of(pack, config, spec, plan), pack.device)
     units = min(MOST_UNITS, max(1, plan.units // READY_AT_ONCE))
@@ -104,7 +105,7 @@ def _seconds_of_batch(pack: Pack, config: Config, spec: EnvSpec, plan: PackPlan)
 
 
 def _turn_of(pack: Pack, spec: EnvSpec, rows: int) -> Callable[[], Tensor]:
-    """Return the forward pass of a turn on made-up observations, likewise."""
+    """Build a function that runs an inference batch on synthetic observations."""
     shape = (pack.num_policies, rows)
     obs = {name: _made_up(layout, shape, pack.device) for name, layout in obs_layouts(spec).items()}
     first = torch.zeros(shape, dtype=torch.bool, device=pack.device)
@@ -118,7 +119,7 @@ def _turn_of(pack: Pack, spec: EnvSpec, rows: int) -> Callable[[], Tensor]:
 
 
 def _minibatch_of(pack: Pack, config: Config, spec: EnvSpec, plan: PackPlan) -> Callable[[], Tensor]:
-    """Return the forward and backward pass of a made-up minibatch, which gives a number that depends on all of it."""
+    """Build a forward and backward pass of a synthetic minibatch. Its result depends on all gradients."""
     steps = config.learner.rollout if pack.state_size else 1
     rows = max(1, minibatch_steps(config, plan) // steps)
     shape = (pack.num_policies, steps, rows)
@@ -145,7 +146,7 @@ def _made_up(layout: ObsLayout, shape: tuple[int, ...], device: torch.device) ->
 
 
 def _seconds(compute: Callable[[], Tensor], device: torch.device) -> float:
-    """Return the least time of a few tries, with the wait for the device. It is recorded where learning is."""
+    """Return the minimum time over a few tries, with device synchronisation. Uses CUDA graphs where learning does."""
     result = torch.zeros((), device=device)
 
     def program() -> None:
@@ -155,7 +156,7 @@ def _seconds(compute: Callable[[], Tensor], device: torch.device) -> float:
     for _ in range(RUNS):
         try:
             recording.run(recorder)
-        except NotRecordedError:  # in learning it goes call by call, too
+        except NotRecordedError:  # learning will run eagerly too
             recorder = None
             program()
     taken: list[float] = []
@@ -169,10 +170,10 @@ def _seconds(compute: Callable[[], Tensor], device: torch.device) -> float:
 
 
 def begin_again(setup: LearnerSetup, connection_fd: int) -> NoReturn:
-    """Replace this process by one that finds the message where `begin_child` expects its connection.
+    """Restart this process in place.
 
-    After CUDA has refused a recording in the midst, a process can record nothing any more. A fresh one can. Its parent
-    notices nothing: process, connection and descriptors stay.
+    The new program finds its setup where `begin_child` expects the connection. After a failed capture a process cannot
+    capture again, but a new one can. The parent sees no change, because process id, connection and descriptors stay.
     """
     message = os.memfd_create("learner", 0)
     said: Connection[Any, Any] = Connection(os.dup(message))
@@ -183,4 +184,4 @@ def begin_again(setup: LearnerSetup, connection_fd: int) -> NoReturn:
     for fd in (connection_fd, message, *setup.fds):
         os.set_inheritable(fd, True)
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, *command, str(message)])  # noqa: S606 - our own interpreter
+    os.execv(sys.executable, [sys.executable, *command, str(message)])  # noqa: S606 - the same interpreter

@@ -1,12 +1,12 @@
-"""Turns of the sampler on a device where calls are recorded: one replay serves all units that are ready.
+"""Inference batches as CUDA graphs: one replay for all ready vector envs.
 
-What every turn does lies in a few pieces of memory, made once: all rollouts in one, all stacks, all recurrent states. A
-turn uploads the steps of its units and, in one piece, where they belong; it replays the recorded calls, and brings the
-actions back, which is the only wait. The calls are recorded once for 1, 2, 4, 8, 16, 32 and 64 units. A turn of 3 is
-one of 4, whose last unit is none: it has rows of its own in all memory, which nobody reads.
+All rollouts, frame stacks and recurrent states are in a few preallocated tensors. An inference batch uploads the steps
+and one index tensor, replays the graph and downloads the actions, which is the only wait. Graphs are captured for 1, 2,
+4, 8, 16, 32 and 64 vector envs. Three vector envs use the graph for 4, padded by a dummy. The dummy has its own rows in
+all memory.
 
-Axes: M units of a turn, P policies, b rows of each in a unit, R = P * b rows of a unit, B = M * b rows of a policy,
-A action components.
+Axes: M vector envs of an inference batch, P policies, b rows per policy and vector env, R = P * b rows of a vector env,
+B = M * b rows of a policy, A action components.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from pbt_rl.learner.cuda.recording import RUNS, NotRecordedError, Recording, Rep
 from pbt_rl.learner.sampler import Sampler, ServedUnit
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
-"""Units of a turn."""
+"""Numbers of vector envs per inference batch."""
 MOST_UNITS = SIZES[-1]
 INDICES = 5
-"""Numbers that say where a unit's step belongs: the unit; rollout and step of the observation, and of the answer."""
+"""Indices of each step: vector env; rollout and time of the observation; rollout and time of the action."""
 Step = tuple[ServedUnit, Rollout | None]
-"""A unit, and the rollout that begins with its observation, if that ends a rollout."""
+"""A vector env, and its next rollout if this observation ends the current one."""
 
 
 class _Bucket:
-    """What a turn of so many units is given and gives, always in the same place."""
+    """Fixed input and output buffers of an inference batch of one size."""
 
     def __init__(
         self, units: int, memory: Memory, layouts: Mapping[str, ObsLayout], none: Sequence[int]
@@ -56,7 +56,7 @@ class _Bucket:
         self._none = list(none)
 
     def split(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """View the piece that says where steps belong: indices [INDICES, M], first [M, R]."""
+        """View the index tensor as indices [INDICES, M] and first [M, R]."""
         units, rows = self.action.shape[:2]
         end = INDICES * units * 8
         return places[:end].view(torch.int64).view(INDICES, units), places[end:].view(torch.bool).view(
@@ -64,7 +64,7 @@ class _Bucket:
         )
 
     def fill(self, steps: Sequence[Step]) -> None:
-        """Upload the steps of these units; the mailboxes they lie in do not change before they are answered."""
+        """Upload these steps. The mailboxes do not change before they are answered."""
         indices, first = (x.numpy() for x in self.split(self.on_host))
         indices[:, len(steps) :] = np.array(self._none)[:, None]
         for m, (unit, following) in enumerate(steps):
@@ -77,9 +77,9 @@ class _Bucket:
 
 
 class RecordedSampler(Sampler):
-    """Serves units by recorded calls, where turns can be recorded.
+    """Sampler that runs inference by CUDA graphs where possible.
 
-    Its memory has one unit and one rollout more than there are, for none.
+    Its memory has one extra vector env and one extra rollout for the dummy.
     """
 
     SPARE = 1
@@ -91,10 +91,10 @@ class RecordedSampler(Sampler):
         self.replays = Replays()
 
     def record_turns(self) -> None:
-        """Take turns of none until those of all sizes are recorded; what a run reads stays as it is.
+        """Capture graphs of all sizes with dummy steps only. The training state stays unchanged.
 
-        That is done before another thread uses the device: its first calls would break a recording. The generator goes
-        on as if nothing had been drawn, and none's rows alone are written.
+        This happens before another thread uses the device, because its first calls would break a capture. The
+        generator's state is restored, and only the dummy's rows are written.
         """
         chance, idle = self.generator.get_state(), self._pack.idle[:]
         self._pack.idle[:] = [False] * len(idle)
@@ -103,15 +103,15 @@ class RecordedSampler(Sampler):
             for units in SIZES[: 1 + next(i for i, n in enumerate(SIZES) if n >= most)]:
                 for _ in range(RUNS):
                     bucket = self._turn([], units)
-                    # What is uploaded next is the same.
+                    # Wait, because the next upload reuses the host buffer.
                     self._pack.streams.fetch(bucket.action, bucket.action_on_host)
         self._pack.idle[:] = idle
         self.generator.set_state(chance)
         self.replays.restart()
 
     def take_turns(self, ready: list[ServedUnit]) -> None:
-        """As many units at once as a recorded turn has."""
-        # Which slots are left out depends on which member holds them.
+        """Run inference in batches of at most MOST_UNITS vector envs."""
+        # In a loop over policies, the graph depends on which slots are idle.
         possible = self._recorder is not None and not (self._pack.packing == "loop" and any(self._pack.idle))
         if not possible or not all(unit.taken for unit in ready):
             super().take_turns(ready)
@@ -125,7 +125,7 @@ class RecordedSampler(Sampler):
             self._act_recorded(units)
 
     def _act_recorded(self, units: list[ServedUnit]) -> None:
-        """Do the same as `_act` by recorded calls, which also take the observations in."""
+        """Do the same as `_act` by a CUDA graph. It also stores the observations."""
         streams, version = self._pack.streams, self._shared.pack.weights_version.copy()
         for unit in units:
             if unit.t == self._steps:
@@ -141,7 +141,7 @@ class RecordedSampler(Sampler):
             self._answer(unit, action_RA)
 
     def _answered(self, steps: Sequence[Step]) -> NDArray[np.generic]:
-        """Take steps in and answer them; returns the actions, [M, R, A]. Waits for them, and for nothing else."""
+        """Run one inference batch. Return the actions, [M, R, A], after waiting for them only."""
         bucket = self._turn(steps, next(n for n in SIZES if n >= len(steps)))
         self._pack.streams.fetch(bucket.action, bucket.action_on_host)
         actions: NDArray[np.generic] = bucket.action_on_host[: len(steps)].numpy()
@@ -162,7 +162,7 @@ class RecordedSampler(Sampler):
         try:
             recording.run(self._recorder)
         except NotRecordedError as error:
-            self.replays.fail("turns", error)
+            self.replays.fail("inference batches", error)
             self._recorder = None
             self._program(bucket)
         self.replays.count(replayed=recording.replays)
@@ -186,7 +186,7 @@ class RecordedSampler(Sampler):
         bucket.action.copy_(action_MRA)
 
     def _take_in(self, name: str, new_MR: Tensor, indices: Tensor, first_MR: Tensor) -> Tensor:
-        """Keep an observation in the rollouts; return it as the network sees it, [P, B, ...]."""
+        """Store an observation in the rollouts. Return the network input, [P, B, ...]."""
         layout, (unit_M, rollout_M, t_M, *_) = self._layouts[name], indices
         self._put(OBS + name, rollout_M, t_M + layout.history, new_MR)
         if layout.stack == 1:
@@ -203,14 +203,14 @@ class RecordedSampler(Sampler):
         kept.flatten(0, 1).index_copy_(0, rollout_M * kept.shape[1] + t_M, values_M)
 
     def _joined(self, x_MR: Tensor) -> Tensor:
-        """[M, R, ...] as [P, B, ...]."""
+        """Reshape [M, R, ...] to [P, B, ...]."""
         policies, (units, rows, *shape) = self._pack.num_policies, x_MR.shape
         envs = rows // policies
         x_MPb = x_MR.reshape(units, policies, envs, *shape)
         return x_MPb.transpose(0, 1).reshape(policies, units * envs, *shape)
 
     def _parted(self, x_PB: Tensor) -> Tensor:
-        """[P, B, ...] as [M, R, ...]."""
+        """Reshape [P, B, ...] to [M, R, ...]."""
         rows, (policies, columns, *shape) = self.memory.states.shape[1], x_PB.shape
         envs = rows // policies
         x_PMb = x_PB.reshape(policies, columns // envs, envs, *shape)

@@ -1,1 +1,1 @@
-"""Simulators on the learner's device, in which it samples itself, without actors."""
+"""Device simulators: environments stepped by the learner's sampler, without actors."""

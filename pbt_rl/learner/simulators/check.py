@@ -1,7 +1,7 @@
-"""Checks rows of tensors (`ResidentEnv`): what they return, which weights they read, whether a step waits.
+"""Checks of device simulators (`ResidentEnv`): return values, use of shaping weights, synchronisation.
 
-Two policies act in one simulator. Compared are runs under the same seed and actions: with the default weights for
-both, and with other ones for the second.
+Two policies act in one simulator. Runs with the same seed and actions are compared. One run uses the default weights
+for both policies, another one uses different weights for the second.
 
 Axes: P = 2 policies, b rows of a policy, R = P * b, K shaping terms, T steps.
 """
@@ -20,44 +20,44 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import pbt_rl
 from pbt_rl.envs import registry
-from pbt_rl.envs.base import EnvSetupError, EnvSpec
+from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.resident import Checks, ResidentEnv, ResidentStep
+from pbt_rl.errors import EnvSetupError
 from pbt_rl.learner.cuda.recording import INDEXING, WAITING
 
 POLICIES, ENVS = 2, 4
 STEPS = 400
-"""Of each row, at most."""
+"""Maximum number of steps per row."""
 SAME_LENGTH = 8
-"""So many episodes of one length, none of them truncated, look like a limit that is not said."""
-_ELSEWHERE = tuple(f"{Path(module.__file__ or '').parent}/" for module in (torch, pbt_rl))
+"""This many episodes of equal length, none truncated, suggest an undeclared time limit."""
+_ELSEWHERE = tuple(f"{folder}/" for folder in (Path(torch.__file__).parent, Path(__file__).parents[2]))
 _OURS = tuple(f"{Path(__file__).resolve().parents[3] / room}/" for room in ("pbt_rl", "envs", "algos"))
 
 
 @dataclass
 class Played:
-    """What a run of the rows gave."""
+    """Results of one run."""
 
     rewards: list[Tensor] = field(default_factory=list)
-    """T times [R]."""
+    """T tensors [R]."""
     objectives: list[Tensor] = field(default_factory=list)
-    """Likewise; empty if there are none."""
+    """T tensors [R]. Empty if there are no objectives."""
     lengths: list[int] = field(default_factory=list)
     terminated: int = 0
     truncated: int = 0
     final_obs: bool = False
-    """Whether the last observations are given."""
+    """True if final observations are returned."""
     adapted: bool = False
-    """Whether what plays a foreign interface is ours."""
+    """True if a pbt_rl adapter wraps a third-party interface."""
     waits: Counter[str] = field(default_factory=Counter)
-    """Place -> number."""
+    """Source line -> number of waits."""
     broke: str = ""
 
 
 class Waits(TorchDispatchMode):
-    """Counts what makes the host wait for a device, by the line of the user's code."""
+    """Dispatch mode that counts device synchronisations by line of user code."""
 
     def __init__(self, found: Counter[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's has no annotations
@@ -80,8 +80,8 @@ def _said(name: str) -> str:
 
 
 def _place() -> str:
-    """Return the line of the code that is not ours, nor torch's."""
-    frames = traceback.extract_stack(sys._getframe(2))  # noqa: SLF001 - of the caller
+    """Return the innermost source line outside pbt_rl and torch."""
+    frames = traceback.extract_stack(sys._getframe(2))  # noqa: SLF001 - start at the caller
     inside = [frame for frame in frames if not frame.filename.startswith((*_ELSEWHERE, *_OURS))]
     last = (inside or frames)[-1]
     return f"{Path(last.filename).name}:{last.lineno} in {last.name}"
@@ -90,7 +90,7 @@ def _place() -> str:
 def check_rows(
     env_id: str, options: registry.EnvOptions, spec: EnvSpec, steps: int, seed: int, device: str
 ) -> tuple[list[str], list[str]]:
-    """Return mistakes and notes. steps: of all rows together."""
+    """Run the checks. Return errors and warnings. steps: total over all rows."""
     defaults = list(spec.shaping.values())
     others = [2 * value or 1.0 for value in defaults]
     each = max(1, min(STEPS, steps // (POLICIES * ENVS)))
@@ -105,8 +105,8 @@ def check_rows(
     if main.waits:
         place, _ = main.waits.most_common(1)[0]
         text = (
-            f"a step waits for the device, {sum(main.waits.values()) / each:.3g} times on average ({place}): compute "
-            "with torch.where and masks instead"
+            f"a step waits for the device, {sum(main.waits.values()) / each:.3g} times on average ({place}). Use "
+            "torch.where and masks instead"
         )
         (notes if main.adapted else mistakes).append(text)
     if spec.shaping:
@@ -126,7 +126,7 @@ def _played(
             _play(env, torch.tensor(weights, device=env.device), steps, played)
     except EnvSetupError as error:
         played.broke = str(error).removeprefix(f"{env_id}: ")
-    except Exception as error:  # noqa: BLE001 - whatever it raises is what we report
+    except Exception as error:  # noqa: BLE001 - any exception of the simulator is reported
         played.broke = f"it raised {type(error).__name__}\n{environment_traceback(error)}"
     if played.broke:
         played.broke = f"at step {len(played.rewards) + 1}: {played.broke}"
@@ -168,7 +168,7 @@ def _note(played: Played, step: ResidentStep, length: Tensor) -> None:
 
 
 def _drawn(spec: EnvSpec, rows: int, random: torch.Generator) -> Tensor:
-    """Draw actions as a policy does that has learned nothing, [R, A]."""
+    """Draw actions of an untrained policy, [R, A]."""
     action = spec.action
     parts = [torch.randint(size, (rows, 1), generator=random) for size in action.nvec]
     if action.low:
@@ -183,33 +183,33 @@ def _of_ends(played: Played) -> tuple[list[str], list[str]]:
     as_long = played.lengths.count(longest)
     if as_long >= SAME_LENGTH and not played.truncated and longest > 1:
         remedy = (
-            f"terminated after exactly {longest} steps; at a limit of time set truncated, not terminated, else values "
-            "of all states before it are learned too low"
+            f"terminated after exactly {longest} steps. At a time limit set truncated instead of terminated, because "
+            "otherwise the values of all earlier states are too low"
         )
         if as_long == number:
             return [f"no time-outs: all {number} episodes were {remedy}"], []
         if 2 * as_long > number:
             return [], [f"no time-outs: {as_long} of {number} episodes, the longest, were {remedy}"]
     if played.truncated and not played.final_obs:
-        text = "no final_obs: at a limit the value of the observation before the last step stands for what follows"
+        text = "no final_obs: at a time limit the value of the observation before the last step is used"
         return [], [text]
     return [], []
 
 
 NO_OBJECTIVE = (
-    "it gives no objective, and its reward depends on weights that are tuned: give ResidentStep.objective, by which "
-    "members are compared"
+    "it gives no objective, but the reward depends on tuned weights. Set ResidentStep.objective, by which members are "
+    "compared"
 )
-BY_CHANCE = "not deterministic under a seed: what the weights change cannot be told from chance"
+BY_CHANCE = "not deterministic under a seed: the effect of the weights cannot be separated from chance"
 OF_ANOTHER = (
-    "the rewards of a policy change with the weights of another: row r belongs to policy r // b, "
+    "the rewards of a policy depend on the weights of another. Row r belongs to policy r // b: use "
     "weights_PK.repeat_interleave(rows // len(weights_PK), 0)"
 )
 CONTAINED = (
-    "the objective contains the weights: it changes with them, so that members would be compared by their own weights; "
-    "compute it from the terms alone"
+    "the objective contains the weights, so that members would be compared by their own weights. Compute it from the "
+    "terms alone"
 )
-UNREAD = "no reward changed with the weights: are they read at every step?"
+UNREAD = "the weights had no effect on any reward: read them at every step"
 
 
 def _of_weights(main: Played, again: Played, usual: Played) -> tuple[list[str], list[str]]:

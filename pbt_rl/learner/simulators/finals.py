@@ -1,10 +1,10 @@
-"""Values of the observations that limits were reached with, where episodes end and begin in one step.
+"""Values of final observations at time limits, for simulators with same-step resets.
 
 Axes: P slots, b rows of a policy, R = P * b, T steps, S recurrent state.
 
-Each row keeps the last one of a rollout, and one call of the network at its end values them all: the host need not
-know whether there are any. An earlier limit of the same row counts by the value of the observation before its last
-step, as all do where an environment gives none.
+Each row keeps the last final observation of a rollout. One forward pass at the end computes all their values, so the
+host need not check whether there are any. For an earlier time limit on the same row, the value of the observation
+before the last step is used. That also holds for all limits if an environment gives no final observations.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from pbt_rl.learner.simulators.rounds import nowhere
 
 
 class Finals:
-    """The last observation that each row of a rollout met a limit with."""
+    """Last final observation of each row in a rollout."""
 
     def __init__(self, of: RolloutShape) -> None:
         self._layouts, self._shape, self._device = of.layouts, (of.policies, of.envs), of.device
         self.obs: dict[str, Tensor] = {}
-        """Name -> [R, ...] as delivered; zeros where a row has met none. Empty until a first one was given."""
+        """Name -> [R, ...] as delivered. Zeros on rows without a time limit. Empty until the first was given."""
         self._state = torch.zeros((*self._shape, of.state_size), device=of.device)
         self._at = torch.full(self._shape, -1, dtype=torch.int64, device=of.device)
-        """[P, b] step of the limit in this rollout; -1: none."""
+        """[P, b] step of the time limit in this rollout; -1: none."""
 
     def note(
         self, t: int | Tensor, truncated: Tensor, obs: Mapping[str, Tensor] | None, state: Tensor
     ) -> None:
-        """Take in step t (on the device: [1]).
+        """Store the final observations of step t (on the device: [1]).
 
-        truncated: [R]. obs: name -> [R, ...], or None. state: [P, b, S] that acting left behind.
+        truncated: [R]. obs: name -> [R, ...], or None. state: [P, b, S] after acting.
         """
         if obs is None or (self.obs and nowhere(truncated)):
             return
@@ -50,7 +50,7 @@ class Finals:
         self._at.copy_(torch.where(limits, t, self._at))
 
     def values(self, value_PTB: Tensor, pack: Pack) -> Tensor:
-        """Return what follows a limit, [P, T, b], and begin anew. value_PTB: of the observations acted on."""
+        """Return the bootstrap values at time limits, [P, T, b], and reset. value_PTB: of the observations acted on."""
         if not self.obs or nowhere(self._at >= 0):
             return value_PTB
         seen = {

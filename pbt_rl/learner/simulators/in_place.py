@@ -1,4 +1,4 @@
-"""Rollouts of rows that lie on the learner's device, laid out as a batch has them: a batch is made of views.
+"""Rollouts of device simulators in batch layout. A batch consists of views.
 
 Axes: P policies, T steps, b rows of a policy, S recurrent state.
 """
@@ -22,7 +22,7 @@ from pbt_rl.algos.rollout import FIELDS, RolloutShape, poisoned
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BatchInPlace(Batch):
-    """A batch whose observations lie as it has them, of single frames."""
+    """Batch whose observations are views of a rollout, without frame stacks."""
 
     stored: Mapping[str, ObsLayout]
     views: Mapping[str, Tensor]
@@ -33,7 +33,7 @@ class BatchInPlace(Batch):
         return self.stored
 
     def obs(self, span: slice, into: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """Nothing is copied if nothing asks for it."""
+        """Return views, or copies in `into`."""
         views = {name: x[span, : self.valid.shape[1]] for name, x in self.views.items()}
         if into is None:
             return views
@@ -51,13 +51,13 @@ def batch_in_place(
     usable_P: Tensor,
     final_value: Tensor,
 ) -> BatchInPlace:
-    """Make a batch of steps that lie as it has them: of views, without a copy.
+    """Create a batch of views, without a copy.
 
-    Resets happen in the step that ends an episode, so every transition is a real one: `first` zeroes the recurrent
-    state and does nothing else. obs: name -> [P, T or more, B, ...], single frames. fields: name -> [P, T(+1), B, ...]
-    (`state`: [P, B, S]). usable_P: bool, whether the steps count for a policy. final_value: see `Batch`.
+    An episode is reset in the step that ends it, so every transition is real. `first` only zeroes the recurrent state.
+    obs: name -> [P, T or more, B, ...], single frames. fields: name -> [P, T(+1), B, ...] (`state`: [P, B, S]).
+    usable_P: bool, whether the steps count for a policy. final_value: see `Batch`.
     """
-    assert all(layout.stack == 1 for layout in layouts.values()), "stacks of frames do not lie in place"
+    assert all(layout.stack == 1 for layout in layouts.values()), "frame stacks are not supported in place"
     valid = usable_P[:, None, None].expand(fields["reward"].shape).contiguous()
     own: dict[str, Any] = {name: fields[name] for name in FIELDS}
     return BatchInPlace(
@@ -72,10 +72,10 @@ def batch_in_place(
 
 
 class InPlaceRollout:
-    """Memory of T steps, used again and again; fresh memory is poisoned.
+    """Reusable memory of T steps. New memory is poisoned.
 
     fields: name -> [P, T(+1), b, ...] (`state`: [P, b, S]). obs: name -> [P, T+1, b, ...]. weights_version,
-    weights_epoch, ready and on_device are those of `Rollout`.
+    weights_epoch, ready and on_device: as in `Rollout`.
     """
 
     def __init__(self, of: RolloutShape) -> None:
@@ -96,6 +96,6 @@ class InPlaceRollout:
         self.on_device = [*self.fields.values(), *self.obs.values(), self.final_value]
 
     def batch(self, usable_P: NDArray[np.bool_]) -> Batch:
-        """Return the batch that lies here. usable_P: whether it counts for a policy."""
+        """Return this memory as a batch. usable_P: whether it counts for a policy."""
         usable = torch.from_numpy(usable_P).to(self.fields["reward"].device)
         return batch_in_place(self.layouts, self.obs, self.fields, usable, self.final_value)

@@ -1,10 +1,10 @@
-"""Episodes of rows on a device, counted as rounds of row groups: sums, and no object per episode.
+"""Episode statistics of device simulators: means over rounds of row groups, without an object per episode.
 
 Axes: P slots, b rows of a policy, R = P * b, G groups of b / G rows, C columns of sums, N rounds.
 
-A round of a group is the first episode that *begins* after the round opened, of each of its rows. When all have one, it
-counts and the next one opens. An episode that ran when the round opened does not count: it would be a long one more
-often; nor does a second one of a row, which would be a short one.
+A round of a group contains one episode per row: the first that *starts* after the round has opened. When all rows have
+finished theirs, the round counts and the next one opens. Counting an episode that was running when the round opened
+would bias towards long ones. Counting second episodes of a row would bias towards short ones.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 WAITS, PLAYS, DONE = range(3)
-"""Stages of a row in its group's round: its episode has not begun, runs, has ended."""
+"""Stages of a row within its group's round: its episode has not started, runs, has ended."""
 LEADING = ("objective", "shaped_return", "length_steps")
 APART = 3
-"""Rounds of a group that are told apart between two reads; the last one takes in those that follow."""
+"""Rounds per group that are kept separate between two reads. The last entry also sums all further ones."""
 
 
 def nowhere(where: Tensor) -> bool:
-    """Whether a bool is known to be False everywhere: on a CPU, where a look costs nothing. No device is waited for."""
+    """Check whether a bool tensor is False everywhere. Always False on a GPU, because it must not wait."""
     return where.device.type == "cpu" and not where.any()
 
 
 class Rounds:
-    """Rounds of all groups. Nothing waits for the device, and its memory has a fixed size.
+    """Rounds of all groups. Updates never wait for the device, and memory has a fixed size.
 
-    Stages and ends are float32 0, 1, 2: on a CPU sums and products of such take 8 us for 65,536 rows, selections by
-    bools 40 to 60.
+    Stages and ends are float32 0, 1, 2, because arithmetic is faster than selection by bools: 8 us instead of 40 to
+    60 us for 65,536 rows on a CPU.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class Rounds:
         *,
         begun: bool = True,
     ) -> None:
-        """begun: the first round is of the rows' first episodes; else of their second ones."""
+        """begun: the first round consists of the rows' first episodes, otherwise of their second ones."""
         assert rows % groups == 0
         self.size = rows // groups
-        """Rows of a group."""
+        """Rows per group."""
         self.stats = tuple(stats)
         self._by_group = (policies, groups, self.size)
         columns = len(LEADING) + len(self.stats)
@@ -56,20 +56,19 @@ class Rounds:
         self._goes_on = torch.zeros(self._by_group, device=device)
         """0: the row's next step is the first of an episode; else 1."""
         self.sums = torch.zeros((len(LEADING), *self._by_group), device=device)
-        """[3, P, G, b / G] of the running episodes, or of those that just ended. One that is not finite stays so."""
+        """[3, P, G, b / G] of the running or just ended episodes. A non-finite sum stays, so that it is found."""
         self._spare = torch.zeros((len(LEADING), *self._by_group), device=device)
-        """To compute in: memory of this size that is new at every step costs more than what is written to it."""
+        """Scratch memory, because allocating it at each step costs more than writing it."""
         self._done = torch.zeros((policies, groups), device=device)
-        """Rows whose episode of this round has ended."""
+        """Number of rows whose episode of this round has ended."""
         self._ended = torch.zeros((columns, policies, groups), device=device)
         """Sums over those episodes."""
         self.totals = torch.zeros((1 + columns, APART, policies, groups), device=device)
-        """[1 + C, N, P, G] of the rounds that counted since the last `clear`: how many an entry has, sums of their
-        means."""
+        """[1 + C, N, P, G] rounds that counted since the last `clear`: their number, then sums of their means."""
         self._entries = torch.arange(APART, device=device)[:, None, None]
 
     def open_rounds(self, slot: int) -> None:
-        """Open new rounds in a slot: what runs there counts no more."""
+        """Open new rounds in a slot. Its running episodes do not count."""
         self._stage[slot] = 1 - self._goes_on[slot]  # PLAYS or WAITS
         self._done[slot] = 0
         self._ended[:, slot] = 0
@@ -78,7 +77,7 @@ class Rounds:
     def step(
         self, objective: Tensor, reward: Tensor, ended: Tensor, stats: Mapping[str, Tensor] | None = None
     ) -> None:
-        """Count a step of all rows, [R] each."""
+        """Count one step of all rows, [R] each."""
         for total, x in zip(self.sums[:2], (objective, reward), strict=True):
             torch.addcmul(x.view(self._by_group), total, self._goes_on, out=total)
         self.sums[2].mul_(self._goes_on).add_(1)
@@ -94,7 +93,7 @@ class Rounds:
             self._ended[i] += torch.mul(total, counts, out=self._spare[2]).sum(-1)
         for i, name in enumerate(self.stats, len(LEADING)):
             assert stats is not None
-            values = stats[name].view(self._by_group)  # may be anything where no episode ended
+            values = stats[name].view(self._by_group)  # undefined where no episode ended
             self._ended[i] += torch.where(counts > 0, values, 0).sum(-1)
         full_PG = self._done == self.size
         entry_PG = self.totals[0].sum(0).clamp(max=APART - 1)
@@ -103,14 +102,14 @@ class Rounds:
         self.totals[1:] += torch.where(here_NPG, self._ended[:, None] / self.size, 0)
         self._done.masked_fill_(full_PG, 0)
         self._ended.masked_fill_(full_PG, 0)
-        # WAITS -> PLAYS -> DONE at an end; of a round that is full, to that of an episode that begins or runs.
+        # At an end WAITS -> PLAYS -> DONE. In a full round: the stage of an episode that starts or runs.
         self._stage.add_(ends).clamp_(max=DONE).lerp_(ends, full_PG.float()[..., None])
 
     def clear(self) -> None:
-        """Forget the rounds that counted, once they are read."""
+        """Reset the counted rounds after they were read."""
         self.totals.zero_()
 
     def means(self, totals: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return of what was read of `totals` the rounds, [N, P, G], and the means, [C, N, P, G]; NaN without any."""
+        """Return round counts [N, P, G] and means [C, N, P, G]. NaN without rounds."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return totals[0].astype(np.int64), totals[1:] / totals[0]

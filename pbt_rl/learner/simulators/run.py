@@ -1,4 +1,4 @@
-"""Simulators in a learner: what they cannot do, and their plan."""
+"""Plan of a run with device simulators, and checks of its options."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.run.plan.layout import PackPlan, Plan, check_minibatches, sizing_of
-from pbt_rl.run.plan.machine import Machine
+from pbt_rl.plan.layout import PackPlan, Plan, check_minibatches, sizing_of
+from pbt_rl.plan.machine import Machine
 
 
 def lay_out(
@@ -18,7 +18,7 @@ def lay_out(
     members: Sequence[tuple[int, ...]],
     slots: Sequence[int],
 ) -> Plan:
-    """Give each device a simulator. Without --rows there are as many rows as make the batch that is asked for."""
+    """Assign one simulator to each device. The default of --rows gives the requested batch size."""
     rows = config.rows or max(1, round(config.learner.batch / config.learner.rollout))
     most = min(rows, config.pbt.objective_episodes)
     packs = tuple(
@@ -42,15 +42,15 @@ def lay_out(
 
 
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
-    """Raise ConfigError for what a simulator on the device cannot do yet, and for options of the other kind."""
+    """Reject options that do not fit the kind of environment. Raises ConfigError."""
     if not spec.resident:
         rows = config.rows
-        require(not rows, "rows", rows, "it is for simulators on the device: use --envs-per-unit")
+        require(not rows, "rows", rows, "it is for device simulators. Use --envs-per-unit")
         return
     _check_abilities(config, spec)
-    remedy = f"{config.env} is stepped by the thread that learns: use sync or serial"
+    remedy = f"{config.env} is stepped by the learning thread. Use sync or serial"
     require(config.mode != "async", "mode", config.mode, remedy)
-    remedy = f"{config.env} lives in the learner: leave it out, and give --rows"
+    remedy = f"{config.env} runs in the learner, without actors. Leave it out, and give --rows"
     require(not config.actors, "actors", config.actors, remedy)
     require(not config.envs_per_unit, "envs-per-unit", config.envs_per_unit, remedy)
 
@@ -58,8 +58,8 @@ def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
 def _check_abilities(config: Config, spec: EnvSpec) -> None:
     reasons = {
         f"--algo {config.algo}": config.algorithm.needs_final_steps or "",
-        "several seats": "its rows play alone" if spec.seats > 1 else "",
-        "tasks": "its episodes are of one kind" if spec.tasks else "",
+        "several agents": "its rows are independent" if spec.seats > 1 else "",
+        "tasks": "its episodes have no tasks" if spec.tasks else "",
         "stacks of frames": "give a recurrent core, or stack them in the environment"
         if spec.frame_stack > 1
         else "",
@@ -69,14 +69,12 @@ def _check_abilities(config: Config, spec: EnvSpec) -> None:
     }
     for what, why in reasons.items():
         if why:
-            raise ConfigError(
-                f"{what} cannot be used with {config.env}, a simulator on the learner's device: {why}"
-            )
+            raise ConfigError(f"{what} cannot be used with {config.env}, a device simulator: {why}")
 
 
 def waits_for(packs: Iterable[PackPlan], *, begun: bool) -> str:
-    """Say what happens before the first frames. begun: its learners run."""
+    """Describe the wait before the first frames. begun: the learners run."""
     if begun:
-        return "the simulator takes its first steps, which may compile for minutes"
+        return "the simulator runs its first steps, which may compile for minutes"
     rows = sum(pack.rows for pack in packs)
-    return f"torch is loaded and the simulator of {rows:,} rows is made, which may take minutes"
+    return f"loading torch and creating the simulator of {rows:,} rows, which may take minutes"

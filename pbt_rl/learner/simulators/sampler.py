@@ -1,8 +1,8 @@
-"""The sampler of a simulator on the device: all members of a pack act in one, made and stepped by the learner.
+"""Sampler of a device simulator: all members of a pack act in one simulator that the learner steps.
 
     consumes     the pack's weights, shaping written between two rollouts
     produces     one full rollout, and rounds of episodes
-    waits for    the device, once a rollout
+    waits for    the device, once per rollout
     runs in      the learner's thread (sync and serial modes)
 
 Axes: P policies (slots), b rows of a policy, R = P * b, T steps, K shaping terms, G groups of rows,
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event, Thread
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -27,29 +27,30 @@ from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.pack import Pack
 from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import SHAPING
-from pbt_rl.envs.base import MOST_STATS, EnvSetupError, EnvSpec
+from pbt_rl.envs.base import MOST_STATS, EnvSpec
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.registry import make_resident
 from pbt_rl.envs.resident import Checks, ResidentEnv, ResidentStep
-from pbt_rl.errors import ConfigError, RunFailed, environment_code
+from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed, environment_code
 from pbt_rl.learner.build import rollout_shape
 from pbt_rl.learner.cuda.recording import Replays, recorder_of
+from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.simulators.finals import Finals
 from pbt_rl.learner.simulators.in_place import InPlaceRollout
 from pbt_rl.learner.simulators.rounds import Rounds
 from pbt_rl.learner.simulators.turns import Turns
-from pbt_rl.run.plan import PackPlan
+from pbt_rl.plan import PackPlan
 
 FIRST_STEP = 30
-"""So many times --learner-timeout-seconds a simulator may take to be made, and again for its first step, which may
-compile: half an hour if nobody says otherwise."""
+"""Timeout as a multiple of --learner-timeout-seconds, for construction and again for the first step, which may
+compile. By default this is half an hour."""
 
 
 class DeviceShaping:
-    """Shaping of the slots as a tensor that the simulator reads at every step; the face of `ShapingTable`.
+    """Shaping of the slots as a tensor for the simulator. Same interface as `ShapingTable`.
 
-    A change takes effect at once. changed: called with a slot whenever it is written.
+    A change takes effect at once. changed: called with the slot after each write.
     """
 
     def __init__(self, table: ShapingTable, slots: int, device: torch.device) -> None:
@@ -61,11 +62,11 @@ class DeviceShaping:
 
     @property
     def shaping_version(self) -> Any:
-        """[P] writes of each slot's shaping."""
+        """[P] number of writes to each slot's shaping."""
         return self._table.shaping_version
 
     def write(self, slot: int, version: int, values: Mapping[str, float]) -> None:
-        """Let a slot's rows have these values from the next step on."""
+        """Set the shaping of a slot's rows from the next step on."""
         self._table.write(slot, version, values)
         self._upload(slot, values)
         self.changed(slot)
@@ -75,15 +76,16 @@ class DeviceShaping:
             self.weights_PK[slot] = torch.tensor([values[name] for name in self.names])
 
     def read(self, slot: int) -> tuple[int, dict[str, float]]:
-        """Return the version, and the values that the simulator reads."""
+        """Return the version and values that the simulator reads."""
         values = self.weights_PK[slot].tolist()
         return int(self.shaping_version[slot]), dict(zip(self.names, values, strict=True))
 
 
 class ResidentSampler:
-    """Acts in one simulator of R rows. Each call of `serve` fills a whole rollout, so that edits come between two.
+    """Sampler of one simulator of R rows. Each call of `serve` fills a whole rollout, so edits wait for its end.
 
-    beat: called as a sign of life. give_up: called by another thread with why, if the simulator hangs at its start.
+    beat: records a heartbeat. give_up: called from another thread with an error text if the simulator hangs at its
+    start.
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class ResidentSampler:
         self._shaping, self.distribution = shaping, distribution
         self.generator = torch.Generator(pack.device).manual_seed(seed)
         self.units: list[Any] = []
-        """None: there are no mailboxes."""
+        """Always empty, because there are no mailboxes."""
         self.between_policies: Callable[[], object] = lambda: None
         self._steps, self._envs, self._groups = config.learner.rollout, plan.envs_per_policy, plan.groups
         made = rollout_shape(pack, spec, self._steps, plan.rows)
@@ -127,23 +129,23 @@ class ResidentSampler:
 
     @property
     def begun(self) -> bool:
-        """Whether a rollout is half done: never, between two calls."""
+        """Always False, because each call completes its rollout."""
         return False
 
     def rollouts(self) -> list[InPlaceRollout]:
-        """Return the memory of a batch."""
+        """Return the rollout of a batch."""
         return [self.rollout]
 
     @property
     def replays(self) -> Replays | None:
-        """Count of halves of turns (turns.py); None where nothing is recorded."""
+        """Replay counts (see turns.py). None without CUDA graphs."""
         return self._turns.replays
 
     def resume_finished(self) -> None:
-        """Do nothing: the next rollout begins with the last observation."""
+        """Do nothing, because the next rollout starts with the last observation anyway."""
 
     def take_resets(self) -> None:
-        """Zero the recurrent state of slots whose weights were exchanged."""
+        """Zero the recurrent state of slots whose weights were replaced."""
         self._epoch = self._shared.pack.weights_epoch.copy()
         while self._shared.state_resets:
             self._turns.state[self._shared.state_resets.popleft()] = 0
@@ -153,7 +155,7 @@ class ResidentSampler:
             self._turns.rounds.open_rounds(slot)
 
     def serve(self) -> bool:
-        """Fill a rollout, unless no member holds a slot; return whether it was filled."""
+        """Fill a rollout, unless all slots are empty. True if it was filled."""
         shared = self._shared
         if shared.full or not any(shared.pack.holders):
             return False
@@ -202,16 +204,18 @@ class ResidentSampler:
         self.rollout.final_value.copy_(following)
 
     def _make_rounds(self, step: ResidentStep) -> Rounds:
-        """Return what counts episodes, now that a step has shown their statistics."""
+        """Create the episode statistics, once a step has shown their names."""
         if len(step.stats) > MOST_STATS:
-            raise ConfigError(f"{self._spec.env_id} has {len(step.stats)} stats, {MOST_STATS} at most")
+            raise ConfigError(
+                f"{self._spec.env_id} returns {len(step.stats)} stats, at most {MOST_STATS} are allowed"
+            )
         self._check_objective(None if step.objective is step.reward else step.objective)
         sizes = self._pack.num_policies, self._envs, self._groups
         return Rounds(*sizes, [*step.stats], self._pack.device, begun=not self._cut_short)
 
     @contextmanager
     def _may_take_long(self, what: str) -> Iterator[None]:
-        """Show signs of life inside, since it may take minutes; for a limited time only."""
+        """Record heartbeats for a limited time. The work inside may take minutes."""
         limit = FIRST_STEP * self._config.learner_timeout_seconds
         until, done = time.monotonic() + limit, Event()
 
@@ -247,18 +251,18 @@ class ResidentSampler:
             self._shared.sampling.environment_seconds += time.thread_time() - began
 
     def _check_objective(self, objective: Tensor | None) -> None:
-        """Raise ConfigError if members would be compared by what their own weights make of the reward."""
+        """Raise ConfigError if a reward with tuned weights is the only objective."""
         pbt, shaped = self._config.pbt, objective is None and self._spec.shaping
         tuned = not pbt.tune or any(name.startswith(SHAPING) for name in pbt.tune)
         if shaped and tuned and pbt.enabled and self._config.num_policies > 1:
             raise ConfigError(
-                f"{self._spec.env_id} gives no objective but the reward, and the weights of that are tuned: members "
-                "would be compared by rewards that they raise by their weights alone. Give ResidentStep.objective, or "
-                "name in --pbt.tune what else to tune"
+                f"{self._spec.env_id} gives no objective besides the reward, whose weights are tuned. Members could "
+                "raise their own score by their weights alone. Set ResidentStep.objective, or name other "
+                "hyperparameters in --pbt.tune"
             )
 
     def _fetch(self) -> None:
-        """Read what has ended and what is wrong: the one wait of a rollout."""
+        """Read finished episodes and errors from the device: the only wait of a rollout."""
         rounds, shared = self._turns.rounds, self._shared
         assert rounds is not None
         policies = self._pack.num_policies
@@ -300,3 +304,8 @@ class ResidentSampler:
     def close(self) -> None:
         """Release the simulator."""
         self._env.close()
+
+
+AnySampler: TypeAlias = Sampler | ResidentSampler
+SlotShaping: TypeAlias = ShapingTable | DeviceShaping
+"""The shaping of the slots, which their rows read."""

@@ -1,9 +1,9 @@
-"""The policies' part of a step in a simulator: what comes before the simulator's own calls, and what comes after.
+"""Inference and bookkeeping around a step of a device simulator.
 
-    observations -> note them, act, draw  -> actions -> the simulator -> rewards, ends -> note them, count episodes
+    observations -> store, act, sample -> actions -> simulator -> rewards, ends -> store, count episodes
 
-Where calls are recorded (learner/cuda) each of the two is one replay, which reads what it is given, and the
-number of the step, where it lies on the device. Elsewhere nothing is copied for that.
+With CUDA graphs (learner/cuda) each of the two parts is one replay. It reads its inputs and the step number from fixed
+device memory. Otherwise nothing is copied.
 
 Axes: P policies (slots), b rows of a policy, R = P * b, T steps, S recurrent state, A action components.
 """
@@ -28,7 +28,7 @@ Given = dict[str, Tensor]
 
 
 class Turns:
-    """Acts, and takes in what a step gave. finals, rounds: what counts that; the latter is known after a first step."""
+    """Inference and storage of steps. rounds: set after the first step."""
 
     def __init__(
         self,
@@ -48,20 +48,20 @@ class Turns:
         self.state = torch.zeros_like(rollout.fields["state"])
         """[P, b, S] before the newest observation."""
         self._t, self._t_1 = 0, torch.zeros(1, dtype=torch.int64, device=pack.device)
-        """Number of the step, and the same on the device for what is recorded."""
+        """Step number, and a copy on the device for CUDA graphs."""
         self._seen: Given = {}
         self._gave: Given = {}
         self._action: Tensor | None = None
         self._acting, self._taking = Recording(self._act, (generator,)), Recording(self._take)
 
     def begin_rollout(self) -> None:
-        """Begin a rollout."""
+        """Start a rollout with the current recurrent state."""
         self._rollout.fields["state"].copy_(self.state)
         self._t = 0
         self._t_1.zero_()
 
     def act(self, obs: Mapping[str, Tensor]) -> Tensor:
-        """Note the observations, [R, ...] each, and return the simulator's actions, [R, A]."""
+        """Store the observations, [R, ...] each. Return the simulator's actions, [R, A]."""
         self._give(self._seen, {OBS + name: obs[name] for name in self._layouts})
         self._pack.take_published()
         self._run(self._acting, self._act)
@@ -69,22 +69,23 @@ class Turns:
         return self._action
 
     def take(self, step: ResidentStep) -> None:
-        """Take in what the step gave."""
+        """Store the results of a step."""
         given = {"reward": step.reward, "terminated": step.terminated, "truncated": step.truncated}
         if step.objective is not None:
             given["objective"] = step.objective
         given |= {FINAL + name: step.final_obs[name] for name in self._layouts} if step.final_obs else {}
         given |= {STAT + name: values for name, values in step.stats.items()}
         if self._recorder is not None and self._gave and self._gave.keys() != given.keys():
-            self._stop_recording(NotRecordedError("a step gives what another one does not"))
+            self._stop_recording(NotRecordedError("this step returned other fields than the one before"))
         self._give(self._gave, given)
         self._run(self._taking, self._take)
         self._t += 1
 
     def end(self, obs: Mapping[str, Tensor]) -> None:
-        """Note the observations after the last step, and their values.
+        """Store the observations after the last step, and their values.
 
-        Actions are drawn for nothing, as at the end of a mailbox's rollout: both routes draw alike.
+        Actions are sampled and discarded, as at the end of a mailbox's rollout, so that both consume the same random
+        numbers.
         """
         here = {name: obs[name].unflatten(0, self._shape) for name in self._layouts}
         first = self._rollout.fields["first"][:, -1]
@@ -95,7 +96,7 @@ class Turns:
         self._rollout.fields["value"][:, -1] = value
         self._distribution.sample(params, self._generator)
 
-    # -- what is recorded ---------------------------------------------------------------------------------------
+    # -- captured as CUDA graphs --------------------------------------------------------------------------------
 
     @torch.no_grad()
     def _act(self) -> None:
@@ -143,10 +144,10 @@ class Turns:
             return memory_PT[:, self._t]
         return memory_PT.index_select(1, self._t_1).squeeze(1)
 
-    # -- recording ----------------------------------------------------------------------------------------------
+    # -- capture ------------------------------------------------------------------------------------------------
 
     def _give(self, places: Given, given: Given) -> None:
-        """Let a program read these: where they lie, or where it was recorded to read."""
+        """Provide inputs to a program: as they are, or copied to the captured buffers."""
         if self._recorder is None or not places:
             places.clear()
             places.update(given if self._recorder is None else {name: x.clone() for name, x in given.items()})
@@ -156,7 +157,7 @@ class Turns:
 
     def _run(self, recording: Recording, program: Callable[[], None]) -> None:
         served = self._pack.packing != "loop" or not any(self._pack.idle)
-        if self._recorder is None or not served:  # slots that are left out now may be served later
+        if self._recorder is None or not served:  # no capture with idle slots, which may be used later
             program()
         else:
             try:
@@ -169,5 +170,5 @@ class Turns:
 
     def _stop_recording(self, error: Exception) -> None:
         assert self.replays is not None
-        self.replays.fail("turns", error)
+        self.replays.fail("inference batches", error)
         self._recorder = None

@@ -98,7 +98,7 @@ def test_the_fastest_of_several_packings_is_taken_and_named(monkeypatch):
         assert driven.learner.pack.packing == "vmap", "turns count: loop alone learns in half the time"
         # two steps, and six turns of a unit
         assert ready_note(driven).startswith(
-            "policies are computed by vmap (a batch by bmm 36.0 ms, loop 34.0 ms, vmap 26.0 ms)"
+            "policies are computed by vmap (time per batch: bmm 36.0 ms, loop 34.0 ms, vmap 26.0 ms)"
         )
 
 
@@ -116,7 +116,7 @@ def test_what_fails_is_not_taken(monkeypatch, error):
     with pretend_device(), DrivenLearner(device=str(DEVICE), obs=FRAMES, packing="auto") as driven:
         assert driven.learner.pack.packing == "loop"
         assert ready_note(driven).startswith(
-            "policies are computed by loop (a batch by bmm failed: too large, loop 8.0 ms, vmap failed: too large)"
+            "policies are computed by loop (time per batch: bmm failed: too large, loop 8.0 ms, vmap failed: too large)"
         )
 
 
@@ -159,7 +159,7 @@ def test_a_candidate_whose_recording_breaks_ends_the_trial_and_is_left_out_of_th
         state["broken"] = False
         with DrivenLearner(device=str(DEVICE), obs=FRAMES, packing="auto", without=setup.without) as driven:
             assert driven.learner.pack.packing in ("loop", "vmap")
-            assert "bmm breaks what is recorded" in ready_note(driven)
+            assert "bmm breaks CUDA graph capture" in ready_note(driven)
 
 
 AGAIN = """

@@ -138,7 +138,7 @@ ALSO_IN_TRAINING = {
 }
 BY_THE_CHECK = ALSO_IN_TRAINING | {
     "ObjectiveOfItsWeights": "the objective contains the weights",
-    "WeightsOfAnother": "row r belongs to policy r // b",
+    "WeightsOfAnother": "repeat_interleave",
     "NoTimeOuts": "no time-outs: all 80 episodes were terminated after exactly 10 steps",
     "Waits": "a step waits for the device, 1.38 times on average",
     "Raises": "it raised OSError",
@@ -169,7 +169,7 @@ def test_nothing_is_found_wrong_with_a_right_one():
     assert check_rows(f"{HERE}:Right", DEFAULTS, spec, 800, 0, "cpu") == ([], [])
     mistakes, notes = check_rows(f"{HERE}:NoFinalObs", DEFAULTS, spec, 800, 0, "cpu")
     assert not mistakes
-    assert notes[0].startswith("no final_obs: at a limit the value of the observation before")
+    assert notes[0].startswith("no final_obs: ")
 
 
 def test_limits_that_are_not_said_are_noted_where_other_ends_may_be_right():

@@ -1,0 +1,84 @@
+"""Signal handlers of a run. The second Ctrl-C ends it at once.
+
+    first SIGINT     end the run in order, and save it
+    second SIGINT    stop waiting. If the main thread itself hangs, for example in a write to a slow disk, a timer ends
+                     the process after EXIT_SECONDS, and the kernel kills its children
+
+Python allows handlers in the main thread only, so a run in another thread has none. A handler is called between two
+interpreter steps, or when the signal interrupts a system call. During other C code, such as a step of an environment in
+serial mode, neither handler nor timer can run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+
+EXIT_SECONDS = 4.0
+SAME_PRESS_SECONDS = 0.1
+"""Presses closer than this count once, because a wrapper may forward the terminal's signal."""
+SHOW_CURSOR = b"\x1b[?25h"
+
+
+def in_main_thread() -> bool:
+    """Check whether signal handlers can be installed from this thread."""
+    return threading.current_thread() is threading.main_thread()
+
+
+@contextlib.contextmanager
+def handling(
+    numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
+    """Handle these signals within the context, if this thread allows it.
+
+    Ignored signals stay ignored: `nohup` ignores SIGHUP, a script SIGINT for its background jobs.
+    """
+    if not in_main_thread():
+        yield
+        return
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, handler) for number in heard}
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
+
+
+class Presses:
+    """Counter of Ctrl-C presses. Ends the process EXIT_SECONDS after the second, unless closed."""
+
+    def __init__(self, exit_seconds: float = EXIT_SECONDS) -> None:
+        self.count = 0
+        self._last = 0.0
+        self._timer = threading.Timer(exit_seconds, _end_process, (exit_seconds,))
+        self._timer.daemon = True
+
+    def note(self) -> None:
+        """Count a SIGINT."""
+        now = time.monotonic()
+        if not self.count or now - self._last > SAME_PRESS_SECONDS:
+            self.count += 1
+            if self.count == 2:
+                self._timer.start()
+        self._last = now
+
+    def close(self) -> None:
+        """Cancel the timer."""
+        self._timer.cancel()
+
+
+def _end_process(seconds: float) -> None:
+    """End this process without cleanup. Its children die with it (see `keeper`)."""
+    said = f"pbt-rl: ended without a summary, because it hung for {seconds:.0f} s after Ctrl-C\n".encode()
+    for fd, text in ((1, SHOW_CURSOR if os.isatty(1) else b""), (2, said)):
+        with contextlib.suppress(OSError, ValueError):  # closed
+            if text and select.select([], [fd], [], 0)[1]:  # writable, because a stopped terminal would block
+                os.write(fd, text)
+    os._exit(128 + signal.SIGINT)
