@@ -165,20 +165,20 @@ def readme(text: str) -> str:
     lines = {
         r"takes about \d+ hours": f"takes about {seconds / 3600:.0f} hours",
         r"comes after \d+ minutes": f"comes after {seconds / 20 / 60:.0f} minutes",
-        r"(sixteen steps a batch and makes )[\d,]+( to [\d,]+)?": rf"\g<1>{rate('4', 'as_typed')}",
+        r"(sixteen gradient steps per batch\) they make )[\d,]+": rf"\g<1>{rate('4', 'as_typed')}",
         r"(\| Pong on 2 cores, 1 policy, frames/s \|).*": rf"\1 {_beside('1')}",
         r"(\| the same, 4 policies with PBT \|).*": rf"\1 {_beside('4')}",
         r"make [\d,]+ frames/s on two": f"make {rate('4')} frames/s on two",
         r"[\d.]+ times\nSample Factory": f"{times('4', 'sample_factory')} times\nSample Factory",
         r"[\d.]+ times over EnvPool": f"{times('4', 'envpool')} times over EnvPool",
-        r"(\| Breakout and Pong in 10 minutes as typed \|).*": rf"\1 {_after_ten_minutes('breakout', 'pong')}",
+        r"(\| Breakout and Pong after 10 minutes by default \|).*": rf"\1 {_after_ten_minutes('breakout', 'pong')}",
     }
     counts = set[int]()
     for game in ("HalfCheetah", "Hopper", "Walker2d"):
         four, one = (_typed(f"gym/{game}-v5", policies) for policies in ("4", "1"))
-        lines[rf"{game} [\d,]+ \((one alone )?[\d,]*"] = rf"{game} {fmean(four):,.0f} (\g<1>{fmean(one):,.0f}"
+        lines[rf"(\| {game}-v5 \|) [\d,]+ \| [\d,]+"] = rf"\1 {fmean(four):,.0f} | {fmean(one):,.0f}"
         counts |= {len(four), len(one)}
-    lines[r"\[\d+ to \d+ seeds"] = f"[{min(counts)} to {max(counts)} seeds"
+    lines[r"sampled, \d+ to \d+ seeds"] = f"sampled, {min(counts)} to {max(counts)} seeds"
     for old, new in lines.items():
         text = re.sub(old, new, text)
     return text
