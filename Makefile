@@ -8,9 +8,11 @@ SHELL := /bin/bash
 PYTHON ?=
 TORCH_INDEX ?=
 ARGS ?=
+PIP := $(if $(CI),--quiet,--progress-bar on)
 
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 NODES := .venv-nodes
 RESIDENT := .venv-resident
@@ -23,19 +25,10 @@ DOCS := .venv-docs
 help:
 	@sed -n '1,6s/^# \{0,1\}//p' Makefile
 
-# Four agents learn Breakout for two and a half minutes. The periods are far shorter than those of a real run, so that
-# replacements happen while one looks on, and a lead of one standard error is enough for one. Few environments have all
-# ended a game soon, on a slow machine too. Half the passes over a batch, in larger steps, bring first points sooner.
-# ARGS adds options: make demo ARGS="--seed 1"
-demo: $(READY)
-	$(BIN)/pbt-rl train --env atari/breakout --num-policies 4 --name demo --overwrite \
-		--envs-per-unit 4 --learner.epochs 2 --learner.minibatches 8 --hypers.clip-ratio 0.2 \
-		--train-for-seconds 150 --pbt.start-frames 15000 --pbt.period-frames 15000 \
-		--pbt.objective-episodes 20 --pbt.min-episodes 5 --pbt.mutation-rate 0.5 --pbt.replace-errors 1 $(ARGS)
-	@echo
-	@echo "To type these commands, first: . $(BIN)/activate"
-	@echo "tensorboard --logdir runs/demo  # the curves"
-	@echo "pbt-rl eval runs/demo --video demo.mp4  # a film of its best member"
+# A population on CartPole for some seconds, then one on Breakout for about two minutes; on a busy machine up to six.
+# ARGS adds options of `pbt-rl train` to both: make demo ARGS="--seed 1"
+demo: $(INSTALLED)
+	@$(BIN)/python scripts/demo.py $(ARGS)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not long and not nodes and not resident" $(ARGS)
@@ -63,7 +56,7 @@ test-pythons: $(READY)
 		PYTEST_DISABLE_PLUGIN_AUTOLOAD=1; \
 	for python in python3.11 python3.12 python3.13 python3.14; do \
 		"$$python" --version 2>/dev/null || { echo "$$python: not on this machine"; continue; }; \
-		nice -n 5 "$$python" -m pytest -q -p no:cacheprovider -W ignore::pytest.PytestConfigWarning tests/actors/test_child.py tests/actors/test_keeper.py tests/actors/test_signals.py tests/actors/test_stacks.py $(ARGS) || exit; \
+		nice -n 5 "$$python" -m pytest -q -p no:cacheprovider -W ignore::pytest.PytestConfigWarning tests/processes/test_child.py tests/processes/test_keeper.py tests/processes/test_signals.py tests/processes/test_stacks.py $(ARGS) || exit; \
 	done
 
 test-all: $(READY)
@@ -103,7 +96,8 @@ clean:
 	rm -rf $(VENV) $(NODES) $(RESIDENT) $(DOCS) .venv-torch build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find algos envs pbt_rl scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml constraints.txt
+# What a user needs. pip shows its progress where a person looks on.
+$(INSTALLED): pyproject.toml constraints.txt
 	@for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
 		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 			echo "making $(VENV) with $$("$$python" --version)"; \
@@ -113,8 +107,15 @@ $(READY): pyproject.toml constraints.txt
 	done; \
 	echo "Python 3.11 or newer is needed; tried: $(or $(PYTHON),python3 python3.13 python3.12 python3.11)." \
 		"Name one: make PYTHON=/path/to/python3.11" >&2; exit 1
-	$(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@echo "installing PyTorch and pbt_rl into $(VENV): about 1.5 GB without a GPU, 6 GB with CUDA; 2 to 15 minutes"
+	$(BIN)/python -m pip install $(PIP) -c constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
+	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[classic,report,video,board]'
+	@touch $@
+
+# What the tests and checks need besides.
+$(READY): $(INSTALLED)
+	@echo "installing what the tests need: about 0.7 GB more"
+	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[dev]'
 	@touch $@
 
 $(NODES)/.ready: $(READY)

@@ -1,4 +1,1 @@
-"""Learning: math, networks, packs and algorithms.
-
-A leaf room: it imports nothing else of the project but `pbt_rl.registry`, starts no process and opens no file.
-"""
+"""Learning: math, networks, packs and algorithms. Of the project it imports only errors, registry and options."""

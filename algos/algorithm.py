@@ -152,7 +152,7 @@ class Algorithm:
     taken (`acting_log_prob`). So rollouts of older weights do not move the centre of its trust region."""
     learns_per_unit: bool = False
     """Learn once from each full rollout of a unit, without waiting for a batch of several. If units are many, from
-    as few together as keep rollouts young enough (pbt_rl/run/plan/sizes.py)."""
+    as few together as keep rollouts young enough (pbt_rl/plan/sizes.py)."""
 
     @property
     def needs_final_steps(self) -> str | None:

@@ -14,6 +14,7 @@ stream each (pbt_rl/learner/cuda).
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 import numba
@@ -23,6 +24,14 @@ from torch import Tensor
 Kernel = Callable[..., Any]
 STRICT = frozenset({"contract", "arcp", "nsz"})
 """Fused multiply-add, reciprocals and signed zeros may differ in the last bit; NaN and order may not."""
+
+
+def processor_is(vendor: str) -> bool:
+    """Whether the processor has this vendor, by Linux' name for it. False where the name cannot be read."""
+    try:
+        return vendor in Path("/proc/cpuinfo").read_text()
+    except OSError:  # another system, or a container that hides it
+        return False
 
 
 def kernel(function: Callable[..., None]) -> Kernel:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from math import gcd, prod, sqrt
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from .device import processor_is
 from .normalizers import SMALLEST_PICTURE
 
 
@@ -37,7 +37,7 @@ def orthogonal(layer: Layer, gain: float) -> Layer:
 
 
 _MINUS_1 = torch.tensor(-1.0)
-_SLOW_TANH = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
+_SLOW_TANH = processor_is("AuthenticAMD")
 """torch.tanh is MKL's, which is slow on these CPUs."""
 
 

@@ -46,11 +46,12 @@ from torch.nn.functional import cosine_similarity, linear, normalize
 
 from .a3c import A3C, a3c_loss, short_rollouts
 from .algorithm import Hypers, LossInputs, OwnStep, UpdateSettings
+from .cores import LstmCore
 from .distributions import ACTION_MASK
 from .encoders import RELU_GAIN, Encoder, orthogonal
 from .hypers import FunHypers
 from .losses import COMMON_STATISTICS, Stats, explained_variance, masked, mean
-from .models import Body, LstmCore, NetInputs, PolicyNet, TwinBody
+from .models import Body, NetInputs, PolicyNet, TwinBody
 from .returns import Trajectories, gae_torch
 
 HORIZON = 10

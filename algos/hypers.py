@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pbt_rl.options.declare import Declared, option
 from pbt_rl.registry import Recipe
 
 Scale = Literal["linear", "log", "one_minus", "integer"]
@@ -42,11 +43,12 @@ def hyper(
     tuned: whether a controller changes it if the user names no values. common: shown by plain `--help`.
     """
     low, high = legal
-    metadata = {"at_least": low, "at_most": high, "bounds": bounds, "scale": scale, "tuned": tuned}
-    return field(
-        default=default,
-        metadata=metadata | ({"off": "off"} if high == OFF else {}) | ({"common": True} if common else {}),
-    )
+    declared: Declared = {"at_least": low, "at_most": high, "bounds": bounds, "scale": scale, "tuned": tuned}
+    if common:
+        declared["common"] = True
+    if high == OFF:
+        declared["off"] = "off"
+    return option(default, **declared)
 
 
 @dataclass(frozen=True)

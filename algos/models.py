@@ -1,6 +1,6 @@
 """The network of a policy: encoder -> optional recurrent core (together the *body*) -> heads.
 
-    net = make_model({"obs": ((4, 84, 84), "uint8")}, param_size=6, core="gru")
+    net = make_model({"obs": ((4, 84, 84), "uint8")}, 6, ModelConfig(core="gru"))
     params_TBD, value_TB, state_BS = net(obs, state_BS, first_TB)
 
 Axes: T time, B rows, N = T * B, C channels, F features, S recurrent state, D distribution parameters.
@@ -9,24 +9,22 @@ The body computes in the dtype of its weights, so `net.body.to(torch.bfloat16)` 
 precision takes; the heads and the recurrent state stay float32. All state is in parameters, and nothing is
 changed in place: it works under torch.func.functional_call and under vmap over stacked parameters.
 Initial weights are drawn from torch's global generator.
-
-All recurrent cores take `cut_TB`: no gradient goes from these steps on back to the steps before (backpropagation
-through time is truncated there); the state itself goes on. None: the gradient goes back to the first step. The gate
-that keeps the state (GRU's update, LSTM's forget gate) begins with a bias of 1 (Jozefowicz et al. 2015): with 0 a state
-halves at every step, and a gradient hardly comes back over 64 of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from .cores import Core, GruCore, LstmCore, StackedCore
 from .distributions import ACTION_MASK, mask_logits
 from .encoders import Encoder, ObsEncoder, ObsShapes, orthogonal
+from .model_config import ModelConfig
+from .own_parts import UserCore, UserEncoder, UserHead
 
 Deviation = Literal["free", "state"]
 LOG_STD_RANGE = (-5.0, 2.0)
@@ -90,121 +88,18 @@ class Heads(nn.Module):
 
 def _head(part: str, kind: str, size: int, outputs: int, gain: float) -> nn.Module:
     if ":" in kind:
-        from .own_parts import UserHead  # noqa: PLC0415 - it imports this module
-
         return UserHead(part, kind, size, outputs)
     return orthogonal(nn.Linear(size, outputs), gain)
-
-
-class Core(nn.Module):
-    """Maps features of steps and a state to other features: see `GruCore.forward`. `size`: width of what it returns."""
-
-    state_size: int
-    size: int
-
-
-class GruCore(Core):
-    """Gated recurrent unit (Cho et al. 2014) in cuDNN's form: the reset gate acts after the matrix product.
-
-    Plain matrix products in place of nn.GRU: that one works neither under vmap nor with resets inside a
-    rollout. The inputs of all steps are projected in one product; the elementwise part, state included, is
-    float32, because bf16 loses increments below 1/256 of the state.
-    """
-
-    def __init__(self, size: int, core_size: int) -> None:
-        super().__init__()
-        self.state_size = self.size = core_size
-        self.input = orthogonal(nn.Linear(size, 3 * core_size), 1.0)
-        self.recurrent = orthogonal(nn.Linear(core_size, 3 * core_size), 1.0)
-        nn.init.ones_(self.recurrent.bias[core_size : 2 * core_size])
-
-    def forward(
-        self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return (hidden state of each step [T, B, core_size] in x's dtype, last state [B, S] float32)."""
-        hidden, out = state_BS, []
-        steps = zip(self.input(x_TBF).unbind(0), first_TB.unbind(0), _steps(cut_TB, first_TB), strict=True)
-        for projected, first, cut in steps:
-            hidden = torch.where(first.unsqueeze(-1), 0.0, _truncated(hidden, cut))
-            x_reset, x_update, x_new = projected.float().chunk(3, -1)
-            h_reset, h_update, h_new = self.recurrent(hidden.to(x_TBF.dtype)).float().chunk(3, -1)
-            reset, update = (x_reset + h_reset).sigmoid(), (x_update + h_update).sigmoid()
-            new = torch.tanh(x_new + reset * h_new)
-            hidden = new + update * (hidden - new)
-            out.append(hidden)
-        return torch.stack(out).to(x_TBF.dtype), hidden
-
-
-class LstmCore(Core):
-    """Long short-term memory (Hochreiter and Schmidhuber 1997, with forget gates); see `GruCore`.
-
-    A state row is the hidden state, then the cell: S = 2 * core_size. Gates: input, forget, cell, output.
-    """
-
-    def __init__(self, size: int, core_size: int) -> None:
-        super().__init__()
-        self.state_size, self.size = 2 * core_size, core_size
-        self.input = orthogonal(nn.Linear(size, 4 * core_size), 1.0)
-        self.recurrent = orthogonal(nn.Linear(core_size, 4 * core_size), 1.0)
-        nn.init.ones_(self.recurrent.bias[core_size : 2 * core_size])
-
-    def forward(
-        self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return (hidden state of each step [T, B, core_size] in x's dtype, last state [B, S] float32)."""
-        state, out = state_BS, []
-        steps = zip(self.input(x_TBF).unbind(0), first_TB.unbind(0), _steps(cut_TB, first_TB), strict=True)
-        for projected, first, cut in steps:
-            hidden, cell = torch.where(first.unsqueeze(-1), 0.0, _truncated(state, cut)).chunk(2, -1)
-            gates = projected.float() + self.recurrent(hidden.to(x_TBF.dtype)).float()
-            write, forget, new, read = gates.chunk(4, -1)
-            cell = forget.sigmoid() * cell + write.sigmoid() * new.tanh()
-            hidden = read.sigmoid() * cell.tanh()
-            state = torch.cat((hidden, cell), -1)
-            out.append(hidden)
-        return torch.stack(out).to(x_TBF.dtype), state
-
-
-def _steps(cut_TB: Tensor | None, first_TB: Tensor) -> Sequence[Tensor | None]:
-    return [None] * first_TB.shape[0] if cut_TB is None else cut_TB.unbind(0)
-
-
-def _truncated(state_BS: Tensor, cut_B: Tensor | None) -> Tensor:
-    return state_BS if cut_B is None else torch.where(cut_B.unsqueeze(-1), state_BS.detach(), state_BS)
-
-
-class StackedCore(Core):
-    """Cores one above another: each reads what the one below returns. The state holds theirs, the lowest first."""
-
-    def __init__(self, make: Callable[[int, int], Core], size: int, core_size: int, layers: int) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(make(core_size if i else size, core_size) for i in range(layers))
-        self._sizes = [layer.state_size for layer in self.layers if isinstance(layer, Core)]
-        self.state_size, self.size = sum(self._sizes), core_size
-
-    def forward(
-        self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        after = []
-        for layer, state in zip(self.layers, state_BS.split(self._sizes, -1), strict=True):
-            x_TBF, last = layer(x_TBF, state, first_TB, cut_TB)
-            after.append(last)
-        return x_TBF, torch.cat(after, -1)
 
 
 def make_core(kind: str, size: int, core_size: int, layers: int) -> Core | None:
     """Return the core of this kind on features of this size; None for "none"."""
     if ":" in kind:
-        from .own_parts import UserCore  # noqa: PLC0415 - it imports this module
-
         return UserCore(kind, size)
     if kind == "none":
         return None
     make: Callable[[int, int], Core] = {"gru": GruCore, "lstm": LstmCore}[kind]
     return make(size, core_size) if layers == 1 else StackedCore(make, size, core_size, layers)
-
-
-Critic = Literal["shared", "separate"]
 
 
 class NetInputs(NamedTuple):
@@ -225,35 +120,19 @@ class NetInputs(NamedTuple):
 def make_model(
     obs_shapes: ObsShapes,
     param_size: int,
+    model: ModelConfig,
     *,
     continuous: int = 0,
-    encoder: str = "auto",
-    hidden: int = 512,
-    layers: int = 2,
-    activation: str = "tanh",
-    core: str = "none",
-    core_size: int = 256,
-    core_layers: int = 1,
-    critic: Critic = "shared",
     critic_only: tuple[str, ...] = (),
-    deviation: Deviation = "free",
-    initial_deviation: float = 1.0,
-    policy_head: str = "linear",
-    value_head: str = "linear",
     nvec: tuple[int, ...] = (),
 ) -> PolicyNet:
-    """Build a policy with fresh weights, float32, convolutions channels-last.
+    """Build a policy with initialised weights, float32, convolutions channels-last.
 
     param_size: D, the logits, then the means and the log deviations of so many `continuous` components.
-    encoder: `auto` (Nature CNN for images, MLP for the rest), `nature`, `impala`
-    and `a3c` (MLP for other observations), `mlp`, or `module:factory` (see encoders.py). An image is uint8 of shape
-    (C, H, W), a text is int32 of shape (L,) (see `WordEncoder`); other observations are flattened. One named LAST
-    joins the features as it is (Espeholt et al. 2018, Figure 3). hidden: F of the encoder without that. layers: hidden
-    layers of an MLP, with an activation of ACTIVATIONS. core: `none`, `gru`, `lstm`, of so many layers, or
-    `module:factory`.
-    critic: `shared`: policy and value read the same features; `separate`: the value has an encoder and a core of its
-    own, of the same kind. critic_only: names of observations that the policy does not see; they make it `separate`.
-    deviation, initial_deviation, policy_head, value_head: see `Heads`.
+    An image is uint8 of shape (C, H, W), a text is int32 of shape (L,) (see `WordEncoder`); other observations are
+    flattened. The encoder is for images, an MLP reads the others. One named LAST joins the features as it is
+    (Espeholt et al. 2018, Figure 3). Of the initial deviations the first is used.
+    critic_only: names of observations that the policy does not see; they give the critic a body of its own.
     nvec: sizes of the action's components, needed if an observation is named ACTION_MASK: the encoder does not
     receive that one, it masks the logits (see `mask_logits`).
     Raises ValueError for an encoder that cannot be used with these observations, and for a part of the user's own that
@@ -264,27 +143,25 @@ def make_model(
     seen = {name: spec for name, spec in obs_shapes.items() if name != ACTION_MASK}
 
     def make_body(seen: ObsShapes) -> Body:
-        made: Encoder
-        if ":" in encoder:
-            from .own_parts import UserEncoder  # noqa: PLC0415 - it imports this module
-
-            made = UserEncoder(encoder, seen)
-        else:
-            made = ObsEncoder(seen, encoder, hidden, layers, activation)
-        return Body(made, make_core(core, made.size, core_size, core_layers))
+        made = (
+            UserEncoder(model.encoder, seen)
+            if ":" in model.encoder
+            else ObsEncoder(seen, model.encoder, model.hidden, model.layers, model.activation)
+        )
+        return Body(made, make_core(model.core, made.size, model.core_size, model.core_layers))
 
     of_policy = make_body({name: spec for name, spec in seen.items() if name not in critic_only})
-    of_critic = make_body(seen) if critic == "separate" or critic_only else None
+    of_critic = make_body(seen) if model.critic == "separate" or critic_only else None
     body = of_policy if of_critic is None else TwinBody(of_policy, of_critic)
     heads = Heads(
         of_policy.size,
         param_size,
         continuous,
         critic_size=None if of_critic is None else of_critic.size,
-        deviation=deviation,
-        initial_deviation=initial_deviation,
-        policy=policy_head,
-        value=value_head,
+        deviation=model.deviation,
+        initial_deviation=model.initial_deviation[0],
+        policy=model.policy_head,
+        value=model.value_head,
     )
     net = PolicyNet(body, heads, nvec if masked else ())
     for parameter in net.parameters():
@@ -313,7 +190,7 @@ class PolicyNet(nn.Module):
         """Return (params [T, B, D], value [T, B], state after the last step [B, S]), all float32.
 
         obs: name -> [T, B, ...] as the environment delivers it. state: [B, S] float32 before the first step.
-        first: [T, B] bool, the step begins an episode: the state is zeroed before it. cut: [T, B] bool, see models.py.
+        first: [T, B] bool, the step begins an episode: the state is zeroed before it. cut: [T, B] bool, see cores.py.
         """
         seen = {name: x for name, x in obs.items() if name != ACTION_MASK}
         features, state = self.body(seen, state, first, cut)

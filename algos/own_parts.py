@@ -20,8 +20,8 @@ from torch.overrides import TorchFunctionMode
 
 from pbt_rl.registry import load_object
 
+from .cores import Core
 from .encoders import Encoder, NetworkError, ObsShapes, channels_last, is_image, is_text
-from .models import Core
 
 _TORCH = Path(torch.__file__).parent
 

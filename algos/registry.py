@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pbt_rl.registry import ALGORITHMS, load_object
+from pbt_rl import registry
+from pbt_rl.registry import load_object
+
+from .hypers import AlgorithmEntry
 
 if TYPE_CHECKING:
     from .algorithm import Algorithm
 
+ALGORITHMS: registry.Registry[AlgorithmEntry] = registry.ALGORITHMS
 __all__ = ["ALGORITHMS", "is_known", "load", "names", "texts"]
 
 

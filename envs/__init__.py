@@ -1,1 +1,1 @@
-"""Environments: a leaf room. It imports neither torch nor anything else of the project."""
+"""Environments. They import no torch, and of the project only errors, registry, options and child processes."""

@@ -14,7 +14,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from .base import ActionSpec, EnvSetupError
+from pbt_rl.errors import EnvSetupError
+
+from .base import ActionSpec
 
 LARGEST_BOUND = 1e9
 """Larger bounds stand for none."""

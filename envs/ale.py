@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.errors import EnvSetupError
+
 from .atari import (
     LIFE_LOSS_PENALTY,
     MULTIPLAYER_ONLY,
@@ -27,12 +29,9 @@ from .atari import (
     AtariOptions,
     AtariScoring,
     game_facts,
-    raw_scores,
-    recipe,
 )
-from .base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays, Unit
+from .base import ActionSpec, ArraySpec, EnvSpec, ShapingSource, StepArrays
 from .episodes import EpisodeBook, all_at_once, pulse_of, write_reset
-from .family import Backend, EnvOptions
 
 SEEN = (84, 84)
 """Height and width of a frame."""
@@ -188,21 +187,3 @@ def _unknown_game(game: str, known: tuple[str, ...]) -> str:
     close = difflib.get_close_matches(snake, known)
     hint = f"; did you mean {', '.join('atari/' + name for name in close)}?" if close else ""
     return f"atari/{game} is not an Atari game{hint} `pbt-rl envs` lists all {len(known)} games"
-
-
-def _make_unit(game: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
-    """Make a unit; one that grows, if it may."""
-    from .growing import unit_that_grows  # noqa: PLC0415 - it imports this module
-
-    arguments = (game, rows, seed, options.of(AtariOptions), shaping)
-    return unit_that_grows(*arguments) or AtariUnit(*arguments)
-
-
-BACKEND = Backend(
-    names=names,
-    probe=lambda name, options: probe(name, options.of(AtariOptions)),
-    make_unit=_make_unit,
-    recipe=lambda _name, _options: recipe(),
-    begins="the first emulators are made",
-    for_evaluation=lambda options: options.with_family(raw_scores(options.of(AtariOptions))),
-)

@@ -9,13 +9,16 @@ Axes: R rows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import EnvSetupError, FamilyOptions
+from pbt_rl.errors import EnvSetupError
+from pbt_rl.options.declare import option
+
+from .base import FamilyOptions
 
 MULTIPLAYER_ONLY = frozenset({"combat", "joust", "maze_craze", "warlords"})
 """ROMs that come with ale-py but have no one-player mode: loading one ends the process."""
@@ -28,15 +31,15 @@ LIFE_LOSS_PENALTY = "life_loss_penalty"
 class AtariOptions(FamilyOptions):
     """Options of Atari games; frames are emulator frames."""
 
-    frame_skip: int = field(default=4, metadata={"at_least": 1, "at_most": 60})
+    frame_skip: int = option(4, at_least=1, at_most=60)
     """Emulator frames of one step: the action is repeated, rewards are summed."""
-    frame_stack: int = field(default=4, metadata={"at_least": 1, "at_most": 16})
+    frame_stack: int = option(4, at_least=1, at_most=16)
     """Newest frames, stacked as one observation."""
-    repeat_action_probability: float = field(default=0.0, metadata={"at_least": 0, "below": 1})
+    repeat_action_probability: float = option(0.0, at_least=0, below=1)
     """Sticky actions: probability per frame that the last action is repeated (0.25 in Machado et al. 2018)."""
     full_action_space: bool = False
     """Use all 18 actions instead of those that the game needs."""
-    noop_max: int = field(default=30, metadata={"at_least": 0})
+    noop_max: int = option(30, at_least=0)
     """Start a game with 0 to this many no-op frames, drawn for each game; FIRE follows them."""
     episodic_life: bool = True
     """Treat a lost life as a terminal state in learning. The game goes on; the objective is its whole score."""

@@ -16,13 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class EnvSetupError(ValueError):
-    """The user asked for an environment that cannot be made, or one that breaks its contract.
-
-    The message holds what is wrong, which value, and what to do instead.
-    """
-
-
 class FamilyOptions:
     """Options of a family of environments: a frozen dataclass derives from this."""
 

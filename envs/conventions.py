@@ -21,12 +21,13 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 from numpy.typing import NDArray
 
+from pbt_rl.errors import EnvSetupError
+
 from .base import (
     ACTION_MASK,
     MOST_STATS,
     STAT_NAME_BYTES,
     ActionSpec,
-    EnvSetupError,
     EnvSpec,
     RewardShapingInterface,
     ShapingSource,

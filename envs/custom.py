@@ -19,9 +19,11 @@ from typing import Any, cast
 
 import gymnasium
 
+from pbt_rl.errors import EnvSetupError
+
 from . import time_limits
 from .agents.tables import KIND as SEVERAL_AGENTS
-from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
+from .base import EnvSpec, ShapingSource, Unit
 from .episodes import all_at_once, pulse_of
 from .family import Backend, EnvOptions, Kind, keywords_backend, load_backend
 from .gym import GymUnit, describe, recipe

@@ -32,10 +32,12 @@ from envpool.registration import registry as _registry
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from pbt_rl.errors import EnvSetupError
+
 from . import atari
 from .actions import action_decoder, action_spec
 from .atari import MULTIPLAYER_ONLY, AtariOptions, AtariScoring, raw_scores
-from .base import ACTION_MASK, LARGEST_REWARD, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from .base import ACTION_MASK, LARGEST_REWARD, ArraySpec, EnvSpec, ShapingSource, StepArrays
 from .episodes import EpisodeBook, all_at_once, pulse_of, write_reset
 from .family import Backend
 from .first_trial import tried

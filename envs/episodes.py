@@ -18,7 +18,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import LARGEST_REWARD, EnvSetupError, ShapingSource, StepArrays
+from pbt_rl.errors import EnvSetupError
+
+from .base import LARGEST_REWARD, ShapingSource, StepArrays
 from .values import briefly, number_of
 
 ROW, AT_ONCE = range(2)

@@ -108,7 +108,7 @@ ATARI = Family(
     "atari/pong",
     ("ale_py",),
     "pip install ale-py",
-    ".ale",
+    ".ale_backend",
     options={"atari": AtariOptions},
 )
 GYM = Family(

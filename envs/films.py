@@ -12,9 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.errors import EnvSetupError
+
 from .ale import AtariUnit, engine
 from .atari import AtariOptions
-from .base import EnvSetupError, ShapingSource, StepArrays, Unit
+from .base import ShapingSource, StepArrays, Unit
 from .custom import find_factory, kind_of, make, resident_backend, takes, unit_of
 from .episodes import all_at_once, pulse_of
 from .family import Backend, EnvOptions

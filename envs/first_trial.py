@@ -5,7 +5,7 @@ milliseconds, and knows what this process knows: its modules, its path, environm
 
     this process -- keeper -- copy -- what the environment starts, however it detaches
 
-The keeper (`pbt_rl.actors.keeper`) is a copy as well, in which no code of others runs. It ends all that the copy has
+The keeper (`pbt_rl.processes.keeper`) is a copy as well, in which no code of others runs. It ends all that the copy has
 started when the copy ends, or when this process says so or dies.
 """
 
@@ -27,10 +27,11 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from pbt_rl.actors.keeper import BoundedLog, Keeper, become_keeper, end_like, end_with
+from pbt_rl.errors import EnvSetupError
+from pbt_rl.processes.keeper import BoundedLog, Keeper, become_keeper, end_like, end_with
 
 from . import time_limits
-from .base import EnvSetupError, EnvSpec
+from .base import EnvSpec
 from .values import briefly
 
 T = TypeVar("T")

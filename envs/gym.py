@@ -19,12 +19,13 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.errors import EnvSetupError
+
 from . import atari, time_limits
 from .actions import action_spec, actions_decoder
 from .base import (
     ACTION_MASK,
     LARGEST_REWARD,
-    EnvSetupError,
     EnvSpec,
     SavesState,
     ShapingSource,
@@ -35,7 +36,7 @@ from .base import (
 from .conventions import Remarks, mistakes_of, notes_of
 from .episodes import ROW, EpisodeBook, beating, objective_of, pulse_of
 from .family import keywords_backend
-from .packages import registered
+from .packages import EXTRAS, registered
 from .shaping import (
     declared,
     default_shaping,
@@ -154,15 +155,6 @@ MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 """Makes one environment; called once per row."""
 
 _FLAGS = {bool, np.bool_}
-
-EXTRAS = {
-    "gymnasium.envs.box2d": "Box2D",
-    "gymnasium.envs.mujoco": "mujoco",
-    "gymnasium.envs.phys2d": "jax",
-    "gymnasium.envs.tabular": "jax",
-    "shimmy": "shimmy",
-}
-"""Module prefix of registered environments -> the package that they need."""
 
 
 def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:

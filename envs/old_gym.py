@@ -10,7 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from .base import EnvSetupError
+from pbt_rl.errors import EnvSetupError
+
 from .values import attribute, flag_of, metadata_of
 
 

@@ -43,6 +43,14 @@ PACKAGES: Mapping[str, Package] = {
     "crafter": Package("crafter", ("Crafter",), _register_crafter, "CrafterReward-v1"),
 }
 """Name as it is written -> package."""
+EXTRAS = {
+    "gymnasium.envs.box2d": "Box2D",
+    "gymnasium.envs.mujoco": "mujoco",
+    "gymnasium.envs.phys2d": "jax",
+    "gymnasium.envs.tabular": "jax",
+    "shimmy": "shimmy",
+}
+"""Module prefix of registered environments -> the package that they need."""
 EXTRA_GROUPS = {"box2d", "mujoco"}
 """Parts of Gymnasium that are installed as its extras."""
 
@@ -110,8 +118,6 @@ def registered_ids() -> Mapping[str, str]:
 
 def absent() -> str:
     """Return a whole line for each part of Gymnasium that is not installed: its environments, and the command."""
-    from .gym import EXTRAS  # noqa: PLC0415 - it imports Gymnasium
-
     ids: dict[str, list[str]] = {}
     for env_id, group in registered_ids().items():
         ids.setdefault(group, []).append(env_id)

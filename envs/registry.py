@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.registry import FAMILIES
+from pbt_rl import registry
+from pbt_rl.errors import EnvSetupError
+from pbt_rl.options.values import free_value
 
 from .base import (
     LAST,
     ArraySpec,
-    EnvSetupError,
     EnvSpec,
     FamilyOptions,
     MatchupSource,
@@ -36,7 +37,6 @@ from .base import (
 from .family import Backend, EnvOptions, Family, RawEnv, load_backend
 from .packages import PACKAGES, named_by, registered_ids
 from .shaping import with_critic
-from .values import typed
 
 
 def with_last(spec: EnvSpec) -> EnvSpec:
@@ -101,6 +101,7 @@ class LastUnit:
         self._unit.restore_state(state)
 
 
+FAMILIES: registry.Registry[Family] = registry.FAMILIES
 __all__ = ["FAMILIES", "EnvOptions", "Family", "FamilyOptions"]
 """Of other modules, to be had from here."""
 DEFAULTS = EnvOptions()
@@ -109,14 +110,14 @@ _VERSION = re.compile(r"(-ram)?(NoFrameskip|Deterministic)?-v\d+$")
 
 
 def keywords(env_option: Iterable[str]) -> dict[str, Any]:
-    """Read `key=value` pairs; see `typed` for what a value may be."""
+    """Read `key=value` pairs; see `free_value` for what a value may be."""
     found: dict[str, Any] = {}
     for pair in env_option:
         key, equals, text = pair.partition("=")
         if not equals or not key.isidentifier() or key in found:
             remedy = "it is given twice" if key in found else "write key=value, key as in Python"
             raise EnvSetupError(f"--env-option {pair:.200} cannot be used: {remedy}")
-        found[key] = typed(text)
+        found[key] = free_value(text)
     return found
 
 

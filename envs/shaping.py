@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from .base import ACTION_MASK, EnvSetupError, EnvSpec, RewardShapingInterface, TrainingInfoInterface
+from pbt_rl.errors import EnvSetupError
+
+from .base import ACTION_MASK, EnvSpec, RewardShapingInterface, TrainingInfoInterface
 from .values import attribute, briefly, has_methods, number_of, wrapped
 
 

@@ -27,8 +27,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from pbt_rl.errors import EnvSetupError
+
 from .actions import MOST_CHOICES, action_spec, check_space, inner_spaces
-from .base import ACTION_MASK, ActionSpec, ArraySpec, EnvSetupError
+from .base import ACTION_MASK, ActionSpec, ArraySpec
 from .values import array_of, briefly
 
 SMALL = 36

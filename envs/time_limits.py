@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol, TypeVar
 
-from .base import EnvSetupError
+from pbt_rl.errors import EnvSetupError
 
 PROBE_SECONDS = 120.0
 """Limit for making one environment and reading its spaces."""

@@ -16,7 +16,9 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 from numpy.typing import NDArray
 
-from .base import EnvSetupError, EnvSpec, ShapingSource
+from pbt_rl.errors import EnvSetupError
+
+from .base import EnvSpec, ShapingSource
 from .family import Backend
 from .gym import GymUnit, MakeEnv, probe_with
 

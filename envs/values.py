@@ -1,21 +1,18 @@
-"""Reads what others wrote: values as people type them and as environments return them, and attributes.
+"""Reads what others wrote: values as environments return them, and attributes.
 
 Values are Python's, numpy's and the like. An attribute may be missing, None, cyclic, a proxy, or raise.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
-import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import EnvSetupError
+from pbt_rl.errors import EnvSetupError
 
 MOST_WRAPPERS = 64
 """A chain of wrappers that is longer has no end."""
@@ -75,36 +72,6 @@ def briefly(value: Any) -> str:
         return " ".join(repr(value).split())[:SHOWN_CHARACTERS]
     except Exception:  # noqa: BLE001 - the text is theirs
         return type(value).__name__
-
-
-WORDS = {
-    **dict.fromkeys(("true", "yes", "on"), True),
-    **dict.fromkeys(("false", "no", "off"), False),
-    **dict.fromkeys(("none", "null")),
-}
-UNITS = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9}
-
-
-def typed(text: str) -> Any:
-    """Return what a typed text means: JSON, Python's words, numbers and collections, 5M, or else the text itself.
-
-    A text that looks like one of these is given in quotes.
-    """
-    bare = text.strip()
-    if bare.lower() in WORDS:
-        return WORDS[bare.lower()]
-    with suppress(ValueError, RecursionError):
-        return json.loads(text)
-    with suppress(ValueError, KeyError):
-        number = float(bare[:-1]) * UNITS[bare[-1:]]
-        return int(number) if number.is_integer() else number
-    with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-        value = ast.literal_eval(bare)
-        if isinstance(value, int | float | str | list | dict) or (
-            isinstance(value, tuple) and bare[0] == "("
-        ):
-            return value
-    return text
 
 
 def array_of(value: Any) -> NDArray[Any]:

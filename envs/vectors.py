@@ -23,10 +23,11 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
+from pbt_rl.errors import EnvSetupError
+
 from .actions import action_decoder, action_spec
 from .base import (
     LARGEST_REWARD,
-    EnvSetupError,
     EnvSpec,
     RewardShapingInterface,
     ShapingSource,

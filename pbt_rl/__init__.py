@@ -19,16 +19,16 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from pbt_rl.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from pbt_rl import tune
     from pbt_rl.cli.python import MemberResult, Result, train
     from pbt_rl.config import Config
-    from pbt_rl.envs.base import EnvSetupError, EnvSpec, RewardShapingInterface, TrainingInfoInterface
-    from pbt_rl.errors import ConfigError, RunFailed
+    from pbt_rl.envs.base import EnvSpec, RewardShapingInterface, TrainingInfoInterface
+    from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed
     from pbt_rl.play.policy import Policy, load_policy
     from pbt_rl.run.callbacks import Stop
-
-__version__ = "0.2.0"
 
 __all__ = [
     "Config",
@@ -49,8 +49,8 @@ __all__ = [
 
 _MODULES = {
     "config": ("Config",),
-    "envs.base": ("EnvSetupError", "EnvSpec", "RewardShapingInterface", "TrainingInfoInterface"),
-    "errors": ("ConfigError", "RunFailed"),
+    "envs.base": ("EnvSpec", "RewardShapingInterface", "TrainingInfoInterface"),
+    "errors": ("ConfigError", "EnvSetupError", "RunFailed"),
     "cli.python": ("MemberResult", "Result", "train"),
     "play.policy": ("Policy", "load_policy"),
     "run.callbacks": ("Stop",),

@@ -4,7 +4,7 @@
     |-- ValueError
     |   |-- ConfigError          the user's input is wrong: what, which value, what to do instead
     |   |   `-- CheckpointBroken   a file of a checkpoint is torn, changed or missing
-    |   `-- envs.base.EnvSetupError   the same, raised by an environment (envs imports nothing of ours)
+    |   `-- EnvSetupError        the same of an environment: it cannot be made, or breaks its contract
     `-- RunFailed                a run ended for a reason that is not the user's input; the child's traceback inside
 
 The command line turns the first two into one line and exit code 2, the third into exit code 1.
@@ -16,8 +16,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pbt_rl.envs.base import EnvSetupError
-
 
 class ConfigError(ValueError):
     """The user's input is wrong. The message names the option, its value and what to do instead."""
@@ -25,6 +23,13 @@ class ConfigError(ValueError):
 
 class CheckpointBroken(ConfigError):  # noqa: N818 - reads as what happened
     """A file of a checkpoint is torn, changed or missing. The message names it."""
+
+
+class EnvSetupError(ValueError):
+    """The user asked for an environment that cannot be made, or one that breaks its contract.
+
+    The message holds what is wrong, which value, and what to do instead.
+    """
 
 
 class RunFailed(Exception):  # noqa: N818 - reads as what happened

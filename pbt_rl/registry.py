@@ -17,11 +17,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from pbt_rl.algos.hypers import AlgorithmEntry
-    from pbt_rl.envs.family import Family
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -128,7 +124,7 @@ class Command:
     help: str
 
 
-FAMILIES: Registry[Family] = Registry(
+FAMILIES: Registry[Any] = Registry(
     "pbt_rl.families",
     "pbt_rl.envs.family:Family",
     {
@@ -146,7 +142,8 @@ FAMILIES: Registry[Family] = Registry(
         "tensors": "pbt_rl.envs.families:TENSORS",
     },
 )
-ALGORITHMS: Registry[AlgorithmEntry] = Registry(
+"""What comes before the slash of an environment's id: each a `Family` (`envs/family.py`)."""
+ALGORITHMS: Registry[Any] = Registry(
     "pbt_rl.algorithms",
     "pbt_rl.algos.hypers:AlgorithmEntry",
     {
@@ -156,7 +153,7 @@ ALGORITHMS: Registry[AlgorithmEntry] = Registry(
         "unreal": "pbt_rl.algos.hypers:UNREAL",
     },
 )
-"""In the order of the hypers that each adds, which controllers draw in."""
+"""What `--algo` names: each an `AlgorithmEntry` (`algos/hypers.py`). Controllers draw in the order of their hypers."""
 CONTROLLERS: Registry[Any] = Registry(
     "pbt_rl.controllers",
     "pbt_rl.controllers.entry:ControllerEntry",

@@ -40,13 +40,13 @@ from bench_account import START_SECONDS, Watch, lost, table
 from bench_beside import MORE_THAN_CORES, go_sign, shares, timed_cpu, together
 
 from pbt_rl.actors.mailbox import OBSERVATIONS
-from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config, LearnerConfig
+from pbt_rl.config.command import parse_train
 from pbt_rl.envs.base import cpu_clock, default_shaping_source, private_step_arrays, random_within
 from pbt_rl.envs.registry import make_unit, recipe
-from pbt_rl.options import changed
+from pbt_rl.options.declare import changed
+from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start
-from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 
 STAGES = ("environment", "inference", "learning")
@@ -205,7 +205,7 @@ def run_training(
         f"--env {env} --num-policies {num_policies} --out {folder} --name bench --no-figures "
         f"--train-for-frames {10**12} --train-for-seconds {2 * START_SECONDS + seconds} {job}"
     ).split()
-    resolved = ResolvedRun.resolve(parse_train(options)[0], Machine.here())
+    resolved = ResolvedRun.resolve(parse_train(options), Machine.here())
     units, rows = sum(pack.units for pack in resolved.plan.packs), resolved.plan.packs[0].rows
     command = [sys.executable, "-m", "pbt_rl", "train", *options]
     printed, run_folder = folder / "printed.txt", folder / "bench"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pbt_rl.actors.child import CHILD_ENVIRONMENT
+from pbt_rl.processes.child import CHILD_ENVIRONMENT
 
 MORE_THAN_CORES = 3
 """A run has more threads with work than cores, which take turns; so have these."""

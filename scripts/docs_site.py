@@ -89,8 +89,9 @@ def linked(text: str, page: Path, pages: Mapping[Path, Path]) -> str:
 def options_page() -> str:
     """Return the page of all commands and of all options of `pbt-rl train`."""
     from pbt_rl.cli import usage  # noqa: PLC0415 - the path is set first
-    from pbt_rl.cli.train import TrainCommand  # noqa: PLC0415
-    from pbt_rl.options import allowed, table  # noqa: PLC0415
+    from pbt_rl.config.command import TrainCommand  # noqa: PLC0415
+    from pbt_rl.options.declare import table  # noqa: PLC0415
+    from pbt_rl.options.values import allowed  # noqa: PLC0415
 
     lines = [
         "# Commands and options\n\nMade from the code. `pbt-rl COMMAND --help` shows the same.\n",

@@ -57,10 +57,10 @@ import torch
 from bench import run_training
 from gpu_stages import Job
 
-from pbt_rl.actors.child import CHILD_ENVIRONMENT
 from pbt_rl.algos.distributions import TanhGaussian
 from pbt_rl.learner.cuda import recording as product
 from pbt_rl.learner.cuda.memory import PageLocks, host_buffer
+from pbt_rl.processes.child import CHILD_ENVIRONMENT
 
 TRAIN = "train"
 """Begins the names of stages that train; the number of policies follows."""

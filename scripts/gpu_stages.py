@@ -30,12 +30,12 @@ from torch.profiler import ProfilerActivity, profile
 from pbt_rl.actors.mailbox import OBSERVATIONS, Mailbox
 from pbt_rl.actors.messages import Load, Save, SetValues
 from pbt_rl.algos.rollout import Rollout
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from pbt_rl.learner.cuda import recording as product
 from pbt_rl.learner.learner import Learner
 from pbt_rl.learner.sampler import Sampler
+from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start
-from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 
 CPU = torch.device("cpu")
@@ -90,7 +90,7 @@ class Stand:
             f"--actors={actors}",
             "--units-per-actor=1",
         ]
-        config, _ = parse_train([*options, "--devices=cpu", "--seed=3", *words])
+        config = parse_train([*options, "--devices=cpu", "--seed=3", *words])
         resolved = ResolvedRun.resolve(config, Machine(cpus=16, gpus=0))
         (pack,) = resolved.plan.packs
         self.plan = replace(pack, device=str(device or job.device), threads=1)

@@ -12,10 +12,10 @@ import pytest
 
 from pbt_rl import __version__
 from pbt_rl.cli import EXIT_USER_ERROR
-from pbt_rl.cli.train import TrainCommand, parse_train
 from pbt_rl.config import Config, Hypers, LearnerConfig, ModelConfig
+from pbt_rl.config.command import TrainCommand, parse_train
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.options import field_docs, table
+from pbt_rl.options.declare import field_docs, table
 from tests.helpers.runs import ROOT, python, start
 
 OPTIONS = Path(__file__).parent / "cli_options.txt"
@@ -24,22 +24,17 @@ OPTIONS = Path(__file__).parent / "cli_options.txt"
 def options(text):
     """Returns the options of a help text, one per line: `--name KIND (allowed; default: ...)`."""
     found = []
-    for framed in text.splitlines():
-        line = framed.strip("│ ")
-        if re.match("[│ ] {1,2}--[a-z]", framed):
-            found.append([line, ""])
-        elif found and re.match("[│ ] {5}", framed):
-            found[-1][1] += f" {line}"
-        elif (
-            found and not found[-1][1] and re.match("[│ ] {1,2}[a-z]", framed)
-        ):  # a long list of names goes on
-            found[-1][0] += line
+    for line in text.splitlines():
+        if shown := re.match(r"  (--.+?)(?:  +(.*))?$", line):
+            found.append([shown[1], shown[2] or ""])
+        elif found and line.startswith(" " * 10):
+            found[-1][1] += f" {line.strip()}"
     hint = re.compile(r"\((?:(?:[^()]|\([^()]*\))*; )?(?:default:[^()]*|required|repeatable)\)$")
-    return "".join(f"{name} {hint.search(text.rstrip())[0]}\n" for name, text in found)
+    return "".join(f"{name} {hint.search(text)[0]}\n" for name, text in found)
 
 
 def names(text):
-    return set(re.findall(r"^[│ ] {1,2}(--[a-z0-9.-]+)", text, re.MULTILINE))
+    return set(re.findall(r"^  (--[a-z0-9.-]+)", text, re.MULTILINE))
 
 
 def test_the_options_are_frozen(pbt_rl, pytestconfig):
@@ -107,7 +102,7 @@ def test_help_of_a_rule_or_controller_adds_its_options(pbt_rl, arguments, added)
 
 def test_help_shows_the_values_of_the_recipe_as_defaults(pbt_rl):
     for words, epochs in ((["--env", "gym/CartPole-v1"], 4), ([], 1)):
-        shown = pbt_rl("train", *words, "-h")[1]
+        shown = " ".join(pbt_rl("train", *words, "-h")[1].split())
         assert f"Passes over a batch (appo). (1 or more; default: {epochs})" in shown
 
 
@@ -121,17 +116,16 @@ def test_every_option_of_the_config_has_help_and_can_be_set():
 
 
 def test_the_recipe_gives_defaults_and_the_command_line_wins(tmp_path):
-    config, show = parse_train(["--env", "gym/CartPole-v1", "--learner.batch", "512"])
-    assert not show
+    config = parse_train(["--env", "gym/CartPole-v1", "--learner.batch", "512"])
     assert config.model.encoder == "mlp"  # the recipe's
     assert config.learner.epochs == 4
     assert config.learner.batch == 512  # the user's
     assert config.num_policies == 4  # nobody's
-    other, _ = parse_train(["--env=gym/Pendulum-v1", "--hypers.learning-rate=0.001"])
+    other = parse_train(["--env=gym/Pendulum-v1", "--hypers.learning-rate=0.001"])
     assert other.learner.normalize_observations
     assert other.hypers.learning_rate == 0.001
     (tmp_path / "c.toml").write_text('env = "toy/shaped"\n[shaping]\nbait = 0.7\nother = 1\n')
-    config, _ = parse_train(["--config", str(tmp_path / "c.toml"), "--shaping.bait", "2e-1"])
+    config = parse_train(["--config", str(tmp_path / "c.toml"), "--shaping.bait", "2e-1"])
     assert config.shaping == ("other=1", "bait=0.2")
 
 
@@ -146,7 +140,7 @@ def test_the_recipe_gives_defaults_and_the_command_line_wins(tmp_path):
     ],
 )
 def test_pbt_is_switched_in_every_usual_way(arguments, enabled):
-    config, _ = parse_train(["--env", "toy/identity", *arguments, "--num-policies", "3"])
+    config = parse_train(["--env", "toy/identity", *arguments, "--num-policies", "3"])
     assert config.pbt.enabled is enabled
     assert config.num_policies == 3
 
@@ -164,8 +158,8 @@ def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp
     assert "rmsprop_alpha" not in out, "appo does not read it"
     shown = [line.strip() for line in options.splitlines()[1:]]
     assert {"--env toy/shaped", "--actors 3", "--pbt.factors 1.3 0.7", "--learner.batch 512"} <= set(shown)
-    again, _ = parse_train([word for line in shown for word in line.split()])
-    assert again == parse_train(given)[0]
+    again = parse_train([word for line in shown for word in line.split()])
+    assert again == parse_train(given)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -189,7 +183,7 @@ def test_show_prints_a_file_that_can_be_given_back(pbt_rl, tmp_path, form):
     assert (code, err) == (0, "")
     (tmp_path / f"c.{form}").write_text(out)
     assert pbt_rl("train", "--config", f"c.{form}", "--show", "--format", form)[1] == out
-    assert parse_train(["--config", f"c.{form}"])[0].seed == 3
+    assert parse_train(["--config", f"c.{form}"]).seed == 3
 
 
 def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):
@@ -268,7 +262,7 @@ def test_overwrite_replaces_a_run(pbt_rl, tmp_path):
 @pytest.mark.long
 def test_packages_of_the_user_do_no_harm(tmp_path):
     """A working directory with `envs`, `algos` and `scripts` of its own, and files named as installed modules."""
-    for name in ("torch", "numpy", "gymnasium", "safetensors", "tyro"):
+    for name in ("torch", "numpy", "gymnasium", "safetensors"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('in the place of what is installed')\n")
     for name in ("envs", "algos", "scripts"):
         (tmp_path / name).mkdir()
@@ -307,10 +301,15 @@ def test_a_run_needs_no_open_streams(tmp_path):
         (["--env", "toy/identity", "--show"], 0),
         (["--env", "toy/identity", "--mode", "serial"], 0),
         (["--num-policies", "4"], 0),
+        (["--config", "serial.toml"], 0),
+        (["--config", "serial.toml", "--mode", "sync"], 1),
     ],
 )
-def test_a_learner_begins_to_load_once_the_command_is_understood(monkeypatch, pbt_rl, arguments, started):
+def test_a_learner_begins_to_load_once_the_command_is_understood(
+    monkeypatch, pbt_rl, arguments, started, tmp_path
+):
     begun, ended, given = [], [], []
+    (tmp_path / "serial.toml").write_text('env = "toy/identity"\nmode = "serial"\n')
 
     class Spare:
         def __init__(self, _run):

@@ -16,22 +16,21 @@ from pbt_rl.controllers.exploit_published import TTest
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.options import PbtConfig, ScheduleConfig
 from pbt_rl.controllers.settings import with_settings
-from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import EnvOptions, keywords, probe
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, EnvSetupError
 from pbt_rl.learner.build import build_pack
-from pbt_rl.play.member import evaluate
+from pbt_rl.plan import PackPlan
+from pbt_rl.play.evaluate import evaluate
 from pbt_rl.play.policy import load_policy
 from pbt_rl.population.matchups.against import evaluate_against, find_opponent
 from pbt_rl.record.folder import RunFolder, config_from_json, to_json
+from pbt_rl.record.history import read_run
 from pbt_rl.record.journal import read_journal
 from pbt_rl.record.saved import Source
 from pbt_rl.report.audit import audit
 from pbt_rl.report.exports import files
 from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES
-from pbt_rl.report.read import read_run
-from pbt_rl.run.plan import PackPlan
 from pbt_rl.run.resolved import build_controller, value_table
 from tests.helpers.journals import read_events, simulated, write
 from tests.helpers.mangle import mangled, replaced_by_no_file

@@ -26,7 +26,9 @@ import numpy as np
 from dmlab2d import runfiles_helper
 from numpy.typing import NDArray
 
-from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource
+from pbt_rl.errors import EnvSetupError
+
+from ..base import ActionSpec, ArraySpec, EnvSpec, ShapingSource
 from ..family import keywords_backend
 from ..values import level_settings
 from .multi_agent import MultiAgentUnit, Scene, probe_with

@@ -24,7 +24,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import LARGEST_REWARD, EnvSetupError, EnvSpec, MatchupSource, ShapingSource, StepArrays, seeds_of
+from pbt_rl.errors import EnvSetupError
+
+from ..base import LARGEST_REWARD, EnvSpec, MatchupSource, ShapingSource, StepArrays, seeds_of
 from ..conventions import Remarks
 from ..episodes import ROW, EpisodeBook, beating, pulse_of
 from ..shaping import unflatten

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from ..base import EnvSetupError, EnvSpec, ShapingSource
+from pbt_rl.errors import EnvSetupError
+
+from ..base import EnvSpec, ShapingSource
 from ..family import keywords_backend
 from ..spaces import is_grid
 from .multi_agent import MakeTable, MultiAgentUnit, probe_with

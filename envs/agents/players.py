@@ -12,9 +12,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from pbt_rl.errors import EnvSetupError
+
 from ..actions import action_decoder, action_spec
 from ..base import ACTION_MASK as MASK
-from ..base import ArraySpec, EnvSetupError, EnvSpec, RewardShapingInterface
+from ..base import ArraySpec, EnvSpec, RewardShapingInterface
 from ..conventions import mistakes_of, notes_of
 from ..episodes import true_objective
 from ..shaping import default_shaping, find_interface, frames_per_step

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from ..base import EnvSetupError
+from pbt_rl.errors import EnvSetupError
+
 from ..registry import EnvOptions, probe
 from .options import DmlabOptions
 from .process import LabError, Labs

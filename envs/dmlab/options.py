@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
+
+from pbt_rl.options.declare import option
 
 from ..base import FamilyOptions
 
@@ -28,29 +30,27 @@ class DmlabOptions(FamilyOptions):
     """`standard`: the 9 actions of IMPALA. `extended`: 15, which turn at two speeds and look up and down."""
     renderer: Literal["software", "hardware"] = "software"
     """`hardware`: render on a GPU."""
-    gpus: tuple[int, ...] = field(default=(0,), metadata={"at_least": 0})
+    gpus: tuple[int, ...] = option((0,), at_least=0)
     """hardware: indices of the GPUs (EGL devices) that render; the rows of the run use them in turn."""
-    dataset: str = field(
-        default=DUMMY,
-        metadata={
-            "test": _has_photographs,
-            "remedy": f"a folder with {PHOTOGRAPHS[0]} to {PHOTOGRAPHS[1]}, or {DUMMY}",
-            "machine": True,
-        },
+    dataset: str = option(
+        DUMMY,
+        test=_has_photographs,
+        remedy=f"a folder with {PHOTOGRAPHS[0]} to {PHOTOGRAPHS[1]}, or {DUMMY}",
+        machine=True,
     )
     """Folder of the 2400 pictures that two levels of psychlab show. `dummy`: colours of the engine."""
     one_level_per_unit: bool = True
     """dmlab30: all rows of a unit play the same level at a time. Off: each row begins elsewhere in the order."""
-    level_seeds: int = field(default=0, metadata={"at_least": 0, "zero": "any"})
+    level_seeds: int = option(0, at_least=0, zero="any")
     """Draw the seeds of episodes from this many per level, whose maps `pbt-rl dmlab-cache` can build beforehand."""
-    level_cache: str = field(default="", metadata={"machine": True})
+    level_cache: str = option("", machine=True)
     """Folder of compiled maps, shared by all processes and runs; empty: pbt_rl/dmlab in the user's cache folder;
     `none`: no cache."""
-    level_cache_gb: float = field(default=10.0, metadata={"above": 0, "machine": True})
+    level_cache_gb: float = option(10.0, above=0, machine=True)
     """Size of that folder in gigabytes; the least recently used maps are removed."""
     clip_reward: bool = True
     """Learn from tanh of a step's reward. The objective is not clipped."""
-    reward_unit: float = field(default=1.0, metadata={"above": 0})
+    reward_unit: float = option(1.0, above=0)
     """Rewards are divided by it before tanh, and losses count 0.3 times as much: 1 is the formula of IMPALA's paper, 5
     that of its published code and of Sample Factory."""
     last_action_reward: bool = True

@@ -5,8 +5,8 @@ may take its process down. So the rows of a unit step at once, and a row that co
 
 The engine writes maps to a temporary folder that it removes only when it is closed. It makes that one itself, in
 TMPDIR: a given folder (the module's `temp_folder`) would be used as it is, and Labs that share one overwrite each
-other's maps, whose names are the same. So TMPDIR is a scratch folder of the row, whose keeper (`pbt_rl.actors.keeper`)
-removes it once the row and all compilers that it has started are gone.
+other's maps, whose names are the same. So TMPDIR is a scratch folder of the row, whose keeper
+(`pbt_rl.processes.keeper`) removes it once the row and all compilers that it has started are gone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pbt_rl.actors.child import Program, python_module
+from pbt_rl.processes.child import Program, python_module
 
 from ..base import cpu_ns_of
 from .row import ROW_BYTES, RowSetup, receive, send

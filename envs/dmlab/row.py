@@ -41,8 +41,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.actors.child import PARENTS_SIGNALS, leave_to_parent
-from pbt_rl.actors.paths import working_directory_last
+from pbt_rl.processes.child import PARENTS_SIGNALS, leave_to_parent
+from pbt_rl.processes.paths import working_directory_last
 
 from ..spaces import hash_words
 from .levels import Pressed

@@ -35,16 +35,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import (
-    LARGEST_REWARD,
-    LAST,
-    ActionSpec,
-    ArraySpec,
-    EnvSetupError,
-    EnvSpec,
-    ShapingSource,
-    StepArrays,
-)
+from pbt_rl.errors import EnvSetupError
+
+from ..base import LARGEST_REWARD, LAST, ActionSpec, ArraySpec, EnvSpec, ShapingSource, StepArrays
 from ..episodes import EpisodeBook
 from ..family import Backend, EnvOptions
 from ..values import level_settings

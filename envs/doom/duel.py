@@ -48,8 +48,10 @@ import numpy as np
 import vizdoom
 from numpy.typing import NDArray
 
+from pbt_rl.errors import EnvSetupError
+
 from ..agents.multi_agent import MultiAgentUnit, Scene
-from ..base import EnvSetupError, EnvSpec, ShapingSource, cpu_ns_of
+from ..base import EnvSpec, ShapingSource, cpu_ns_of
 from .game import PICTURE, Buttons, Senses, configured, pids, shrink, start, write_launcher
 from .scenarios import Scenario
 

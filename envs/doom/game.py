@@ -4,8 +4,8 @@ The package starts the engine with a fork of this process, finds it by names in 
 `_vizdoom.ini` and `_vizdoom/` into the working directory. If this process is killed, the engine would wait
 for it forever, and the names would stay. So
 
-- the engine is bound to this process (see `pbt_rl.actors.keeper`), by a launcher that gives it a scratch folder of its
-  own to work in (two that make `_vizdoom/` in the same one at once end each other, and this process);
+- the engine is bound to this process (see `pbt_rl.processes.keeper`), by a launcher that gives it a scratch folder of
+  its own to work in (two that make `_vizdoom/` in the same one at once end each other, and this process);
 - the names are removed as soon as both sides have opened them, and the scratch folder once all games of a unit
   have started.
 
@@ -31,9 +31,10 @@ import numpy as np
 import vizdoom
 from numpy.typing import NDArray
 
-from pbt_rl.actors.child import bound_to_us
+from pbt_rl.errors import EnvSetupError
+from pbt_rl.processes.child import bound_to_us
 
-from ..base import EnvSetupError, cpu_ns_of
+from ..base import cpu_ns_of
 from .scenarios import EVENTS, MEASURED, MEASURED_ARMS, OWN_REWARD, SLOTS, Scenario
 
 SCREEN = (120, 160)

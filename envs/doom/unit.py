@@ -25,7 +25,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays, Unit
+from pbt_rl.errors import EnvSetupError
+
+from ..base import ActionSpec, ArraySpec, EnvSpec, ShapingSource, StepArrays, Unit
 from ..episodes import ROW, EpisodeBook, beating, pulse_of, write_reset
 from ..family import Backend
 from .duel import DuelUnit

@@ -13,8 +13,10 @@ import torch
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
+from pbt_rl.errors import EnvSetupError
+
 from ..actions import action_spec
-from ..base import ArraySpec, EnvSetupError, EnvSpec
+from ..base import ArraySpec, EnvSpec
 from .rows import ResidentStep
 
 FINAL = ("final_observation", "final_obs")

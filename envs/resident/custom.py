@@ -11,8 +11,10 @@ from dataclasses import replace
 from inspect import signature
 from typing import Any
 
+from pbt_rl.errors import EnvSetupError
+
 from .. import time_limits
-from ..base import EnvSetupError, EnvSpec, ShapingSource, Unit
+from ..base import EnvSpec, ShapingSource, Unit
 from ..custom import check_keywords, find_factory, takes
 from ..family import Backend, EnvOptions
 from ..time_limits import making, time_limit

@@ -32,8 +32,10 @@ import torch.utils.dlpack
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
+from pbt_rl.errors import EnvSetupError
+
 from ..actions import action_spec
-from ..base import ArraySpec, EnvSetupError, EnvSpec
+from ..base import ArraySpec, EnvSpec
 from .rows import ResidentStep
 
 

@@ -16,7 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..base import EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from pbt_rl.errors import EnvSetupError
+
+from ..base import EnvSpec, ShapingSource, StepArrays
 from ..conventions import Remarks
 
 

@@ -15,7 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..base import EnvSetupError, EnvSpec
+from pbt_rl.errors import EnvSetupError
+
+from ..base import EnvSpec
 from ..families import ROBOTS
 from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe

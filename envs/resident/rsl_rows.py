@@ -22,8 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pbt_rl.errors import EnvSetupError
+
 from ..actions import action_spec
-from ..base import MOST_STATS, STAT_NAME_BYTES, ArraySpec, EnvSetupError, EnvSpec
+from ..base import MOST_STATS, STAT_NAME_BYTES, ArraySpec, EnvSpec
 from ..resident import ResidentStep
 
 ACTOR_GROUPS = ("actor", "policy", "obs")

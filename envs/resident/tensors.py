@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec
+from pbt_rl.errors import EnvSetupError
+
+from ..base import ActionSpec, ArraySpec, EnvSpec
 from ..families import RESIDENT
 from ..family import Backend, EnvOptions
 from .custom import units_of

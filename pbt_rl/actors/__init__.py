@@ -1,1 +1,1 @@
-"""Processes that step environments, and what they share with a learner: mailboxes, tables, messages, keepers."""
+"""Processes that step environments, and the memory they share with a learner: mailboxes, tables, messages."""

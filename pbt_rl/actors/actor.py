@@ -22,16 +22,17 @@ from typing import Any
 
 import numpy as np
 
-from pbt_rl.actors.child import begin_child, send_failure
 from pbt_rl.actors.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
 from pbt_rl.actors.messages import Remarked
-from pbt_rl.actors.polling import AdaptivePoller
 from pbt_rl.actors.tables import MatchupTable, ShapingTable
-from pbt_rl.envs.base import EnvSetupError, EnvSpec, SavesState, Seated, SpreadsPhases, cpu_clock
+from pbt_rl.envs.base import EnvSpec, SavesState, Seated, SpreadsPhases, cpu_clock
 from pbt_rl.envs.conventions import Watch, once
 from pbt_rl.envs.first_trial import environment_traceback
-from pbt_rl.envs.growing import Growth
+from pbt_rl.envs.growth import Growth
 from pbt_rl.envs.registry import EnvOptions, make_unit
+from pbt_rl.errors import EnvSetupError
+from pbt_rl.processes.child import begin_child, send_failure
+from pbt_rl.processes.polling import AdaptivePoller
 
 
 @dataclass(frozen=True)

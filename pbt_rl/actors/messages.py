@@ -5,7 +5,7 @@
                              policies are computed one by one on a CPU
     learner -> supervisor    `FromLearner`
     actor -> supervisor      Remarked
-    any child -> its parent  `procs.child.ChildFailed`, before it ends with an error
+    any child -> its parent  `processes.child.ChildFailed`, before it ends with an error
 
 Steps and actions do not pass here but through mailboxes.
 """
@@ -179,6 +179,16 @@ class LearnerReady:
 
 
 @dataclass(frozen=True)
+class Replayed:
+    """Calls of one kind on a GPU, and how many of them replayed a recording."""
+
+    replayed: int
+    of: int
+    why_not: str = ""
+    """Why recording failed, if it did."""
+
+
+@dataclass(frozen=True)
 class LearnerReport:
     """Progress of one learner since its last report (sums and means over that time unless noted otherwise)."""
 
@@ -245,6 +255,6 @@ FromLearner = LearnerReady | LearnerReport | Applied | Saved | LearnerSaved
 
 @dataclass(frozen=True)
 class Remarked:
-    """An environment does something wrong though nothing breaks (see `Remarks` in envs/base.py)."""
+    """An environment does something wrong though nothing breaks (see `conventions.Remarks`)."""
 
     text: str

@@ -20,9 +20,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
-from pbt_rl import __version__ as version
-from pbt_rl.actors.paths import working_directory_last
+from pbt_rl.processes.paths import working_directory_last
 from pbt_rl.registry import Command, EntryPointError, Registry
+from pbt_rl.version import __version__ as version
 
 COMMANDS = (
     Command(
@@ -101,8 +101,7 @@ def main() -> None:
         _fail("the working directory has been deleted: cd to another one", EXIT_USER_ERROR)
     working_directory_last()
     # Imported after that, with all that they import: `python -m` has put the working directory first.
-    from pbt_rl.envs.base import EnvSetupError
-    from pbt_rl.errors import ConfigError, RunFailed
+    from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed
 
     try:
         command, rest = _command(arguments)

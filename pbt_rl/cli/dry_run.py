@@ -27,6 +27,7 @@ from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.spaces import is_grid, is_image
 from pbt_rl.envs.time_limits import close_in_time, time_limit
 from pbt_rl.envs.values import flag_of
+from pbt_rl.errors import EnvSetupError
 
 DECIMALS = 3
 ENVIRONMENTS = 2
@@ -197,7 +198,7 @@ class DryRun:
                     watch.note(out, seconds)
                     _note(played, out)
                 watch.judge()
-            except base.EnvSetupError as error:
+            except EnvSetupError as error:
                 played.broke = str(error).removeprefix(f"{self.env_id}: ")
             except Exception as error:  # noqa: BLE001 - whatever it raises is what we report
                 played.broke = f"it raised {type(error).__name__}\n{environment_traceback(error)}"

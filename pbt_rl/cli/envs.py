@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass, fields
-
-import tyro
+from dataclasses import dataclass
 
 from pbt_rl.cli import EXIT_FAILED, commands
 from pbt_rl.cli.check import Report, check
-from pbt_rl.cli.parse import parse
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.first_trial import tried
 from pbt_rl.envs.packages import absent
 from pbt_rl.envs.registry import FAMILIES, EnvOptions, backend_of, keywords, plugins
 from pbt_rl.errors import ConfigError, RunFailed, environment_code
-from pbt_rl.options import build, option, validate, with_groups
+from pbt_rl.options.declare import option, with_groups
+from pbt_rl.options.values import validate
+from pbt_rl.options.words import parse
 
 
 def run(arguments: list[str]) -> int:
@@ -68,9 +67,9 @@ class CheckCommand:
     Exit code 0: none; 1: mistakes were found; 2: it cannot be made or reset.
     """
 
-    env: tyro.conf.Positional[str]
+    env: str = option(positional=True)
     """Environment: module:factory, or family/name."""
-    env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    env_option: tuple[str, ...] = option((), pairs=True)
     """key=value for its maker, as in training."""
     steps: int = option(4000, at_least=1)
     """Steps to take."""
@@ -102,13 +101,11 @@ def run_check(arguments: list[str]) -> int:
 def _checked(command: CheckCommand, options: EnvOptions) -> Report:
     """Check the environment, and that a run on it can make its network."""
     # torch is imported where the environment is tried.
-    from pbt_rl.config import Config
-    from pbt_rl.learner.build import check_network
-    from pbt_rl.run.recipes import composed
+    from pbt_rl.config.command import make_config
+    from pbt_rl.learner.own_loss import check_network
     from pbt_rl.run.shown import network_sees
 
-    given = {"env": command.env, "env_option": command.env_option}
-    config = build(Config, composed(given, algo=Config.algo, fields=[f.name for f in fields(Config)]))
+    config = make_config(env=command.env, env_option=command.env_option)
 
     def tried_network(spec: EnvSpec) -> list[str]:
         """Make the network of a run, and return what it sees. Raises ConfigError."""
@@ -155,7 +152,7 @@ def run_dmlab_cache(arguments: list[str]) -> int:
     command = parse(DmlabCacheCommand, "pbt-rl dmlab-cache", arguments)
     from pbt_rl.envs.dmlab.maps import MapsFailed, build_maps
     from pbt_rl.envs.dmlab.options import DmlabOptions
-    from pbt_rl.run.plan import available_cpus
+    from pbt_rl.plan import available_cpus
 
     options = DmlabOptions(
         level_seeds=command.level_seeds,

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import tyro
-
-from pbt_rl.cli.parse import parse
 from pbt_rl.errors import require
-from pbt_rl.options import option, validate
+from pbt_rl.options.declare import option
+from pbt_rl.options.values import validate
+from pbt_rl.options.words import parse
 from pbt_rl.record.saved import Source
 
 
@@ -18,7 +17,7 @@ from pbt_rl.record.saved import Source
 class Played:
     """A trained member."""
 
-    run: tyro.conf.Positional[Path]
+    run: Path = option(positional=True)
     """Folder of a run, such as runs/demo."""
     member: str = "best"
     """`best` (of that checkpoint), or the id of a member."""
@@ -64,7 +63,7 @@ def run(arguments: list[str]) -> int:
 
         evaluate_against(source, command.against, episodes, seed, **how)
     else:
-        from pbt_rl.play.member import evaluate
+        from pbt_rl.play.evaluate import evaluate
 
         evaluate(source, episodes, command.video, seed, **how)
     return 0

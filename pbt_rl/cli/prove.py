@@ -15,49 +15,54 @@ from pathlib import Path
 
 from msgspec import Struct, convert, to_builtins
 
-from pbt_rl.cli.parse import HELP, whole
-from pbt_rl.cli.sweep import folder_of, parted, shares_of
-from pbt_rl.cli.train import parse_train
+from pbt_rl.cli.sweep import SeveralRuns, shares_of
+from pbt_rl.config.command import parse_train
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, last_line
-from pbt_rl.experiments.prove.arms import BASELINE, Arm, Task, check_words, lucky, read_arms, too_short
+from pbt_rl.experiments.prove.arms import BASELINE, Arm, Task, check_names, lucky, read_arms, too_short
 from pbt_rl.experiments.prove.games import judge, read_judged
 from pbt_rl.experiments.prove.outcome import Scores, outcome
+from pbt_rl.options.declare import option
+from pbt_rl.options.words import parse_part
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import read_config
 from pbt_rl.report.listing import list_runs
 from pbt_rl.run.resuming import changes_of
 
 PROG = "pbt-rl prove"
-USAGE = """usage: pbt-rl prove --name NAME --env ENV --train-for-frames F [--seeds N] [--arm NAME[:OPTIONS]]...
-                    [--without NAME]... [--games N] [--jobs N] [--show] [TRAIN OPTIONS]
 
-Does population based training help on this task? Train several arms on the same seeds with the same frames:
 
-  pbt        the population of the TRAIN OPTIONS
-  random     members that begin with the same values, drawn from the priors by the seed, and are left alone
-  defaults   one policy with the values of the options and all the frames of a population
-  --arm ...  any other
+@dataclass(frozen=True)
+class ProveCommand(SeveralRuns):
+    """Does population based training help on this task? Train several arms on the same seeds with the same frames. All
+    other options are those of `pbt-rl train`, for all arms; --train-for-frames must be given.
 
-Validation games pick a member of each run, and fresh test games score it. Every arm is compared with `random`, seed by
-seed: the mean difference, its 95 % interval by Student's t, and a verdict. All runs, a CSV, a JSON and a page are in
-runs/NAME (--out gives another folder than runs). The same command again goes on with what is missing; more seeds and
-more arms may be added.
+    pbt: the population of these options. random: members that begin with the same values, drawn from the priors by the
+    seed, and are left alone. defaults: one policy with the values of the options and all the frames of a population.
 
-  --name NAME             folder of the experiment
-  --seeds N               seeds 0 to N-1 (default: 5, at least 2)
-  --arm NAME              another controller as an arm, such as mf-pbt; may be repeated
-  --arm NAME:OPTIONS      `pbt` with other options, such as t-test:'--pbt.exploit t-test'
-  --without NAME          leave out pbt or defaults, which trains longest where members are computed together
-  --games N               validation games of each member, and as many test games (default: 20)
-  --jobs N                runs at the same time; devices and cores are dealt to them (default: 1, or one per GPU)
-  --show                  print the commands of the runs, and start nothing
+    Validation games pick a member of each run, and fresh test games score it. Every arm is compared with `random`, seed
+    by seed: the mean difference, its 95 % interval by Student's t, and a verdict. All runs, a CSV, a JSON and a page
+    are in runs/NAME. The same command again goes on with what is missing; more seeds and more arms may be added.
 
-Members are compared 25 times unless --pbt.period-frames says otherwise, first after one period or --pbt.start-frames.
+    Members are compared 25 times unless --pbt.period-frames says otherwise, first after one period or
+    --pbt.start-frames.
 
-  pbt-rl prove --name helps --env gym/CartPole-v1 --mode serial --train-for-frames 20k --seeds 4 --jobs 2
-"""
-OWN = ("--name", "--seeds", "--arm", "--without", "--games", "--jobs", "--out")
+    pbt-rl prove --name helps --env gym/CartPole-v1 --mode serial --train-for-frames 20k --seeds 4 --jobs 2
+    """
+
+    seeds: int = option(5, test=lambda seeds: 2 <= seeds <= 1000, remedy="2 to 1,000: one seed has no spread")
+    """Train with the seeds 0 to this less 1."""
+    arm: tuple[str, ...] = option((), repeated=True)
+    """Another arm: NAME of a controller, such as mf-pbt, or NAME:OPTIONS for `pbt` with other options, such as
+    t-test:'--pbt.exploit t-test'. May be repeated."""
+    without: tuple[str, ...] = option((), repeated=True)
+    """Leave out pbt, or defaults, which trains longest where members are computed together. May be repeated."""
+    games: int = option(20, at_least=1, at_most=100_000)
+    """Validation games of each member, and as many test games."""
+    show: bool = False
+    """Print the commands of the runs, and start nothing."""
+
+
 PROTOCOL = "protocol.json"
 JUDGE = "--judge"
 """`pbt-rl prove --judge RUN GAMES` plays the games of one run: a job of this command, not for users."""
@@ -70,7 +75,7 @@ class Words:
     folder: Path
     seeds: int
     games: int
-    jobs: list[str]
+    jobs: int | None
     arms: list[Arm]
     common: list[str]
     show: bool
@@ -78,9 +83,6 @@ class Words:
 
 def run(arguments: list[str]) -> int:
     """Make the experiment, or go on with it; return 0 if it is whole."""
-    if HELP & set(arguments):
-        print(USAGE, end="")
-        return 0
     if len(arguments) == 3 and arguments[0] == JUDGE:
         judge(Path(arguments[1]), int(arguments[2]))
         return 0
@@ -111,32 +113,17 @@ def run(arguments: list[str]) -> int:
 
 def read_words(arguments: Sequence[str]) -> Words:
     """Return what is typed. Raises ConfigError."""
-    own, common = parted(arguments, OWN)
-    show = "--show" in common
-    common = [word for word in common if word != "--show"]
-    check_words(common, f"with {PROG}")
+    command, common = parse_part(ProveCommand, PROG, arguments)
+    check_names(common.names, f"with {PROG}")
     return Words(
-        folder_of(own, "experiment"),
-        _number("--seeds", own["--seeds"], 5, 2, 1000, "one seed has no spread: "),
-        _number("--games", own["--games"], 20, 1, 100_000),
-        own["--jobs"],
-        read_arms(own["--arm"], own["--without"]),
-        common,
-        show,
+        command.folder,
+        command.seeds,
+        command.games,
+        command.jobs,
+        read_arms(command.arm, command.without),
+        common.words,
+        command.show,
     )
-
-
-def _number(name: str, given: Sequence[str], default: int, least: int, most: int, why: str = "") -> int:
-    if not given:
-        return default
-    try:
-        number = whole(given[-1])
-    except ValueError:
-        raise ConfigError(f"{name} {given[-1]} cannot be used: give a number, such as {default}") from None
-    if not least <= number <= most:
-        range_ = f"{why if number == 1 else ''}give {least} to {most:,}"
-        raise ConfigError(f"{name} {number} cannot be used: {range_}")
-    return number
 
 
 class _Protocol(Struct):
@@ -202,7 +189,7 @@ def _train_and_judge(
     done = {row.name for row in list_runs(folder) if row.state == "ended"}
     for name in sorted(done & commands.keys()):  # a file of options may have changed
         run = ["--name", name, "--out", str(folder)]
-        before, now = read_config(folder / name), parse_train([*commands[name][1:], *run])[0]
+        before, now = read_config(folder / name), parse_train([*commands[name][1:], *run])
         changes_of(before, now, RunFolder(folder / name))
         frames, there = now.train_for_frames, before.train_for_frames
         remedy = "and arms have equal frames: remove that folder, and the run is trained again"

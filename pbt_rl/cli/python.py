@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pbt_rl.cli.files import checked, with_start_values
-from pbt_rl.config import Config, hypers_of
+from pbt_rl.config import Config
+from pbt_rl.config.command import make_config
 from pbt_rl.errors import ConfigError, RunFailed
-from pbt_rl.options import build
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import read_journal
-from pbt_rl.run.recipes import composed
 
 if TYPE_CHECKING:
     from pbt_rl.run.callbacks import OnCheckpoint, OnDecision, OnReport
@@ -135,24 +133,3 @@ def train(
     if code:
         raise RunFailed(f"the run in {folder} was ended by signal {code - 128}")
     return Result.of(folder)
-
-
-def make_config(**options: Any) -> Config:
-    """Return the config of these options, over the recipe of the environment. Raises ConfigError or EnvSetupError."""
-    given = options.get("env", "")
-    if not isinstance(given, str):
-        raise ConfigError(
-            f"env={given!r:.200} cannot be used: name it, as family/name or module:factory, because other processes "
-            "make it"
-        )
-    values = checked(options)
-    if values.get("env") is None:
-        raise ConfigError("env is missing: give it as family/name, such as atari/pong, or module:factory")
-    algo = values.get("algo", Config.algo)
-    return with_start_values(
-        build(
-            Config,
-            composed(values, algo=algo, fields=[f.name for f in fields(Config)]),
-            hypers=hypers_of(algo),
-        )
-    )

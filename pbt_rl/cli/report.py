@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-import tyro
-
-from pbt_rl.cli.parse import parse
 from pbt_rl.errors import ConfigError
+from pbt_rl.options.declare import option
+from pbt_rl.options.words import parse
 
 PACKAGES = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
 """Module -> package."""
@@ -22,7 +21,7 @@ class ReportCommand:
     Of several runs: one page that compares them, with the spread over those that differ only in their seed.
     """
 
-    runs: tyro.conf.Positional[tuple[Path, ...]]
+    runs: tuple[Path, ...] = option(positional=True)
     """Folder of a run, such as runs/demo, or folders of several."""
     out: Path | None = None
     """Folder to write to; default: `report` in the run's folder, of several runs `comparison` in the working
@@ -52,7 +51,7 @@ def run(arguments: list[str]) -> int:
 class AuditCommand:
     """Decide a recorded run again with a fresh controller, and compare its decisions with the journal bit for bit."""
 
-    run: tyro.conf.Positional[Path]
+    run: Path = option(positional=True)
     """Folder of a run, such as runs/demo."""
     what_if: tuple[str, ...] = ()
     """Decide the recorded scores again under other rules, as NAME=VALUE: pbt.exploit=t-test pbt.period-frames=4M.

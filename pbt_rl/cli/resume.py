@@ -6,11 +6,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pbt_rl.actors.child import spare_learner
-from pbt_rl.cli.parse import HELP, holds_pairs, over, spellings, typed
-from pbt_rl.config import NAME, OF_NAMES, Config
+from pbt_rl.config import OF_NAMES, Config, names_run
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import as_base, changed, path_given, table
+from pbt_rl.options.declare import as_base, changed, over, table
+from pbt_rl.options.values import path_given
+from pbt_rl.options.words import split, typed
+from pbt_rl.processes.child import spare_learner
 from pbt_rl.record.saved import check_trust, read_config
 
 PROG = "pbt-rl resume RUN"
@@ -35,7 +36,7 @@ class ResumeCommand(Config):
 
 def run(arguments: list[str]) -> int:
     """Continue the run that the first argument names."""
-    if HELP & set(arguments):
+    if split(arguments).asks_help:
         print(USAGE + "\n".join(f"  --{name}" for name in may_change() if name not in OF_TRAIN))
         return 0
     if not arguments or arguments[0].startswith("-"):
@@ -54,19 +55,20 @@ def run(arguments: list[str]) -> int:
 
 def parse_resume(folder: Path, arguments: list[str]) -> Config:
     """Return the config of a recorded run with these options over it. Raises ConfigError."""
+    line = split(arguments)
     for name in OF_TRAIN:  # it would change nothing: the folder says which run goes on, and that it does
-        if name in spellings(arguments):
+        if name in line.names:
             raise ConfigError(
                 f"--{name} cannot be used with {PROG}, which continues the run in that folder: `pbt-rl train` takes it"
             )
     before = read_config(folder)
-    if not NAME.fullmatch(folder.name):
+    if not names_run(folder.name):
         raise ConfigError(f"{folder} cannot be continued by that name: rename the folder, to {OF_NAMES}")
     start = ResumeCommand(**vars(before))
     options = table(start)
-    values = over(start, options, typed(options, arguments, PROG))
+    values = over(start, typed(options, line, PROG))
     command = changed(start, values)
-    followed = [o.name for o in options.values() if o.field not in values or holds_pairs(o.field)]
+    followed = [o.name for o in options.values() if o.field not in values or o.holds_pairs]
     check_trust(before, followed, folder, trust=command.trust)
     return as_base(Config, command, name=folder.name, out=folder.parent, overwrite=False, resume=True)
 

@@ -9,14 +9,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pbt_rl.cli.parse import parse
 from pbt_rl.display.ranking import GAP, UNKNOWN, count, number
 from pbt_rl.errors import ConfigError
+from pbt_rl.options.declare import option
+from pbt_rl.options.words import parse
 from pbt_rl.record.claim import REPLACED
 from pbt_rl.report.listing import RunRow, list_runs
 
@@ -39,7 +39,7 @@ class RunsCommand:
     interrupted or failed (it has none); or what is broken.
     """
 
-    folder: tyro.conf.Positional[Path] = Path("runs")
+    folder: Path = option(Path("runs"), positional=True)
     """Folder that holds the runs."""
 
 

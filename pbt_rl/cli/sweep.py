@@ -7,17 +7,19 @@ import shlex
 import statistics
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from pbt_rl.cli.files import file_of_options
-from pbt_rl.cli.parse import HELP, spellings, spelt, whole
 from pbt_rl.cli.runs import table
-from pbt_rl.cli.train import parse_train
-from pbt_rl.config import NAME, OF_NAMES, Config
+from pbt_rl.config import OF_NAMES, Config, names_run
+from pbt_rl.config.command import parse_train
 from pbt_rl.display.terminal import counted
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, last_line, points, shares
-from pbt_rl.options import path_given
+from pbt_rl.experiments.jobs import GIVEN_BY_THE_SWEEP, Ended, Point, Share, Sweep, last_line, points, shares
+from pbt_rl.options.declare import option
+from pbt_rl.options.names import spelt
+from pbt_rl.options.values import validate
+from pbt_rl.options.words import Line, parse_part
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import read_config
 from pbt_rl.report.listing import RunRow, list_runs
@@ -25,49 +27,71 @@ from pbt_rl.run.resuming import changes_of
 from pbt_rl.run.views import UNCOMPARED
 
 PROG = "pbt-rl sweep"
-USAGE = """usage: pbt-rl sweep --name NAME --env ENV [--seeds 0 1 2] [--grid OPTION=A,B]... [--jobs N] [TRAIN OPTIONS]
+OF_SEEDS = "whole numbers, such as 0 1 2, or 0-4"
 
-Train every combination of the values of --grid with every seed, as a run of its own in runs/NAME/ (--out gives another
-folder than runs). The same command again goes on: runs that have ended are left out, others are resumed. A run that
-fails does not end the rest. Ctrl-C saves the runs that train, and starts no other.
 
-  --name NAME             folder of the sweep
-  --seeds 0 1 2           seeds; also 0-4 (default: 0)
-  --grid OPTION=A,B,C     values of an option of `pbt-rl train`; may be repeated: all combinations
-  --jobs N                runs at the same time; devices and cores are dealt to them (default: 1, or one per GPU)
+@dataclass(frozen=True)
+class SeveralRuns:
+    """A command that trains several runs, each a process of its own."""
 
-  pbt-rl sweep --name rates --env gym/CartPole-v1 --grid hypers.learning-rate=1e-4,1e-3 --seeds 0 1 2 --jobs 2
-"""
-OWN = ("--name", "--seeds", "--grid", "--jobs", "--out")
-GIVEN_BY_THE_SWEEP = ("name", "seed", "out", "overwrite", "resume")
+    name: str = option(test=names_run, remedy=OF_NAMES)
+    """Name of what is trained, and of its folder."""
+    jobs: int | None = option(None, at_least=1, at_most=1000)
+    """Runs at the same time; devices and cores are dealt to them. None: 1, or one per GPU."""
+    out: Path = Path("runs")
+    """Folder that holds that folder."""
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+    @property
+    def folder(self) -> Path:
+        """Where the runs are."""
+        return self.out / self.name
+
+
+@dataclass(frozen=True)
+class SweepCommand(SeveralRuns):
+    """Train every combination of the values of --grid with every seed, as a run of its own in runs/NAME/. All other
+    options are those of `pbt-rl train`.
+
+    The same command again goes on: runs that have ended are left out, others are resumed. A run that fails does not end
+    the rest. Ctrl-C saves the runs that train, and starts no other.
+
+    pbt-rl sweep --name rates --env gym/CartPole-v1 --grid hypers.learning-rate=1e-4,1e-3 --seeds 0 1 2 --jobs 2
+    """
+
+    seeds: tuple[str, ...] = option(("0",), test=bool, remedy=OF_SEEDS)
+    """Seeds, such as 0 1 2, or 0-4."""
+    grid: tuple[str, ...] = option((), repeated=True)
+    """OPTION=A,B,C: values of an option of `pbt-rl train`. May be repeated: all combinations."""
+
+
 BUDGETS = {"hours", "train-for-frames", "train-for-seconds", "stop-at-objective"}
 MOST_SEEDS = 10_000
 
 
 def run(arguments: list[str]) -> int:
     """Train all runs of the sweep; return 0 if all have ended as planned."""
-    if HELP & set(arguments):
-        print(USAGE, end="")
-        return 0
-    own, common = _parted(arguments)
-    folder = folder_of(own, "sweep")
-    found = points(_grid(own["--grid"]), _seeds(own["--seeds"]))
-    commands = {point.name: _command(point, folder, common) for point in found}
-    configs = {name: parse_train(words[1:])[0] for name, words in commands.items()}
-    dealt = shares_of(own["--jobs"], {config.devices for config in configs.values()}, len(found))
-    if "--show" in common:
+    command, common = _read(arguments)
+    folder = command.folder
+    found = points(_grid(command.grid), _seeds(command.seeds))
+    commands = {point.name: _command(point, folder, common.words) for point in found}
+    configs = {name: parse_train(words[1:]) for name, words in commands.items()}
+    dealt = shares_of(command.jobs, {config.devices for config in configs.values()}, len(found))
+    if "show" in common.names:
         print(f"{len(found)} runs in {folder}, {len(dealt)} at a time; nothing is started:")
-        for words in commands.values():
-            print(shlex.join(word for word in ["pbt-rl", *words] if word != "--show"))
+        for typed in commands.values():
+            print(shlex.join(word for word in ["pbt-rl", *typed] if word != "--show"))
         return 0
     waiting = [point for point in found if not _is_done(folder / point.name, configs[point.name])]
     done = len(found) - len(waiting)
     print(f"{len(found)} runs in {folder}, {done} have ended already; {len(dealt)} at a time")
 
-    def command(point: Point, chosen: str) -> list[str]:
+    def words(point: Point, chosen: str) -> list[str]:
         return [*commands[point.name], *(["--devices", chosen] if chosen else [])]
 
-    sweep = Sweep(folder, command, dealt, lambda line: print(line, flush=True))
+    sweep = Sweep(folder, words, dealt, lambda line: print(line, flush=True))
     try:
         ended = sweep.run(waiting)
     except OSError as error:
@@ -80,55 +104,14 @@ def run(arguments: list[str]) -> int:
     return 1 if failed else 0
 
 
-def parted(
-    arguments: Sequence[str], names: Sequence[str], several: str = ""
-) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the values of a command's own options, and the words for every `pbt-rl train`. Raises ConfigError.
-
-    several: the option that takes more than one value.
-    """
-    own: dict[str, list[str]] = {name: [] for name in names}
-    common: list[str] = []
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        name, equals, text = word.partition("=")
-        if name not in own:
-            common.append(word)
-            continue
-        values = [text] if equals else rest[:1]
-        del rest[: len(values) * (not equals)]
-        if name == several:
-            values = [value for value in values if not value.startswith("--")]
-            while not equals and values and rest and not rest[0].startswith("--"):
-                values.append(rest.pop(0))
-        if not values:
-            raise ConfigError(f"{name} needs a value")
-        own[name] += values
-    return own, common
-
-
-def _parted(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
-    own, common = parted(arguments, OWN, "--seeds")
+def _read(arguments: Sequence[str]) -> tuple[SweepCommand, Line]:
+    """Return the command, and the line of all its runs. Raises ConfigError."""
+    command, common = parse_part(SweepCommand, PROG, arguments)
     for name in GIVEN_BY_THE_SWEEP:
-        if name in spellings(common):
+        if name in common.names:
             why = "it gives its runs their own (--seeds, --name)"
             raise ConfigError(f"--{name} cannot be used with {PROG}: {why}")
-    return own, common
-
-
-def in_files_of_options(words: Sequence[str]) -> list[str]:
-    """Return the names of the options that files give which are named among words. Raises ConfigError."""
-    _, given = file_of_options(words)
-    return [name.replace("_", "-") for name, value in given.items() if value is not None]
-
-
-def folder_of(own: Mapping[str, Sequence[str]], what: str) -> Path:
-    """Return the folder of a sweep or an experiment, by --name and --out. Raises ConfigError."""
-    name = own["--name"][-1] if own["--name"] else ""
-    if not NAME.fullmatch(name):
-        raise ConfigError(f"--name {name}".rstrip() + f" cannot be used: name the {what} by {OF_NAMES}")
-    return path_given("--out", own["--out"][-1] if own["--out"] else "runs") / name
+    return command, common
 
 
 def _grid(entries: Sequence[str]) -> dict[str, list[str]]:
@@ -156,10 +139,10 @@ def _grid(entries: Sequence[str]) -> dict[str, list[str]]:
 
 def _seeds(texts: Sequence[str]) -> list[int]:
     seeds: list[int] = []
-    for text in texts or ["0"]:
+    for text in texts:
         first, dash, last = text.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or len(text) > 18:
-            raise ConfigError(f"--seeds {text} cannot be used: give whole numbers, such as 0 1 2, or 0-4")
+            raise ConfigError(f"--seeds {text} cannot be used: give {OF_SEEDS}")
         low, high = int(first), int(last or first)
         if high < low or len(seeds) + high - low >= MOST_SEEDS:
             remedy = f"give a range such as 0-4, of at most {MOST_SEEDS:,} seeds"
@@ -171,17 +154,17 @@ def _seeds(texts: Sequence[str]) -> list[int]:
 def _command(point: Point, folder: Path, common: Sequence[str]) -> list[str]:
     """Return the arguments of `pbt-rl` for one run, but for its devices."""
     words = ["train", *common, "--seed", str(point.seed), "--name", point.name, "--out", str(folder)]
-    for option, text in point.values.items():
-        words += [f"--{option}", *shlex.split(text)]
+    for name, text in point.values.items():
+        words += [f"--{name}", *shlex.split(text)]
     return words
 
 
-def shares_of(jobs: Sequence[str], devices: Collection[str], runs: int) -> list[Share]:
-    """Deal the machine to the jobs. Raises ConfigError for a number of jobs that is none.
+def shares_of(jobs: int | None, devices: Collection[str], runs: int) -> list[Share]:
+    """Deal the machine to the jobs; None: one, or one per GPU.
 
     devices: of all runs. They are dealt if they are the same in all of them; else each run has its own.
     """
-    from pbt_rl.run.plan.machine import Machine, available_cpus
+    from pbt_rl.plan.machine import Machine, available_cpus
 
     cpus = sorted(os.sched_getaffinity(0))
     chosen = next(iter(devices)) if len(devices) == 1 else ""
@@ -190,12 +173,7 @@ def shares_of(jobs: Sequence[str], devices: Collection[str], runs: int) -> list[
         named = [f"cuda:{i}" for i in range(gpus)] if gpus > 1 else []
     else:
         named = chosen.split(",") if chosen else []
-    try:
-        number = whole(jobs[-1]) if jobs else max(1, len(named) if chosen == "auto" else 1)
-    except ValueError as remedy:
-        raise ConfigError(f"--jobs {jobs[-1]} cannot be used: give {remedy}") from None
-    require(1 <= number <= 1000, "jobs", number, "give 1 to 1000")
-    number = min(number, runs)
+    number = min(jobs or max(1, len(named) if chosen == "auto" else 1), runs)
     return shares(number, named if number > 1 else [], cpus, available_cpus())
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tyro
-
-from pbt_rl.cli.parse import parse
 from pbt_rl.errors import ConfigError
+from pbt_rl.options.declare import option
+from pbt_rl.options.words import parse
 from pbt_rl.record.claim import is_held
 from pbt_rl.record.folder import RunFolder
 
@@ -34,7 +33,7 @@ class WatchCommand:
     open the page, unless --host names another interface; then everybody can who reaches it.
     """
 
-    run: tyro.conf.Positional[Path]
+    run: Path = option(positional=True)
     """Folder of a run, such as runs/demo."""
     port: int = 0
     """Port to serve on; 0: 8750, or any free one if that is taken."""

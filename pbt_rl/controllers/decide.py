@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pbt_rl.controllers.decisions import Controller, Decision, PopulationReport
+from pbt_rl.controllers.events import Event, Initial, Resume, Round
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.controllers.lineage import Lineage
 from pbt_rl.controllers.state import save_state
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.events import Event, Initial, Resume, Round
 
 Resumed = Callable[[Resume, Any], Controller]
 """(event that changed options, state of the controller until then) -> the controller from there on."""

@@ -41,7 +41,7 @@ class MemberReport:
     episodes: Whole
     generation: Whole
     values: Values = field(default_factory=dict)
-    """A journal leaves them out: the events before have given them (`audit.with_values`)."""
+    """A journal leaves them out: the events before have given them (`decide.with_values`)."""
     best: float | None = None
     broken: bool = False
     recent: Whole | None = None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pbt_rl.controllers.decisions import Controller
+from pbt_rl.controllers.events import Event
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.controllers.options import PbtConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 T = TypeVar("T")
 PATIENCE_PERIODS = 10
@@ -34,6 +38,8 @@ class Ingredients:
     budget_frames: int
     """Frames of a member that trains to the end."""
     options: OptionGroups
+    journal: Callable[[Path], Iterable[Event]]
+    """Read the events of a recorded run. Raises ConfigError."""
     settings: Sequence[str] = ()
     """NAME=VALUE, of a controller of the user's own."""
 

@@ -17,14 +17,14 @@ from pbt_rl.controllers.decisions import MemberReport
 from pbt_rl.controllers.hypers import HyperSpec, Values, sample_prior
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.errors import require
-from pbt_rl.options import option
+from pbt_rl.options.declare import option
 from pbt_rl.registry import EXPLOIT_RULES
 
 
 class Explore(Protocol):
     """Makes new values from old ones: returns a new dictionary and leaves the old one alone.
 
-    A dataclass; fields with `init=False` are its state (`pbt.state`). One that learns from the comparisons is also
+    A dataclass; fields with `init=False` are its state (`state.py`). One that learns from the comparisons is also
     `Learning`.
     """
 

@@ -26,7 +26,7 @@ from pbt_rl.controllers.explore import (
 )
 from pbt_rl.controllers.hypers import HyperSpec, Values, sample_prior
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.options import option
+from pbt_rl.options.declare import option
 
 
 @dataclass(frozen=True)

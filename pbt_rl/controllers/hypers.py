@@ -7,7 +7,7 @@ A hyper is declared once, by the algorithm that reads it (`pbt_rl/algos/hypers.p
     bounds    what mutations of a tuned value keep to
     prior     where a population or a search starts a tuned value
 
-`pbt.tuning` has the user's bounds and priors. Reward shaping is the table's other half: its names come from the
+`controllers.tuning` has the user's bounds and priors. Reward shaping is the table's other half: its names come from the
 environment and are written `shaping.NAME`. Anything else that trains declares its own table.
 """
 
@@ -20,7 +20,8 @@ from random import Random
 from typing import Any, Literal
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import meant, table
+from pbt_rl.options.declare import table
+from pbt_rl.options.names import meant
 
 Scale = Literal["linear", "log", "one_minus", "integer", "choice"]
 Range = tuple[float, float]

@@ -22,10 +22,10 @@ from pbt_rl.controllers.decisions import (
     donor_of,
     values_of,
 )
+from pbt_rl.controllers.events import Event, Initial, Progress, Resume, Round
 from pbt_rl.controllers.exploit_published import welch_p
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.events import Event, Initial, Progress, Resume, Round
 
 
 @dataclass(frozen=True)

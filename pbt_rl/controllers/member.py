@@ -11,7 +11,7 @@ from pbt_rl.controllers.decisions import MemberReport
 from pbt_rl.controllers.exploit import mean_objective
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.controllers.objectives import Judged, ObjectiveWindow
-from pbt_rl.controllers.state import STATE
+from pbt_rl.controllers.state import ADDED, STATE
 
 
 @dataclass(eq=False)
@@ -27,7 +27,7 @@ class MemberRecord:
     """Over all generations."""
     best: float | None = field(default=None, metadata=STATE)
     """Highest finite mean of the window since the last comparison; None if no objective came since, or too few."""
-    judged: int = field(default=0, metadata=STATE)
+    judged: int = field(default=0, metadata=ADDED)
     """Rounds of the present generation that had ended at the last decision."""
     until_frames: int | None = field(default=None, metadata=STATE)
     """With this many frames the member waits for a decision; None for no limit."""

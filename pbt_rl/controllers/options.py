@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import tyro
-
 from pbt_rl.errors import require
-from pbt_rl.options import names_module, names_object, option
+from pbt_rl.options.declare import names_module, names_object, option
 from pbt_rl.registry import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 
 
@@ -74,7 +72,7 @@ class PbtConfig:
     top-middle-bottom, truncation)."""
     t_test_level: float = option(0.05, at_least=0, at_most=1)
     """t-test: level of the two-sided Welch test on the last 10 episodes."""
-    exploit_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    exploit_option: tuple[str, ...] = option((), pairs=True)
     """NAME=VALUE for a setting of the exploit rule, such as sigmas=0.4 (sigma-gap). May be repeated. A value
     that is not JSON is a string; a wrong name lists the settings of the rule."""
     explore: str = option(
@@ -101,7 +99,7 @@ class PbtConfig:
     """Probability that a value changes (factors, multiply-or-divide; None: 1, with impala 1/3), that it is drawn anew
     (resample, pairwise, perturb if it has a range of your own; None: 0.25), or that all are (resample-all; None:
     0.2)."""
-    explore_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    explore_option: tuple[str, ...] = option((), pairs=True)
     """NAME=VALUE for a setting of the explore rule, such as window=100 (pb2). May be repeated."""
     custom_explore: str = option(
         "",

@@ -16,6 +16,7 @@ from pbt_rl.controllers.explore import ExploreRule, from_priors
 from pbt_rl.controllers.hypers import HyperSpec, Values, sample_prior, scale_within
 from pbt_rl.controllers.state import TRANSIENT
 from pbt_rl.errors import ConfigError
+from pbt_rl.options.declare import option
 
 LEAST_DATA = 3
 """With fewer observations values are drawn from their priors."""
@@ -48,8 +49,8 @@ class Pb2:
     """
 
     tuned: Mapping[str, HyperSpec]
-    window: int = field(default=200, metadata={"at_least": LEAST_DATA}, kw_only=True)
-    candidates: int = field(default=1000, metadata={"at_least": 1}, kw_only=True)
+    window: int = option(200, at_least=LEAST_DATA)
+    candidates: int = option(1000, at_least=1)
     _data: list[Datum] = field(default_factory=list, init=False)
     _start: dict[int, tuple[int, float]] = field(default_factory=dict, init=False)
     """Member -> (frames, objective) at the start of its present interval."""

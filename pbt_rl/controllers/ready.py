@@ -33,7 +33,7 @@ class Round:
 
 
 class Ready(Protocol):
-    """Decides when members are compared. A dataclass; fields with `init=False` are its state (`pbt.state`)."""
+    """Decides when members are compared. A dataclass; fields with `init=False` are its state (`state.py`)."""
 
     def next_round(self, report: PopulationReport) -> Round | None:
         """Start a comparison if one is due and can be held; it then counts as held. Else nothing changes."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from pbt_rl.controllers.decisions import Controller, Decision, Mutate, PopulationReport, StateKey
 from pbt_rl.controllers.entry import ControllerEntry, Ingredients
+from pbt_rl.controllers.events import Event
 from pbt_rl.controllers.hypers import SHAPING, HyperSpec, Values
 from pbt_rl.controllers.lineage import Lineage
 from pbt_rl.controllers.options import ScheduleConfig
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.options import path_given
-from pbt_rl.record.events import Event
+from pbt_rl.options.values import path_given
 
 Steps = Sequence[tuple[int, Values]]
 """(from this many frames of the member on, values); the first is at 0, the frames rise."""
@@ -131,17 +131,15 @@ def _chosen(lineage: Lineage, member: str) -> StateKey:
 def _schedule(given: Ingredients) -> Controller:
     options = given.options.group(ScheduleConfig)
     return build_schedule(
-        _recorded(options.run), given.table, options.run, options.member, hold_final=options.hold_final
+        _recorded(given, options.run), given.table, options.run, options.member, hold_final=options.hold_final
     )
 
 
-def _recorded(run: str) -> list[Event]:
-    from pbt_rl.record.journal import journal_events  # noqa: PLC0415 - this room is without files
-
+def _recorded(given: Ingredients, run: str) -> list[Event]:
     require(run != "", "schedule.run", repr(run), "give the folder of a recorded run")
     folder = path_given("--schedule.run", run)
     try:
-        return list(journal_events(folder))
+        return list(given.journal(folder))
     except ConfigError as error:
         raise ConfigError(f"--schedule.run {run} cannot be used: {error}") from error
 

@@ -16,7 +16,7 @@ from posixpath import basename
 from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.options import allowed, allows, as_type
+from pbt_rl.options.values import allowed, allows, as_type
 from pbt_rl.registry import load_object
 
 Rule = TypeVar("Rule")

@@ -12,7 +12,7 @@ from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.entry import ControllerEntry
 from pbt_rl.controllers.hypers import HyperSpec, Values
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.options import meant
+from pbt_rl.options.names import meant
 
 
 @dataclass(eq=False)

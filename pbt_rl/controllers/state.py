@@ -38,6 +38,8 @@ TRANSIENT: Mapping[str, Any] = {"transient": True}
 """Metadata of a field that is not saved, because it can be computed again. It has a default, which restoring sets."""
 STATE: Mapping[str, Any] = {"state": True}
 """Metadata of a field that `__init__` takes and that is state."""
+ADDED: Mapping[str, Any] = {"state": True, "added": True}
+"""Metadata of a state field that runs saved by earlier versions lack: it keeps its default in them."""
 SHARED: Mapping[str, Any] = {"shared": True}
 """Metadata of a field that holds what another owner saves: neither saved nor restored."""
 
@@ -75,6 +77,7 @@ def restore_state(part: Any, state: Any, where: str = "") -> None:
             f"use the options of the run that saved it, or start a new run"
         )
     saved = {f.name: (f, value) for f, value in _saved_fields(part)}
+    saved = {n: kept for n, kept in saved.items() if n in state or "added" not in kept[0].metadata}
     strange = sorted(saved.keys() ^ state.keys() - {"class"})
     if strange:
         problem = "lacks" if strange[0] in saved else "has an unknown"

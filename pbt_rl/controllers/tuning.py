@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from pbt_rl.controllers.hypers import OFF, SHAPING, HyperSpec, Prior, Range, Scale, scale_within
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import OTHER_NAMES, meant
+from pbt_rl.options.names import OTHER_NAMES, meant
 
 SCALES: Mapping[str, Scale] = {
     "log": "log",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Never
 
-from pbt_rl.actors.child import Child
+from pbt_rl.processes.child import Child
 from pbt_rl.record.append import reason
 
 MIN_GAP_SECONDS = 60.0

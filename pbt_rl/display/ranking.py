@@ -17,14 +17,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pbt_rl.controllers.events import GPU_LEARNING, WAITING
 from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.controllers.objectives import by_score, mean, spread
 from pbt_rl.display.view import MemberView, RunView
-
-WAITING = "waiting"
-"""The stage that is idle time."""
-GPU_LEARNING = "learning on the GPU"
-"""The stage that is no thread's: from the beginning of an update to its end on the device."""
 
 
 @dataclass(frozen=True)

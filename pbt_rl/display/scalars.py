@@ -12,6 +12,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
+from pbt_rl.controllers.events import GPU_LEARNING, WAITING
 from pbt_rl.controllers.hypers import SHAPING
 from pbt_rl.display import ranking
 from pbt_rl.display.view import (
@@ -80,10 +81,10 @@ def population_scalars(view: RunView) -> Scalars:
     scalars |= {
         f"throughput/replayed_{name}": one.replayed / one.of for name, one in replayed(view).items() if one.of
     }
-    if ranking.WAITING in view.busy_threads:
-        scalars["throughput/waiting_threads"] = view.busy_threads[ranking.WAITING]
-    if ranking.GPU_LEARNING in view.busy_threads:
-        scalars["throughput/gpus_learning"] = view.busy_threads[ranking.GPU_LEARNING]
+    if WAITING in view.busy_threads:
+        scalars["throughput/waiting_threads"] = view.busy_threads[WAITING]
+    if GPU_LEARNING in view.busy_threads:
+        scalars["throughput/gpus_learning"] = view.busy_threads[GPU_LEARNING]
     for stage, share in ranking.busy_shares(view.busy_threads).items():
         scalars[f"{CPU_SHARE}{stage}"] = share
     statuses = Counter(member.status for member in view.members)

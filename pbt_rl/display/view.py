@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
+from pbt_rl.actors.messages import Replayed
 from pbt_rl.controllers.hypers import Values
 
 EXTRA = "stats/"
@@ -187,16 +188,6 @@ def run_statistics(view: RunView) -> dict[str, tuple[Statistic, Any]]:
         for f in fields(view)
         if "statistic" in f.metadata
     }
-
-
-@dataclass(frozen=True)
-class Replayed:
-    """How many calls of one kind there were on a GPU, and how many of them repeated recorded ones."""
-
-    replayed: int
-    of: int
-    why_not: str = ""
-    """Why recording failed, if it did."""
 
 
 def replayed(view: RunView) -> dict[str, Replayed]:

@@ -21,15 +21,17 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-from pbt_rl.actors.child import bound_to_us
-from pbt_rl.actors.signals import handling
 from pbt_rl.errors import ConfigError
-from pbt_rl.run.plan.machine import CORES
+from pbt_rl.plan.machine import CORES
+from pbt_rl.processes.child import bound_to_us
+from pbt_rl.processes.signals import handling
 
 LOGS = "logs"
 """Folder in that of the sweep: what each run prints."""
 POLL_SECONDS = 0.1
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+GIVEN_BY_THE_SWEEP = ("name", "seed", "out", "overwrite", "resume")
+"""Options of `pbt-rl train` that each run of a sweep has of its own."""
 _MOST_NAME = 100
 Item = TypeVar("Item")
 

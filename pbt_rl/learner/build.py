@@ -9,7 +9,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,19 +19,21 @@ from torch import Tensor
 from pbt_rl.actors.messages import Load
 from pbt_rl.actors.store import ArrayLayout
 from pbt_rl.algos.algorithm import Algorithm, UpdateSettings
+from pbt_rl.algos.device import processor_is
 from pbt_rl.algos.distributions import Distribution, make_distribution
 from pbt_rl.algos.encoders import CNNS, NetworkError, is_grid, is_image
+from pbt_rl.algos.model_config import ModelConfig
 from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack, Packing
 from pbt_rl.algos.rollout import RolloutShape
 from pbt_rl.algos.weights import Streams
-from pbt_rl.config import Config, ModelConfig
+from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.envs.base import LAST, EnvSpec
 from pbt_rl.errors import ConfigError, require
+from pbt_rl.plan import PackPlan
 from pbt_rl.record.checkpoints import NetNames
-from pbt_rl.run.plan import PackPlan
 
 Arrays = Mapping[str, NDArray[Any]]
 """Parts of a member's state in host memory."""
@@ -79,20 +80,9 @@ def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = N
         net = make_model(
             seen,
             build_distribution(spec, model).param_size,
+            model,
             continuous=len(spec.action.low),
-            encoder=model.encoder,
-            hidden=model.hidden,
-            layers=model.layers,
-            activation=model.activation,
-            core=model.core,
-            core_size=model.core_size,
-            core_layers=model.core_layers,
-            critic=model.critic,
             critic_only=spec.critic,
-            deviation=model.deviation,
-            initial_deviation=model.initial_deviation[0],
-            policy_head=model.policy_head,
-            value_head=model.value_head,
             nvec=spec.action.nvec,
         )
     except ValueError as error:
@@ -139,14 +129,6 @@ def own_torch() -> Iterator[None]:
         torch.set_default_dtype(dtype)
 
 
-@one_thread()
-def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None:
-    """Make a network, and check parts of the user's own for these devices. Raises ConfigError."""
-    from pbt_rl.learner.own_loss import check  # noqa: PLC0415 - it builds networks with this module
-
-    check(config, spec, devices, build_net(spec, config.model, config.algorithm))
-
-
 def blank_inputs(spec: EnvSpec, state_size: int, rows: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     """Return zeros as a network's arguments for one step of so many rows."""
     seen = {name: layout.seen for name, layout in obs_layouts(spec).items()}
@@ -174,14 +156,7 @@ def _is_fast_at_bf16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if torch.cpu._is_amx_tile_supported():  # noqa: SLF001 - torch has no public functions for these two
         return True
-    return bool(torch.cpu._is_avx512_bf16_supported()) and not _is_intels()  # noqa: SLF001
-
-
-def _is_intels() -> bool:
-    try:
-        return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
-    except OSError:  # not Linux
-        return False
+    return bool(torch.cpu._is_avx512_bf16_supported()) and not processor_is("GenuineIntel")  # noqa: SLF001
 
 
 def _sees_images(spec: EnvSpec) -> bool:

@@ -22,7 +22,8 @@ from torch import Tensor
 from pbt_rl.actors.mailbox import OBSERVATIONS
 from pbt_rl.algos.pack import Pack
 from pbt_rl.learner.sampler import Sampler, ServedUnit
-from pbt_rl.learner.shared import AnySampler, SharedState, SlotHolder, SlotShaping
+from pbt_rl.learner.shared import SharedState, SlotHolder
+from pbt_rl.learner.simulators.sampler import AnySampler, SlotShaping
 from pbt_rl.learner.trainer import Trainer
 
 

@@ -28,7 +28,6 @@ from typing import assert_never
 import numpy as np
 import torch
 
-from pbt_rl.actors.child import ChildFailed, begin_child, send_failure
 from pbt_rl.actors.mailbox import Mailbox
 from pbt_rl.actors.messages import (
     Applied,
@@ -48,13 +47,11 @@ from pbt_rl.actors.messages import (
     ToLearner,
     TrainUntil,
 )
-from pbt_rl.actors.polling import AdaptivePoller, Heartbeat, mail_check
 from pbt_rl.actors.store import StatePool
 from pbt_rl.actors.tables import ShapingTable
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.replay import Replay
-from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, EnvSetupError
 from pbt_rl.learner.build import (
     LearnerSetup,
     build_pack,
@@ -68,9 +65,11 @@ from pbt_rl.learner.cuda.device import Acceleration
 from pbt_rl.learner.cuda.streams import streams_of
 from pbt_rl.learner.gpu import out_of_memory, prepare, ran_out
 from pbt_rl.learner.members import PackMembers
-from pbt_rl.learner.shared import AnySampler, SharedState, SlotShaping
-from pbt_rl.learner.simulators.sampler import DeviceShaping, ResidentSampler
+from pbt_rl.learner.shared import SharedState
+from pbt_rl.learner.simulators.sampler import AnySampler, DeviceShaping, ResidentSampler, SlotShaping
 from pbt_rl.learner.trainer import Trainer
+from pbt_rl.processes.child import ChildFailed, begin_child, send_failure
+from pbt_rl.processes.polling import AdaptivePoller, Heartbeat, mail_check
 
 WINDOW_SECONDS = 1.0
 CONTENDED = 0.1

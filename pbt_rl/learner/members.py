@@ -19,7 +19,8 @@ from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.update import CurrentSlots
 from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.learner.build import Arrays, fresh_arrays
-from pbt_rl.learner.shared import SharedState, SlotShaping
+from pbt_rl.learner.shared import SharedState
+from pbt_rl.learner.simulators.sampler import SlotShaping
 
 
 class PackMembers:

@@ -19,14 +19,23 @@ from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError
-from pbt_rl.learner.build import blank_inputs, build_net, compute_dtype, network_errors, update_settings
+from pbt_rl.learner.build import (
+    blank_inputs,
+    build_net,
+    compute_dtype,
+    network_errors,
+    one_thread,
+    update_settings,
+)
 
 
-def check(config: Config, spec: EnvSpec, devices: Sequence[str], net: PolicyNet) -> None:
-    """Try a network with parts of the user's own in the dtypes of its devices, and a loss of their own.
+@one_thread()
+def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None:
+    """Make a network; try parts of the user's own in the dtypes of its devices, and a loss of their own.
 
     Raises ConfigError.
     """
+    net = build_net(spec, config.model, config.algorithm)
     if ":" in config.algo:
         values = {name: hyper.default for name, hyper in hyper_table(config.hypers).items()}
         try:

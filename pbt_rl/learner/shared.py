@@ -22,26 +22,18 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.actors.messages import Episode, Game
-from pbt_rl.actors.tables import ShapingTable
 from pbt_rl.algos.rollout import Rollout
 from pbt_rl.algos.update import ACTIVE
+from pbt_rl.learner.simulators.in_place import InPlaceRollout
 
-if TYPE_CHECKING:
-    from pbt_rl.learner.sampler import Sampler
-    from pbt_rl.learner.simulators.in_place import InPlaceRollout
-    from pbt_rl.learner.simulators.sampler import DeviceShaping, ResidentSampler
-
-AnyRollout: TypeAlias = "Rollout | InPlaceRollout"
+AnyRollout: TypeAlias = Rollout | InPlaceRollout
 """A rollout of a unit, or one that is a batch as it lies."""
-AnySampler: TypeAlias = "Sampler | ResidentSampler"
-SlotShaping: TypeAlias = "ShapingTable | DeviceShaping"
-"""The shaping of the slots, which their rows read."""
 
 
 @dataclass(frozen=True)

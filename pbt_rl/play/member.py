@@ -1,4 +1,4 @@
-"""A trained member that acts, and plays whole episodes, scored by the true objective (`pbt-rl eval RUN`).
+"""A trained member that acts and plays whole episodes.
 
 A member acts as it did in training: it is put into a pack of one policy, frames are stacked by the same code, and its
 own normalisers and recurrent core are used. Evaluation, games against others and Python users share this path. Of what
@@ -25,13 +25,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pbt_rl.algos.model_config import ModelConfig
 from pbt_rl.algos.observations import ObsLayout, push_frames
 from pbt_rl.algos.pack import Pack
-from pbt_rl.config import Config, ModelConfig
+from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import hyper_table
-from pbt_rl.controllers.objectives import mean, spread
-from pbt_rl.display.terminal import counted
-from pbt_rl.envs import registry
+from pbt_rl.controllers.objectives import mean
 from pbt_rl.envs.base import (
     EnvSpec,
     StepArrays,
@@ -40,10 +39,11 @@ from pbt_rl.envs.base import (
     private_step_arrays,
     random_actions,
 )
-from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe, shown_name
+from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner import build
+from pbt_rl.plan import PackPlan
 from pbt_rl.record.checkpoints import (
     NORMALISERS,
     WEIGHTS,
@@ -54,8 +54,7 @@ from pbt_rl.record.checkpoints import (
     misfits,
     to_tensors,
 )
-from pbt_rl.record.saved import PLAY, SavedPolicy, Source, check_trust, find_saved, read_config
-from pbt_rl.run.plan import PackPlan
+from pbt_rl.record.saved import SavedPolicy
 
 
 def say(text: str) -> None:
@@ -286,50 +285,6 @@ class PlayedEpisode:
     """Index in `EnvSpec.tasks`; 0 without tasks."""
 
 
-def evaluate(
-    source: Source, episodes: int, video: Path | None, seed: int, *, greedy: bool, trust: bool = False
-) -> None:
-    """Play whole episodes of a member and print their true objective.
-
-    The family chooses the options of evaluation (Atari: whole games, scored unclipped). In an environment with tasks,
-    this many episodes of each are played. Reward shaping has its default values, so that members can be compared.
-    trust: what is imported of what the run names. Raises ConfigError for a folder that is no run or not trusted, a
-    member or frames that were not saved, less than one episode, and a video that cannot be made.
-    """
-    if episodes < 1:
-        raise ConfigError(f"--episodes {episodes} cannot be used: give 1 or more")
-    if seed < 0:
-        raise ConfigError(f"--seed {seed} cannot be used: give 0 or more")
-    from pbt_rl.play.film import best_film  # noqa: PLC0415 - it films with this module
-
-    filmed = None if video is None else best_film(video)
-    run = source.run
-    config = read_config(run)
-    check_trust(config, PLAY, run, trust=trust)
-    saved = find_saved(source, say)
-    spec, options = evaluation_spec(config)
-    how = "greedy" if greedy else "sampled"
-    each = f" of each of {len(spec.tasks)} tasks" if spec.tasks else ""
-    shown = shown_name(config.env, options)
-    print(f"{saved}: {counted(episodes, 'episode')}{each} of {shown}, {how} actions", flush=True)
-    warn_of_mistakes(spec)
-    pack = load_pack(config, spec, saved, seed)
-    policy = Policy(pack, spec, config.model, seed, greedy=greedy)
-    with build.one_thread():
-        # A camera sees one row. Those of many tasks would take too long one after another.
-        most = 1 if filmed is not None and not spec.tasks else MAX_ROWS
-        begins = registry.backend_of(config.env, options)[0].begins
-        # Episodes of some tasks are 50 times as long.
-        progress = Progress(sys.stderr, begins, alike=not spec.tasks)
-        played = play_episodes(policy, options, episodes, seed, filmed, progress, most=most)
-    if spec.tasks:
-        _print_tasks(spec, played)
-    else:
-        _print_result(played)
-    if video is not None:
-        print(f"the best episode{' of the first row' if spec.tasks else ''} is in {video}")
-
-
 def evaluation_spec(config: Config) -> tuple[EnvSpec, EnvOptions]:
     """Return the environment of a run as its members are evaluated in it, with its options. Raises EnvSetupError."""
     with environment_code(config.env):
@@ -368,28 +323,6 @@ def play_episodes(
         else:
             unit, recording = end.enter_context(filmed(spec, rows, seed, options))
         return play(unit, Player(policy), share_R, recording, progress)
-
-
-def _print_result(played: list[PlayedEpisode]) -> None:
-    for number, episode in enumerate(played, start=1):
-        print(f"episode {number:3d}: objective {episode.objective:g}, {episode.steps} steps")
-    scores = [episode.objective for episode in played]
-    print(
-        f"objective over {counted(len(scores), 'episode')}: mean {mean(scores):.6g}, std {spread(scores):.4g}, "
-        f"min {min(scores):g}, max {max(scores):g}"
-    )
-
-
-def _print_tasks(spec: EnvSpec, played: list[PlayedEpisode]) -> None:
-    """Print a line per task, and the mean of the capped objectives."""
-    print(f"{'task':<40} {'episodes':>8} {'return':>10} {'objective':>10}")
-    for number, name in enumerate(spec.tasks):
-        mine = [episode for episode in played if episode.task == number]
-        objective = mean([episode.objective for episode in mine])
-        score = mean([episode.raw_return for episode in mine])
-        print(f"{name:<40} {len(mine):>8} {score:>10.4g} {objective:>10.4g}")
-    cap = "" if spec.task_cap is None else f", of each no more than {spec.task_cap:g}"
-    print(f"objective over {len(spec.tasks)} tasks: mean {mean(counted_objectives(spec, played)):.6g}{cap}")
 
 
 def counted_objectives(spec: EnvSpec, played: Sequence[PlayedEpisode]) -> list[float]:

@@ -13,8 +13,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from pbt_rl.algos.model_config import ModelConfig
 from pbt_rl.algos.pack import Pack
-from pbt_rl.config import ModelConfig
 from pbt_rl.envs.actions import action_decoder
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_raw, probe
@@ -22,7 +22,7 @@ from pbt_rl.envs.spaces import Leaf, leaves_of, read_rows
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.envs.values import array_of
 from pbt_rl.errors import ConfigError, environment_code
-from pbt_rl.options import path_given
+from pbt_rl.options.values import path_given
 from pbt_rl.play import member as play
 from pbt_rl.play.member import PolicyState, load_pack, say
 from pbt_rl.record.saved import BEST, PLAY, Source, check_trust, find_saved, read_config

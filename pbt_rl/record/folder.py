@@ -35,7 +35,8 @@ from typing import Any
 from pbt_rl.config import Config, Hypers, undeclared_hypers
 from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import Option, as_type, build, table
+from pbt_rl.options.declare import Option, build, table
+from pbt_rl.options.values import as_type
 
 ORIGIN = ".origin"
 

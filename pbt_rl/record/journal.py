@@ -32,14 +32,14 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-import pbt_rl
 from pbt_rl.controllers.decisions import Decision, PopulationReport, decision_to_dict
+from pbt_rl.controllers.events import CheckpointWritten, Event, Resume, decode_event
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.controllers.records import NOT_JSON
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.append import AppendFile, Outage, reason
-from pbt_rl.record.events import CheckpointWritten, Event, Resume, decode_event
 from pbt_rl.record.folder import RunFolder
+from pbt_rl.version import __version__
 
 MAX_WAITING_BYTES = 64 << 20
 AUDITED = frozenset({"start", "initial", "round", "resume"})
@@ -286,7 +286,7 @@ PACKAGES = ("torch", "numpy", "numba", "gymnasium", "ale-py", "safetensors")
 
 def versions() -> dict[str, str]:
     """Return the versions of this package, of Python and of the installed packages that affect a result."""
-    found = {"pbt_rl": pbt_rl.__version__, "python": platform.python_version()}
+    found = {"pbt_rl": __version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:
             found[name] = metadata.version(name)
@@ -297,7 +297,7 @@ def versions() -> dict[str, str]:
 
 def git_version() -> str | None:
     """Return the commit of this source tree, with "-dirty" if files differ from it; None outside of one."""
-    root = Path(pbt_rl.__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():  # an installed package must not report a repository around it
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]

@@ -19,7 +19,7 @@ from typing import Any
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import table, walk
+from pbt_rl.options.declare import table, walk
 from pbt_rl.record.checkpoints import Checkpoint, Checkpoints
 from pbt_rl.record.folder import RunFolder, config_from_json
 from pbt_rl.record.journal import read_object

@@ -10,18 +10,18 @@ from typing import Any
 
 from msgspec import structs
 
-import pbt_rl
 from pbt_rl.config import Config
 from pbt_rl.controllers.decide import Mismatch, audit_decisions
 from pbt_rl.controllers.decisions import Controller
+from pbt_rl.controllers.events import Event, Initial, Lost, Resume, Round, Start
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import table
-from pbt_rl.record.events import Event, Initial, Lost, Resume, Round, Start
+from pbt_rl.options.declare import table
 from pbt_rl.record.folder import config_from_json
 from pbt_rl.record.journal import git_version, journal_events
 from pbt_rl.record.saved import AUDIT, check_trust
 from pbt_rl.run.resolved import build_controller, resumed_controller, value_table
+from pbt_rl.version import __version__
 
 EXIT_OK, EXIT_DIFFERENT = 0, 1
 
@@ -183,7 +183,7 @@ def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _origin(start: Start) -> str:
     """Return a note if other code made the record, whose decisions may then differ for a good reason."""
-    then, now = (start.versions.get("pbt_rl"), start.git), (pbt_rl.__version__, git_version())
+    then, now = (start.versions.get("pbt_rl"), start.git), (__version__, git_version())
     if then == now:
         return ""
     return f"\nnote: recorded by pbt_rl {_shown(then[0])} (source {_shown(then[1])}), and this is {now[0]} ({now[1]})"

@@ -21,10 +21,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.record.history import History, read_run
 from pbt_rl.report.exports import table_text
 from pbt_rl.report.figures import drawn_curves, top_mean
 from pbt_rl.report.page import document, duration, image, none, section, table, write_files
-from pbt_rl.report.read import History, read_run
 from pbt_rl.report.style import INK, STYLE, frames_axis, new_figure, plain, png, short
 
 NO_DIFFERENCE = frozenset(

@@ -10,7 +10,7 @@ from typing import Any
 from pbt_rl.controllers.decisions import StateKey
 from pbt_rl.controllers.lineage import Node
 from pbt_rl.controllers.records import finite
-from pbt_rl.report.read import FRAMES, History
+from pbt_rl.record.history import FRAMES, History
 
 COLUMNS = frozenset(
     {

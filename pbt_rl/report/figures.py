@@ -13,9 +13,9 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize, to_hex
 from matplotlib.ticker import MaxNLocator
 
+from pbt_rl.display.lanes import Layout, ancestors
+from pbt_rl.record.history import History, Point
 from pbt_rl.report import style
-from pbt_rl.report.lanes import Layout, ancestors
-from pbt_rl.report.read import History, Point
 
 GRID_POINTS = 400
 NO_PHASES = "This run is not a search: its members are not trained phase by phase."

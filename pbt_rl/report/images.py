@@ -6,7 +6,7 @@ import os
 import pickle
 from pathlib import Path
 
-from pbt_rl.actors.child import begin_child
+from pbt_rl.processes.child import begin_child
 
 NAMES = ("objective", "evaluations", "forest", "schedules")
 DPI = 100
@@ -15,8 +15,8 @@ DPI = 100
 def images(run: Path) -> dict[str, bytes]:
     """Return name -> PNG file of each figure that can be drawn."""
     # Imported here, at the priority that the parent set, since the import takes as long as the drawing.
+    from pbt_rl.record.history import read_run  # noqa: PLC0415
     from pbt_rl.report.pictures import PICTURES, draw  # noqa: PLC0415
-    from pbt_rl.report.read import read_run  # noqa: PLC0415
 
     history = read_run(run)
     drawn = {p.name: draw(p, history, DPI) for p in PICTURES if p.name in NAMES}

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.errors import ConfigError
-from pbt_rl.report.read import History
+from pbt_rl.record.history import History
 from pbt_rl.report.style import FAINT, TOP, Drawn, new_figure, plain
 
 MIN_CONFIGURATIONS = 10

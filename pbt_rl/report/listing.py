@@ -13,10 +13,10 @@ from typing import Annotated, TypeVar
 from msgspec import Meta, Struct, ValidationError, convert, json
 
 from pbt_rl.config import number_of_controls
+from pbt_rl.controllers.events import End, Event, Progress, Start, decode_event
 from pbt_rl.controllers.objectives import by_score
 from pbt_rl.controllers.records import NOT_JSON, Whole, finite
 from pbt_rl.record.claim import is_held
-from pbt_rl.record.events import End, Event, Progress, Start, decode_event
 from pbt_rl.record.folder import RunFolder
 
 T = TypeVar("T")

@@ -16,9 +16,9 @@ from pbt_rl.controllers.records import finite
 from pbt_rl.display.ranking import shown_values, value
 from pbt_rl.display.terminal import counted, in_words
 from pbt_rl.errors import ConfigError
+from pbt_rl.record.history import History, read_run
 from pbt_rl.report.exports import files, members, value_column
 from pbt_rl.report.pictures import NOT_MEANT, PICTURES, Picture, draw
-from pbt_rl.report.read import History, read_run
 from pbt_rl.report.style import short
 from pbt_rl.report.verdict import control_box, notes
 

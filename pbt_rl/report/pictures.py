@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import matplotlib as mpl
 from matplotlib.text import Text
 
+from pbt_rl.record.history import FRAMES, History
 from pbt_rl.report import figures, importance
-from pbt_rl.report.read import FRAMES, History
 from pbt_rl.report.style import STYLE, Drawn, png
 
 

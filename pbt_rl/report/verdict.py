@@ -11,7 +11,7 @@ from statistics import fmean
 
 from pbt_rl.controllers.lineage import LEVEL, Noise
 from pbt_rl.display.terminal import counted
-from pbt_rl.report.read import History
+from pbt_rl.record.history import History
 from pbt_rl.report.style import short
 
 FEW_COMPARISONS, MANY_COMPARISONS = 10, 100

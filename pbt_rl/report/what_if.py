@@ -10,22 +10,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Protocol, get_origin, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from msgspec import structs
 
-from pbt_rl.cli.parse import is_repeated, over, spelt, typed
 from pbt_rl.config import Config
 from pbt_rl.controllers.controllers import PbtController, innermost
 from pbt_rl.controllers.decide import Resumed, with_values
 from pbt_rl.controllers.decisions import Controller, Decision, MemberReport, PopulationReport, Replace
+from pbt_rl.controllers.events import Event, Initial, Lost, Resume, Round
 from pbt_rl.controllers.lineage import LEVEL, Lineage, Noise
 from pbt_rl.controllers.registry import controller_entry
 from pbt_rl.controllers.state import save_state
 from pbt_rl.display.terminal import counted
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.options import Option, changed, table
-from pbt_rl.record.events import Event, Initial, Lost, Resume, Round
+from pbt_rl.options.declare import Option, changed, over, table
+from pbt_rl.options.names import spelt
+from pbt_rl.options.words import split, typed
 from pbt_rl.registry import READY_RULES
 from pbt_rl.report.audit import Recorded
 from pbt_rl.run.resolved import build_controller
@@ -188,7 +189,7 @@ def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
         )
     options = table(config)
     arguments = [part for word in words for part in _as_typed(word.removeprefix("--"), options)]
-    other = changed(config, over(config, options, typed(options, arguments, "pbt-rl audit --what-if")))
+    other = changed(config, over(config, typed(options, split(arguments), "pbt-rl audit --what-if")))
     require(
         READY_RULES[other.pbt.ready].by_time == READY_RULES[config.pbt.ready].by_time,
         "what-if",
@@ -209,7 +210,7 @@ def _as_typed(word: str, options: Mapping[str, Option]) -> list[str]:
     """Return NAME=VALUE as it is typed; the entries of an option that has several are separated by commas."""
     name, _, value = word.partition("=")
     option = options.get(spelt(name))
-    several = option is not None and get_origin(option.bare) is tuple and not is_repeated(option)
+    several = option is not None and option.is_list
     return [f"--{name}", *value.split(",")] if several else [f"--{word}"]
 
 

@@ -17,7 +17,7 @@ from pbt_rl.controllers.entry import ControllerEntry
 from pbt_rl.controllers.hypers import HyperSpec, Values
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import require
-from pbt_rl.run.plan import Plan
+from pbt_rl.plan import Plan
 
 
 @dataclass(eq=False)

@@ -17,9 +17,9 @@ from typing import Any, Never, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.actors.child import LEARNER, Child, StackDumps, Waiting
 from pbt_rl.actors.messages import FromLearner, LearnerReady, Remarked, StopLearner, ToLearner
 from pbt_rl.actors.store import StatePool
+from pbt_rl.processes.child import LEARNER, Child, StackDumps, Waiting
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.awake import GAP_SECONDS, AwakeClock, Starved
 from pbt_rl.run.memory import Matchups, Memory, Start

@@ -21,15 +21,14 @@ from multiprocessing.connection import Connection
 from typing import Any, cast
 
 from pbt_rl.actors.actor import Actor
-from pbt_rl.actors.child import ChildFailed, StackDumps
 from pbt_rl.actors.messages import FromLearner, LearnerReport, PauseTraining, ToLearner
 from pbt_rl.actors.store import StatePool
-from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.time_limits import close_in_time
-from pbt_rl.errors import RunFailed, environment_code
+from pbt_rl.errors import EnvSetupError, RunFailed, environment_code
 from pbt_rl.learner.build import own_torch
 from pbt_rl.learner.learner import Learner
+from pbt_rl.processes.child import ChildFailed, StackDumps
 from pbt_rl.record.journal import as_json_types
 from pbt_rl.run.fleet import Event, LocalFleet, Notice, Received
 from pbt_rl.run.memory import Matchups, Start

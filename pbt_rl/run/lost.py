@@ -24,8 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from pbt_rl.actors.messages import LearnerReport
 from pbt_rl.config import Config
-from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed
 from pbt_rl.population.population import Population
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons

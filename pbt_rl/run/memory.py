@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from pbt_rl.actors.actor import ActorSetup
 from pbt_rl.actors.mailbox import ACTIONS, BUSY_NS, Mailbox
 from pbt_rl.actors.messages import Load
-from pbt_rl.actors.polling import Heartbeat
 from pbt_rl.actors.store import ArrayLayout, Counts, StatePool, anonymous_memory, layout_of
 from pbt_rl.actors.tables import MatchupTable, ShapingTable
 from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.learner.build import Drawing, LearnerSetup, lone_pack, net_names
 from pbt_rl.learner.continuation import shaping_versions
+from pbt_rl.plan import Plan
 from pbt_rl.population.store import Store
+from pbt_rl.processes.polling import Heartbeat
 from pbt_rl.record.checkpoints import NetNames
-from pbt_rl.run.plan import Plan
 from pbt_rl.run.resolved import ResolvedRun
 
 

@@ -23,8 +23,8 @@ from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec, step_array_specs
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import blank_inputs, build_net, compute_dtype, obs_layouts, one_thread, packings_of
-from pbt_rl.run.plan import PackPlan
-from pbt_rl.run.plan.machine import CGROUPS, OWN_CGROUPS, cgroups_around, number_in
+from pbt_rl.plan import PackPlan
+from pbt_rl.plan.machine import CGROUPS, OWN_CGROUPS, cgroups_around, number_in
 from pbt_rl.run.resolved import ResolvedRun
 
 MEMORY_INFO = Path("/proc/meminfo")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pbt_rl.actors.messages import Applied
 from pbt_rl.controllers.changes import Change, changes
@@ -28,14 +28,12 @@ from pbt_rl.record.checkpoint_writer import Written
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import Journal, cut_journal
 from pbt_rl.run.callbacks import Callbacks
+from pbt_rl.run.continued import Continued
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.shown import compares, describe_plan, tuned_table
 from pbt_rl.run.views import WaitingComparison, verdict
 from pbt_rl.run.warm_start import WarmStart
-
-if TYPE_CHECKING:
-    from pbt_rl.run.resuming import Continued  # which continues the parts that record here
 
 MOST_REMARKS = 100
 PROGRESS_FIELDS = (

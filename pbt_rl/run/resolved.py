@@ -18,14 +18,15 @@ from pbt_rl.controllers.tuning import chosen
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import environment_code, require
-from pbt_rl.learner.build import check_network
+from pbt_rl.learner.own_loss import check_network
 from pbt_rl.learner.simulators import run as rows_of_simulators
+from pbt_rl.plan import Machine, Plan, make_plan
 from pbt_rl.play.games import run as games
 from pbt_rl.population.matchups import run as matchups
 from pbt_rl.population.matchups.run import ratings_of
 from pbt_rl.population.population import Population
+from pbt_rl.record.journal import journal_events
 from pbt_rl.run import control
-from pbt_rl.run.plan import Machine, Plan, make_plan
 
 
 def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
@@ -56,6 +57,7 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
             slots=min(config.slots or config.num_policies, config.num_policies),
             budget_frames=config.train_for_frames,
             options=config,
+            journal=journal_events,
             settings=config.controller_option,
         )
     )

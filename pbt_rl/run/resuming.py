@@ -16,120 +16,27 @@ Weights are not in it, nor anything that the learners and actors hold.
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from pbt_rl.actors.messages import Load
 from pbt_rl.config import Config
 from pbt_rl.controllers.decisions import Controller
-from pbt_rl.controllers.hypers import SHAPING, Values, with_shaping
 from pbt_rl.controllers.records import Whole, converted
 from pbt_rl.controllers.state import decoded, encoded, restore_state, save_state
 from pbt_rl.errors import ConfigError
-from pbt_rl.learner.continuation import unit_rows
-from pbt_rl.options import walk
-from pbt_rl.population.dispatch import Read
+from pbt_rl.options.declare import walk
 from pbt_rl.population.population import Population
-from pbt_rl.record.checkpoints import PARTIAL, STATE, Checkpoint, Checkpoints, NetNames
+from pbt_rl.record.checkpoints import PARTIAL, STATE, Checkpoints
 from pbt_rl.record.folder import RunFolder, config_from_json
 from pbt_rl.record.journal import was_saved
 from pbt_rl.record.saved import read_config
 from pbt_rl.run.comparisons import Comparisons
-from pbt_rl.run.memory import Start
-from pbt_rl.run.plan import Plan
+from pbt_rl.run.continued import Changed, Continued
 from pbt_rl.run.throughput import Spent, Throughput
 
-Changed = dict[str, tuple[Any, Any]]
-"""Option -> (value until now, value from now on)."""
 OF_THE_COMMAND = frozenset({"name", "out", "overwrite", "resume"})
 """Options that say which run is meant and what to do with it: to give others changes nothing in the run."""
-
-
-@dataclass(frozen=True)
-class Continued:
-    """A run to be continued."""
-
-    checkpoint: Checkpoint
-    state: dict[str, Any]
-    changed: Changed
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """Where the files of the record stood: see `Recorder.positions`."""
-        record: dict[str, Any] = self.state["record"]
-        return record
-
-    @property
-    def value_names(self) -> frozenset[str]:
-        """Names of its members' values, which it keeps. Raises ConfigError if its state is not whole."""
-        try:
-            return frozenset(self.state["run"]["population"]["members"][0]["values"])
-        except (LookupError, TypeError):
-            raise ConfigError(
-                f"{self.checkpoint.path} cannot be resumed: its state lacks the values of members"
-            ) from None
-
-    def given(self, shaping: Mapping[str, float]) -> Values:
-        """Return the values that other --shaping gives every member. shaping: the environment's defaults."""
-        if "shaping" not in self.changed:
-            return {}
-        before, now = (with_shaping(shaping, entries) for entries in self.changed["shaping"])
-        return {SHAPING + name: value for name, value in now.items() if value != before[name]}
-
-    @property
-    def resumes(self) -> int:
-        """How often the run has been resumed, this time included."""
-        return int(self.state["resumes"]) + 1
-
-    def sources(self, names: NetNames) -> list[tuple[int, Read]]:
-        """Return (member, what reads its state or a remembered one) of all that were saved."""
-        saved = self.checkpoint
-        present = [(m.member, partial(saved.load, m.member, names)) for m in saved.members()]
-        past = [(m.member, partial(saved.load, m.member, names, m.generation)) for m in saved.remembered()]
-        return [*present, *past]
-
-    def start(
-        self,
-        slots: Sequence[tuple[Load | None, ...]],
-        values: Values,
-        plan: Plan,
-        *,
-        same_plan: bool,
-        seconds: float,
-    ) -> Start:
-        """Return where the processes begin.
-
-        slots: contents of each pack's slots. values: of a slot without a member. seconds: of training until now.
-        """
-        return Start(
-            slots,
-            values,
-            learners=self.state["learners"] if same_plan else (),
-            units=self.units(plan) if same_plan else (),
-            resumes=self.resumes,
-            seconds=seconds,
-        )
-
-    def units(self, plan: Plan) -> Sequence[Any]:
-        """Return the states of the units, actor by actor; none if there are others now, which begin new episodes."""
-        saved: list[list[Any]] = self.state["units"]
-        rows = [unit_rows(unit) for learner in self.state["learners"] for unit in learner.get("units", ())]
-        same = rows == [pack.rows for pack in plan.packs for _ in range(pack.units)] and [
-            len(units) for units in saved
-        ] == [pack.units_per_actor for pack in plan.packs for _ in range(pack.actors)]
-        return saved if same else ()
-
-    def found(self) -> str:
-        """Say what the run is continued from."""
-        members, age = self.checkpoint.members(), time.time() - self.checkpoint.manifest.time
-        generations = [m.generation for m in members]
-        return (
-            f"resumes {self.checkpoint.path}: {len(members)} members with {self.checkpoint.frames:,} frames or more, "
-            f"generations {min(generations)} to {max(generations)}, saved {_ago(age)} ago"
-        )
 
 
 def may_resume(config: Config) -> bool:
@@ -227,13 +134,6 @@ def _differing(before: Config, now: Config) -> Changed:
 
 def _text(value: Any) -> str:
     return (" ".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)
-
-
-def _ago(seconds: float) -> str:
-    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
 
 
 # -- the state of a run --------------------------------------------------------------------------------------

@@ -5,13 +5,12 @@ the page of `--show`: values, and options other than the defaults.
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator
 from math import prod
 
 from pbt_rl.algos.encoders import CNNS, is_grid, is_image, is_text
-from pbt_rl.cli.parse import is_repeated
 from pbt_rl.config import Config
+from pbt_rl.config.budget import in_frames
 from pbt_rl.controllers.hypers import OFF, HyperSpec, Values
 from pbt_rl.controllers.registry import controller_entry
 from pbt_rl.controllers.tuning import chosen
@@ -19,12 +18,12 @@ from pbt_rl.display.terminal import counted
 from pbt_rl.envs.base import ACTION_MASK, LAST, EnvSpec
 from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES, backend_of
 from pbt_rl.learner.build import normalized_obs, obs_layouts
-from pbt_rl.options import Option, table
+from pbt_rl.options.declare import table
+from pbt_rl.options.words import as_words
 from pbt_rl.population.matchups import run as matchups
 from pbt_rl.registry import CONTROLLERS, READY_RULES, RULES
 from pbt_rl.run import control
 from pbt_rl.run.memory_check import memory_notes
-from pbt_rl.run.recipes import in_frames
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.warm_start import WarmStart
 
@@ -39,7 +38,7 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
         group, value = one.path[0], one.of(config)
         shown = group not in unread and (group != "hypers" or one.path[-1] in resolved.table)
         if shown and value != one.default:
-            yield from (f"  {line}" for line in as_typed(one, value))
+            yield from (f"  {line}" for line in as_words(one, value))
     if config.init_from:
         start = WarmStart.find(resolved, print)
         yield from () if start is None else start.described()
@@ -187,21 +186,6 @@ def read_groups(env: str, seats: int) -> frozenset[str]:
     return frozenset(own | {"matchup"} if seats > 1 else own - {"matchup"})
 
 
-def as_typed(option: Option, value: object) -> list[str]:
-    """Return a value of an option as it is typed: one text, or one for each entry of an option that is repeated."""
-    if is_repeated(option):
-        assert isinstance(value, tuple)
-        return [f"--{option.name} {shlex.quote(str(entry))}" for entry in value]
-    entries = value if isinstance(value, tuple) else (value,)
-    return [shlex.join([f"--{option.name}", *map(_as_word, entries)])]
-
-
-def _as_word(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 # -- the plan --------------------------------------------------------------------------------------------
 
 
@@ -277,7 +261,7 @@ def unread(resolved: ResolvedRun) -> list[str]:
     for one in table(config).values():
         value = one.of(config)
         if one.field in reasons and value not in (one.default, recommended.get(one.field, one.default)):
-            found.append(f"note: {' '.join(as_typed(one, value))} does nothing here: {reasons[one.field]}")
+            found.append(f"note: {' '.join(as_words(one, value))} does nothing here: {reasons[one.field]}")
     return found
 
 

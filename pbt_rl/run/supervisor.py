@@ -38,19 +38,19 @@ from pbt_rl.actors.messages import (
     PauseTraining,
     Saved,
 )
-from pbt_rl.actors.signals import Presses, handling
 from pbt_rl.actors.store import StatePool
 from pbt_rl.display.ranking import best_member
 from pbt_rl.display.view import RunView
-from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed
 from pbt_rl.population.dispatch import Read
+from pbt_rl.processes.signals import Presses, handling
 from pbt_rl.record.append import reason
 from pbt_rl.record.claim import ClaimedRun
 from pbt_rl.run.awake import Every, Patience
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons, make_slots
+from pbt_rl.run.continued import Continued
 from pbt_rl.run.ending import RunEnd
 from pbt_rl.run.fleet import (
     ActorFailed,
@@ -68,7 +68,7 @@ from pbt_rl.run.lost import ActorRestarts, LostLearners
 from pbt_rl.run.memory import Start, make_store
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun, resumed_controller
-from pbt_rl.run.resuming import Continued, controller_state, fitting_state, restore_run_state, run_state
+from pbt_rl.run.resuming import controller_state, fitting_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.run.views import LEAST_PROGRESS_SECONDS, VIEW_SECONDS, progress_gap, run_view, view_gap
 from pbt_rl.run.warm_start import WarmStart

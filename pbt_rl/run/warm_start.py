@@ -21,7 +21,7 @@ from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.learner.build import build_pack, net_names
-from pbt_rl.options import path_given
+from pbt_rl.options.values import path_given
 from pbt_rl.population.dispatch import Read
 from pbt_rl.record.checkpoints import (
     ALL,

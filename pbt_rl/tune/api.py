@@ -21,15 +21,15 @@ from typing import Any, Never, TypeGuard
 from pbt_rl.controllers.controllers import PbtController
 from pbt_rl.controllers.decide import Mismatch, audit_decisions
 from pbt_rl.controllers.decisions import Controller
+from pbt_rl.controllers.events import Event, Start
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.controllers.member import MemberRecord
 from pbt_rl.controllers.objectives import ObjectiveWindow
 from pbt_rl.controllers.records import Whole, converted
 from pbt_rl.controllers.state import save_state
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import path_given
+from pbt_rl.options.values import path_given
 from pbt_rl.population.turns import SlotAssigner
-from pbt_rl.record.events import Event, Start
 from pbt_rl.record.journal import Journal, cut_journal, journal_events
 from pbt_rl.run.callbacks import Stop
 from pbt_rl.tune.result import Progress, Result, Screen

@@ -12,7 +12,7 @@ import pickle
 from multiprocessing import spawn
 from typing import Any
 
-from pbt_rl.actors.child import begin_child
+from pbt_rl.processes.child import begin_child
 from pbt_rl.tune.workers import End, Worker, WorkerReady, WorkerSetup
 
 

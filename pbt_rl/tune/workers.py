@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from multiprocessing import connection, spawn
 from typing import Any, NoReturn, Protocol
 
-from pbt_rl.actors.child import Child
 from pbt_rl.envs.values import number_of
 from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.processes.child import Child
 
 WORKER = "pbt_rl.tune.worker"
 END_SECONDS = 5.0

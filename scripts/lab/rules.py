@@ -44,14 +44,14 @@ class LimitedTruncation:
     ) -> list[Selection]:
         """See `Exploit`."""
         self._held += 1
-        for m in members:
-            self._root.setdefault(m.member, m.member)
-        scores = {m.member: score(m) for m in members}
-        errors = {m.member: standard_error(m.objectives) for m in members}
+        for one in members:
+            self._root.setdefault(one.member, one.member)
+        scores = {one.member: score(one) for one in members}
+        errors = {one.member: standard_error(one.objectives) for one in members}
         ranking, size = rank(scores, rng), band_size(self.fraction, len(scores))
         best, worst = ranking[:size], set(ranking[-size:])
         selections = []
-        for m in (m.member for m in members if decides(m.member, deciding)):
+        for m in (one.member for one in members if decides(one.member, deciding)):
             donor = rng.choice(best)
             gap = Gap(0.0, 1e-6, self.errors)
             error = (errors[m] ** 2 + errors[donor] ** 2) ** 0.5

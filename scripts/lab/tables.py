@@ -20,10 +20,10 @@ from typing import Any
 from evidence import read_rows
 from scipy.stats import mannwhitneyu, ttest_1samp
 
-from pbt_rl.cli.parse import number
 from pbt_rl.config import Config
 from pbt_rl.experiments.prove.arms import BASELINE
 from pbt_rl.experiments.prove.outcome import interval_by_t
+from pbt_rl.options.values import number
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "docs" / "lab" / "results"

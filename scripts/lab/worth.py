@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 HERE = Path(__file__).resolve()
 ROWS = HERE.parents[2] / "docs" / "lab" / "results" / "worth.csv"
@@ -294,7 +295,7 @@ def scores(rows: Sequence[Mapping[str, str]], how: str) -> Scores:
     return found
 
 
-def improvement(of: Sequence[float], over: Sequence[float]) -> float:
+def improvement(of: ArrayLike, over: ArrayLike) -> float:
     """Return P(a run of one arm scores more than one of the other), ties by half (Mann-Whitney's U over n m)."""
     a, b = np.asarray(of)[:, None], np.asarray(over)[None, :]
     return float((a > b).mean() + 0.5 * (a == b).mean())

@@ -11,10 +11,10 @@ from multiprocessing import Pipe
 import numpy as np
 import pytest
 
-from pbt_rl.actors.child import Child
 from pbt_rl.actors.mailbox import ACTIONS, OBSERVATIONS
 from pbt_rl.actors.messages import Load
 from pbt_rl.learner.learner import Learner
+from pbt_rl.processes.child import Child
 from pbt_rl.run.memory import Memory
 from tests.helpers.plans import fresh, resolved
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from pbt_rl.algos.distributions import ACTION_MASK, make_distribution, mask_logits
-from pbt_rl.algos.models import make_model
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.rollout import Rollout, RolloutShape
+from tests.helpers.nets import made_net
 from tests.helpers.packs import CPU, ENVS, HYPERS, K, T, batch_of, fill, learn, pack_of, settings
 
 NVEC = (4, 3)
@@ -90,7 +90,7 @@ def masked_pack(policies, *, packing="loop", dtype=torch.float32, core="none"):
     seen = {name: layout.seen for name, layout in LAYOUTS.items()}
     options = {"hidden": 16, "layers": 1, "core": core, "core_size": 8, "nvec": NVEC}
     made = {"packing": packing, "dtype": dtype, "normalized_obs": {"obs": 4}}
-    return pack_of(lambda: make_model(seen, D, **options), [HYPERS] * policies, **made)
+    return pack_of(lambda: made_net(seen, D, **options), [HYPERS] * policies, **made)
 
 
 def masked_rollouts(policies, state_size, *, obey=True, mask_seed=0):
@@ -151,7 +151,7 @@ def test_the_mask_counts_in_learning_and_is_not_seen_by_the_network():
         learn(pack, batch_of(masked_rollouts([0], 0, obey=obey), 1), settings(distribution=MASKED))
     assert not torch.equal(packs[0].state["param"], packs[1].state["param"])
     with_mask, without = (
-        make_model({"obs": ((4,), "float32"), **more}, D, hidden=16, nvec=NVEC)
+        made_net({"obs": ((4,), "float32"), **more}, D, hidden=16, nvec=NVEC)
         for more in ({ACTION_MASK: ((D,), "uint8")}, {})
     )
     shapes = [[p.shape for p in net.parameters()] for net in (with_mask, without)]

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from pbt_rl.algos.models import TwinBody, make_model
+from pbt_rl.algos.models import TwinBody
+from tests.helpers.nets import made_net
 
 T, B = 3, 4
 SHAPES = {"obs": ((5,), "float32"), "sim": ((7,), "float32"), "map": ((3, 40, 40), "uint8")}
@@ -11,7 +12,7 @@ SHAPES = {"obs": ((5,), "float32"), "sim": ((7,), "float32"), "map": ((3, 40, 40
 
 def net_of(core="none", seed=0, **options):
     torch.manual_seed(seed)
-    return make_model(
+    return made_net(
         SHAPES, 3, hidden=16, layers=1, core=core, core_size=8, critic_only=("sim", "map"), **options
     )
 

@@ -4,7 +4,8 @@ from torch import nn
 
 from pbt_rl.algos.distributions import DiagonalGaussian
 from pbt_rl.algos.encoders import LAST, WordEncoder
-from pbt_rl.algos.models import PolicyNet, make_model
+from pbt_rl.algos.models import PolicyNet
+from tests.helpers.nets import made_net
 
 IMAGE = {"obs": ((4, 84, 84), "uint8")}
 SMALL = {"obs": ((3, 36, 40), "uint8")}
@@ -17,7 +18,7 @@ T, B = 4, 3
 
 def make(shapes, param_size=6, seed=0, **options) -> PolicyNet:
     torch.manual_seed(seed)
-    return make_model(shapes, param_size, **{"hidden": 16, "core_size": 8, **options})
+    return made_net(shapes, param_size, **{"hidden": 16, "core_size": 8, **options})
 
 
 def observations(shapes, seed=0, *leading):
@@ -290,7 +291,7 @@ def test_initial_weights():
 
 @pytest.mark.parametrize("deviation", ["free", "state"])
 def test_actions_begin_with_the_deviation_that_was_asked_for(deviation):
-    net = make(VECTOR, hidden=64, continuous=3, deviation=deviation, initial_deviation=0.5)
+    net = make(VECTOR, hidden=64, continuous=3, deviation=deviation, initial_deviation=(0.5,))
     params, _, _ = net(observations(VECTOR), torch.zeros(B, 0), first_flags())
     torch.testing.assert_close(params[..., 3:].exp(), torch.full((T, B, 3), 0.5), rtol=0.05, atol=0)
     assert params[..., :3].abs().max() < 0.1, "means begin at 0"
@@ -370,7 +371,7 @@ def test_a_gradient_ends_where_it_is_cut_and_the_state_goes_on(made):
 
 
 def test_a_users_encoder_gets_texts_as_they_are():
-    net = make_model(TEXT, 6, encoder=f"{__name__}:reads_text")
+    net = made_net(TEXT, 6, encoder=f"{__name__}:reads_text")
     obs = {"obs": torch.zeros(1, 2, 3, 36, 40, dtype=torch.uint8), "instr": torch.full((1, 2, 5), 2**31 - 1)}
     obs["instr"] = obs["instr"].to(torch.int32)
     net(obs, torch.zeros(2, 0), torch.zeros(1, 2, dtype=torch.bool))

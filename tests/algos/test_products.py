@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pbt_rl.algos.encoders import Conv, ImageLinear, compute_by_products
-from pbt_rl.algos.models import make_model
+from tests.helpers.nets import made_net
 from tests.helpers.packs import HYPERS, pack_of
 
 P, T, B, SHAPE = 3, 2, 4, (4, 40, 44)
@@ -20,7 +20,7 @@ def computed(encoder, packing, dtype=torch.float32, core="none"):
     """Outputs and gradients of a pack with weights that are not orthogonal any more."""
     torch.manual_seed(0)
     options = {"encoder": encoder, "hidden": 32, "core": core, "core_size": 8}
-    net = partial(make_model, {"obs": (SHAPE, "uint8")}, 6, **options)
+    net = partial(made_net, {"obs": (SHAPE, "uint8")}, 6, **options)
     pack = pack_of(net, [HYPERS] * P, packing=packing, dtype=dtype)
     pack.state["param"] += 0.02 * torch.randn(pack.state["param"].shape)
     for p in range(P):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from pbt_rl.envs.registry import probe
 from pbt_rl.play.policy import load_policy
 from pbt_rl.report.audit import audit
@@ -29,7 +29,7 @@ def test_a_serial_run_is_the_same_every_time_and_goes_on(tmp_path, algo, rollout
     frames = [m["frames"] for m in json.loads((one / "summary.json").read_text())["members"]]
     assert min(frames) >= 900
     policy = load_policy(one)
-    spec = probe(SMALL["env"], parse_train([f"--env={SMALL['env']}", f"--algo={algo}"])[0].env_options)
+    spec = probe(SMALL["env"], parse_train([f"--env={SMALL['env']}", f"--algo={algo}"]).env_options)
     action, state = policy({name: np.zeros(array.shape, array.dtype) for name, array in spec.obs.items()})
     assert 0 <= int(action) < 4
     assert state is not None

@@ -12,8 +12,8 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 from pbt_rl.cli.check import check
 from pbt_rl.envs import registry
-from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import EnvOptions
+from pbt_rl.errors import EnvSetupError
 from tests.helpers.runs import start, train
 
 

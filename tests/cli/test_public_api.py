@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import pbt_rl
-from pbt_rl.cli.python import make_config
 from pbt_rl.config import Config, LearnerConfig
+from pbt_rl.config.command import make_config
 from pbt_rl.errors import ConfigError
 from tests.helpers.runs import python
 
@@ -18,7 +18,7 @@ SMALL = FEW | {"train_for_frames": 200}
 
 
 def test_importing_the_package_imports_next_to_nothing(tmp_path):
-    seen = "print(sorted({'torch', 'tyro', 'numpy', 'gymnasium'} & sys.modules.keys()))\n"
+    seen = "print(sorted({'torch', 'numpy', 'gymnasium'} & sys.modules.keys()))\n"
     assert python(f"import sys, pbt_rl; pbt_rl.__version__; {seen}", tmp_path) == "[]\n"
     used = f"import sys, pbt_rl; pbt_rl.tune.run, pbt_rl.train, pbt_rl.EnvSpec; {seen}"
     assert "torch" not in python(used, tmp_path)

@@ -16,7 +16,7 @@ from pbt_rl.controllers.changes import changes
 from pbt_rl.controllers.entry import Ingredients
 from pbt_rl.controllers.hypers import HyperSpec, choice_spec, hyper_table
 from pbt_rl.controllers.options import PbtConfig, SearchConfig
-from pbt_rl.controllers.state import SHARED, STATE, TRANSIENT, restore_state, save_state
+from pbt_rl.controllers.state import ADDED, SHARED, STATE, TRANSIENT, restore_state, save_state
 from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 from tests.helpers.populations import member, report
 
@@ -54,6 +54,7 @@ def built(case, seed):
         slots=4,
         budget_frames=900,
         options=Groups(pbt, SearchConfig(phases=4, resource=9, **search)),
+        journal=lambda _run: (),
     )
     return CONTROLLERS[controller].build(given)
 
@@ -165,6 +166,7 @@ class Everything:
     size: int = 3
     name: str = "setting"
     frames: int = field(default=0, metadata=STATE)
+    since: int = field(default=5, metadata=ADDED)
     other: Inner | None = field(default=None, metadata=SHARED)
     later: Inner = field(init=False, metadata=SHARED)
     """Of an owner that is not there yet when the state is saved and restored."""
@@ -260,6 +262,16 @@ def test_a_missing_part_and_a_state_that_is_none_are_refused():
         restore_state(everything(full=True), state)
     with pytest.raises(ValueError, match=r"x.y: \[\] was saved where a state belongs"):
         restore_state(everything(full=True), [], "x.y")
+
+
+def test_a_field_that_was_added_later_keeps_its_default():
+    state = save_state(everything(full=True))
+    assert state.pop("since") == 5
+    restored = everything(full=True)
+    restore_state(restored, state)
+    assert restored.since == 5
+    restore_state(restored, state | {"since": 9})
+    assert restored.since == 9
 
 
 def test_a_rule_that_noted_nothing_may_give_way_to_another():

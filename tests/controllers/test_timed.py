@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from pbt_rl.controllers.decisions import PopulationReport
+from pbt_rl.controllers.events import Round
 from pbt_rl.controllers.ready import Timed
 from pbt_rl.controllers.state import restore_state, save_state
-from pbt_rl.record.events import Round
 from pbt_rl.record.journal import journal_events
 from pbt_rl.report.audit import audit
 from tests.helpers.populations import member, report

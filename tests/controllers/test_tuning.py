@@ -8,7 +8,7 @@ from pbt_rl.controllers.explore import Perturb, PerturbFactors
 from pbt_rl.controllers.hypers import OFF, Prior, hyper_table, sample_prior, shaping_table
 from pbt_rl.controllers.tuning import chosen
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import changed
+from pbt_rl.options.declare import changed
 from pbt_rl.run.resolved import value_table
 
 SHAPING = shaping_table({"life_lost": -1.0, "bonus": 1.0, "zero": 0.0})

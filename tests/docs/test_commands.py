@@ -19,16 +19,18 @@ import pbt_rl.cli
 from pbt_rl.cli import prove, sweep
 from pbt_rl.cli.envs import CheckCommand
 from pbt_rl.cli.evaluate import EvalCommand, ExportCommand
-from pbt_rl.cli.parse import typed, value_of
 from pbt_rl.cli.report import AuditCommand, ReportCommand
 from pbt_rl.cli.resume import ResumeCommand, may_change
 from pbt_rl.cli.runs import RunsCommand
-from pbt_rl.cli.train import TrainCommand
 from pbt_rl.cli.watch import WatchCommand
 from pbt_rl.config import hypers_of
+from pbt_rl.config.command import TrainCommand
 from pbt_rl.envs.registry import FAMILIES
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import OTHER_NAMES, table
+from pbt_rl.options.declare import table
+from pbt_rl.options.names import OTHER_NAMES
+from pbt_rl.options.words import split as line_of
+from pbt_rl.options.words import typed
 from tests.helpers.runs import ENVIRONMENT, ROOT, start
 
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -126,16 +128,17 @@ def understood(name, arguments):
     if {"--help", "--help-all"} & set(arguments):
         return
     if name == "train":
-        options = table(TrainCommand, hypers=hypers_of(value_of(arguments, "--algo") or "appo"))
-        typed(options, arguments, "pbt-rl train")
+        line = line_of(arguments)
+        typed(table(TrainCommand, hypers=hypers_of(line.last("algo") or "appo")), line, "pbt-rl train")
     elif name == "sweep":
-        own, common = sweep._parted(arguments)
-        for point in sweep.points(sweep._grid(own["--grid"]), sweep._seeds(own["--seeds"])):
-            understood("train", sweep._command(point, sweep.folder_of(own, "sweep"), common)[1:])
+        own, common = sweep._read(arguments)
+        for point in sweep.points(sweep._grid(own.grid), sweep._seeds(own.seeds)):
+            understood("train", sweep._command(point, own.folder, common.words)[1:])
     elif name == "prove":
         understood("train", prove.read_words(arguments).common)
     elif name in PARSED:
-        typed(table(PARSED[name]), arguments[name == "resume" :], f"pbt-rl {name}")
+        line = line_of(arguments[name == "resume" :])
+        typed(table(PARSED[name]), line, f"pbt-rl {name}")
 
 
 def cases(found):
@@ -236,9 +239,10 @@ def refusal(line):
 
 
 def name_is_known(name):
-    tables = [table(TrainCommand), *(table(kind) for kind in PARSED.values())]
+    kinds = [TrainCommand, *PARSED.values(), sweep.SweepCommand, prove.ProveCommand]
+    tables = [table(kind) for kind in kinds]
     known = {f"--{option}" for one in tables for option in one}
-    known |= {*sweep.OWN, *prove.OWN, "--help", "--help-all"}
+    known |= {"--help", "--help-all"}
     negated = name.replace("no-", "", 1)
     return any(option.startswith((name, negated)) for option in known) or in_a_script(name)
 

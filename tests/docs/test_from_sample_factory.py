@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from pbt_rl.errors import ConfigError
 from tests.helpers import runs
 from tests.helpers.dmlab_module import lab  # noqa: F401 - a fixture

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from pbt_rl.envs.registry import probe
+from pbt_rl.plan import Machine, make_plan
 from pbt_rl.run.memory_check import pack_bytes
-from pbt_rl.run.plan import Machine, make_plan
 from tests.helpers.runs import ROOT
 
 PAGE = (ROOT / "docs/reference/gpus.md").read_text()
@@ -23,7 +23,7 @@ def test_a_plan_is_that_of_the_planner(row):
     pytest.importorskip("ale_py")
     cores, gpus, options, shown = row
     words = options.replace("with", "").replace("`", "").split()
-    config = parse_train(["--env=atari/pong", "--num-policies", *words])[0].with_declared_hypers()
+    config = parse_train(["--env=atari/pong", "--num-policies", *words]).with_declared_hypers()
     spec = probe(config.env, config.env_options)
     plan = make_plan(config, Machine(int(cores), int(gpus)), 1)
     assert len(plan.packs) == int(gpus)

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -103,11 +104,13 @@ def anchors(text):
     return {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_every_room_stands_in_the_architecture():
+def test_the_packages_of_the_architecture_are_the_layers_that_are_checked():
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    table = text.partition("## Rooms")[2].partition("\n## ")[0]
-    rooms = {path.stem for path in (ROOT / "pbt_rl").iterdir() if path.suffix in ("", ".py")}
-    assert set(re.findall(r"`(\w+)`", table)) >= {room for room in rooms if not room.startswith("_")}
+    table = text.partition("## Packages")[2].partition("\n## ")[0]
+    rows = [set(re.findall(r"`(\w+)`", row[1])) for row in re.findall(r"^(\|)([^|]+)\|", table, re.MULTILINE)]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    [layers] = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    assert [row for row in rows if row] == [set(layer.split(" | ")) for layer in layers]
 
 
 def test_the_pages_that_code_and_messages_name_are_there():

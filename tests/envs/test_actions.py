@@ -10,7 +10,6 @@ from pbt_rl.envs.actions import action_decoder, action_spec, actions_decoder
 from pbt_rl.envs.base import (
     ActionSpec,
     ArraySpec,
-    EnvSetupError,
     EnvSpec,
     private_step_arrays,
     random_actions,
@@ -20,6 +19,7 @@ from pbt_rl.envs.base import (
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.spaces import obs_leaves, read_leaf, with_mask
 from pbt_rl.envs.vectors import VectorUnit
+from pbt_rl.errors import EnvSetupError
 
 NESTED = spaces.Dict(
     aim=spaces.Box(np.array([[-1.0, 0.0]], np.float32), np.array([[1.0, 2.0]], np.float32)),

@@ -5,9 +5,10 @@ import pytest
 from gymnasium import spaces
 
 from pbt_rl.algos.encoders import ObsEncoder
-from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec
+from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.envs.gym import recipe
 from pbt_rl.envs.spaces import obs_leaves, read_leaf, read_rows
+from pbt_rl.errors import EnvSetupError
 
 LARGE = (64, 48)
 

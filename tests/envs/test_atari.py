@@ -10,7 +10,8 @@ from ale_py.vector_env import AtariVectorEnv
 from pbt_rl.envs import ale
 from pbt_rl.envs.ale import AtariUnit, probe
 from pbt_rl.envs.atari import MULTIPLAYER_ONLY, AtariOptions
-from pbt_rl.envs.base import EnvSetupError, private_step_arrays, step_array_specs
+from pbt_rl.envs.base import private_step_arrays, step_array_specs
+from pbt_rl.errors import EnvSetupError
 
 PLAIN = AtariOptions(noop_max=0)
 SHAPING = {"score_scale": 1.0, "life_loss_penalty": 0.01}

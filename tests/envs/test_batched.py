@@ -6,9 +6,9 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import DEFAULTS
 from pbt_rl.envs.resident import custom
+from pbt_rl.errors import EnvSetupError
 
 
 class Walk(VectorEnv):

@@ -11,10 +11,11 @@ import torch
 from gymnasium import spaces
 from gymnasium.wrappers import NormalizeObservation
 
-from pbt_rl.envs.base import EnvSetupError, private_step_arrays
+from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.conventions import boxes
 from pbt_rl.envs.gym import GymUnit, describe, maker, recipe
 from pbt_rl.envs.shaping import flatten
+from pbt_rl.errors import EnvSetupError
 
 ALLOWED = np.array([1, 1, 0, 0], np.int8)
 NUMBERS = spaces.Box(-1, 1, (2,), np.float32)

@@ -6,8 +6,8 @@ import pytest
 from gymnasium import spaces
 
 from pbt_rl.envs import registry
-from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.family import EnvOptions
+from pbt_rl.errors import EnvSetupError
 
 HERE = "tests.envs.test_critic"
 

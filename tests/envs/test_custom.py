@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from pbt_rl.envs import registry
-from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
+from pbt_rl.envs.base import default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, keywords, make_unit, probe, recipe
 from pbt_rl.envs.shaping import frames_per_step
+from pbt_rl.errors import EnvSetupError
 
 MODULE = """
 import gymnasium

@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from pbt_rl.envs import first_trial, time_limits
-from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.first_trial import tried
 from pbt_rl.envs.registry import EnvOptions, probe, recipe
+from pbt_rl.errors import EnvSetupError
 from tests.helpers.runs import start
 
 MODULE = """

@@ -7,7 +7,8 @@ from pbt_rl.envs.ale import AtariUnit
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.episodes import AT_ONCE
-from pbt_rl.envs.growing import ENGINE_ROWS, WHOLE_ROWS, Grows, dealt, unit_that_grows
+from pbt_rl.envs.growing import ENGINE_ROWS, WHOLE_ROWS, dealt, unit_that_grows
+from pbt_rl.envs.growth import Grows
 
 ROWS = 70
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pbt_rl.envs.growing import Growth
+from pbt_rl.envs.growth import Growth
 
 
 class Growing:

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from pbt_rl.envs.base import EnvSetupError, private_step_arrays
+from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.gym import GymUnit, describe, make_unit, recipe
 from pbt_rl.envs.spaces import obs_leaves, read_leaf
 from pbt_rl.envs.toy import Shaped
+from pbt_rl.errors import EnvSetupError
 
 VECTOR = spaces.Box(-1, 1, (2,))
 

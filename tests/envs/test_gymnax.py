@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from pbt_rl.envs import registry
-from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import DEFAULTS, EnvOptions
+from pbt_rl.errors import EnvSetupError
 from tests.helpers.runs import train
 
 pytest.importorskip("gymnax")

@@ -54,9 +54,10 @@ def test_an_unknown_task_names_those_that_there_are():
     text = told("""
 import json
 from pbt_rl.envs import registry
+from pbt_rl.errors import EnvSetupError
 try:
     registry.make_resident("isaaclab/Isaac-Nothing-v0", 4, 3, "cpu", registry.DEFAULTS)
-except registry.EnvSetupError as error:
+except EnvSetupError as error:
     print(json.dumps(str(error)))
 """)
     assert text == "isaaclab/Isaac-Nothing-v0 is not a task of Isaac Lab: there are Isaac-Point-v0"

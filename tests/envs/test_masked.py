@@ -6,10 +6,11 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from pbt_rl.envs import toy
-from pbt_rl.envs.base import ACTION_MASK, ArraySpec, EnvSetupError, private_step_arrays, random_allowed
+from pbt_rl.envs.base import ACTION_MASK, ArraySpec, private_step_arrays, random_allowed
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.toy import Masked
 from pbt_rl.envs.vectors import VectorUnit
+from pbt_rl.errors import EnvSetupError
 
 
 class InInfo(Masked):

@@ -10,12 +10,13 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, random_actions
+from pbt_rl.envs.base import ActionSpec, private_step_arrays, random_actions
 from pbt_rl.envs.gym import GymUnit, describe
 from pbt_rl.envs.registry import EnvOptions, keywords, probe
 from pbt_rl.envs.shaping import default_shaping, find_interface, frames_per_step
 from pbt_rl.envs.values import metadata_of, wrapped
 from pbt_rl.envs.vectors import VectorUnit
+from pbt_rl.errors import EnvSetupError
 
 BOX = spaces.Box(0, 1, (2,), np.float32)
 

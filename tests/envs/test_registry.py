@@ -12,10 +12,11 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.envs import registry
 from pbt_rl.envs.atari import AtariOptions
-from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
+from pbt_rl.envs.base import default_shaping_source, private_step_arrays
 from pbt_rl.envs.family import Family
 from pbt_rl.envs.films import film
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe, recipe
+from pbt_rl.errors import EnvSetupError
 from tests.helpers.runs import ROOT
 
 OPTIONS = EnvOptions()

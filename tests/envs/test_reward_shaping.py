@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.shaping import default_shaping, find_interface, flatten, unflatten
 from pbt_rl.envs.toy import Identity, Shaped
+from pbt_rl.errors import EnvSetupError
 
 NAME = st.text(st.characters(exclude_characters=".", codec="ascii"), min_size=1, max_size=5)
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)

@@ -5,10 +5,10 @@ import re
 import pytest
 import torch
 
-from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import DEFAULTS, EnvOptions, make_resident
 from pbt_rl.envs.resident import custom
 from pbt_rl.envs.resident.rsl_rows import VecEnvRows
+from pbt_rl.errors import EnvSetupError
 from tests.helpers.runs import ROOT, start
 
 ROWS = 4

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from pbt_rl.envs import time_limits as limits
-from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.time_limits import Patience, time_limit
+from pbt_rl.errors import EnvSetupError
 
 BUSY = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from pbt_rl.envs import toy
-from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
+from pbt_rl.envs.base import default_shaping_source, private_step_arrays
+from pbt_rl.errors import EnvSetupError
 
 
 def play(name, policy, *, rows=4, steps=400, seed=0, shaping=None):

@@ -3,10 +3,10 @@
 import pytest
 
 from pbt_rl.envs import packages, registry
-from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.custom import find_factory
 from pbt_rl.envs.packages import named_by
 from pbt_rl.envs.registry import family_of
+from pbt_rl.errors import EnvSetupError
 
 MEANT = {
     "ALE/Pong-v5": "did you mean atari/pong?",

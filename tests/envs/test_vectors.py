@@ -8,10 +8,11 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
 
-from pbt_rl.envs.base import EnvSetupError, private_step_arrays
+from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.toy import Counting, counting_errors
 from pbt_rl.envs.vectors import VectorUnit, describe_vector
+from pbt_rl.errors import EnvSetupError
 
 
 class Recorder(SyncVectorEnv):

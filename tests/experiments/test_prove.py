@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from pbt_rl.cli.prove import read_protocol, read_words, run, write_protocol
-from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config, PbtConfig
+from pbt_rl.config.command import parse_train
 from pbt_rl.controllers import Gap, PbtController, PerturbFactors, Synchronous, Truncation
 from pbt_rl.controllers.decisions import MemberReport, PopulationReport, Replace
+from pbt_rl.controllers.events import Round
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.experiments.prove import arms as weakness
@@ -31,7 +32,6 @@ from pbt_rl.experiments.prove.outcome import (
     t_quantile,
 )
 from pbt_rl.experiments.prove.page import headline, page
-from pbt_rl.record.events import Round
 from pbt_rl.run.train import train
 from tests.helpers.runs import start
 
@@ -104,7 +104,7 @@ def test_runs_of_a_file_that_has_changed_are_not_mixed(tmp_path):
     words = ["--name=p", f"--out={tmp_path}", *TINY, "--config", str(path), "--seeds=2", "--games=1"]
     point = tmp_path / "p" / "pbt.seed0"
     command = Task.read(words[2:-2]).command(read_arms([])[0], 0)
-    config, _ = parse_train([*command[1:], "--name", point.name, f"--out={tmp_path}/p"])
+    config = parse_train([*command[1:], "--name", point.name, f"--out={tmp_path}/p"])
     write_protocol(read_words(words))
     assert train(config) == 0
     path.write_text("[hypers]\ngamma = 0.5\n")
@@ -168,7 +168,7 @@ def test_an_arm_that_would_be_that_of_another_is_refused(options):
 def test_a_list_of_an_arm_takes_the_place_of_that_of_all():
     task, arm = Task.read(TINY), Arm("x", ("--pbt.tune", "learning_rate", "gamma"))
     task.check(arm)
-    assert parse_train(task.command(arm, 0)[1:])[0].pbt.tune == ("learning_rate", "gamma")
+    assert parse_train(task.command(arm, 0)[1:]).pbt.tune == ("learning_rate", "gamma")
 
 
 def judged(score, frames=100):

@@ -10,11 +10,19 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from pbt_rl.cli.sweep import _grid, _parted, _print_groups, _print_results, _seeds, shares_of
+from pbt_rl.cli.sweep import (
+    SweepCommand,
+    _grid,
+    _print_groups,
+    _print_results,
+    _read,
+    _seeds,
+    shares_of,
+)
 from pbt_rl.errors import ConfigError
 from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, points, shares
+from pbt_rl.plan.machine import CORES
 from pbt_rl.report.listing import RunRow
-from pbt_rl.run.plan.machine import CORES
 from pbt_rl.run.views import UNCOMPARED
 from tests.helpers.runs import command_of, start
 
@@ -56,19 +64,17 @@ def test_devices_and_cores_are_dealt(jobs, devices, cpus, cores, expected):
 
 def test_words_of_the_sweep_and_of_its_runs():
     words = "--name=x --seeds 0 2-4 --env toy/identity --grid a.b=1,2 --jobs 2 --no-figures"
-    own, common = _parted(words.split())
-    assert {name[2:]: " ".join(given) for name, given in own.items()} == {
-        "name": "x", "seeds": "0 2-4", "grid": "a.b=1,2", "jobs": "2", "out": ""
-    }  # fmt: skip
-    assert common == ["--env", "toy/identity", "--no-figures"]
-    assert _seeds(own["--seeds"]) == [0, 2, 3, 4]
+    own, common = _read(words.split())
+    assert own == SweepCommand("x", 2, seeds=("0", "2-4"), grid=("a.b=1,2",))
+    assert common.words == ["--env", "toy/identity", "--no-figures"]
+    assert _seeds(own.seeds) == [0, 2, 3, 4]
     assert _grid(["--a=1,2"]) == {"a": ["1", "2"]}
 
 
 def test_devices_are_dealt_if_all_runs_have_the_same():
-    assert [share.devices for share in shares_of(["2"], {"cpu,cuda:0"}, 4)] == ["cpu", "cuda:0"]
-    assert [share.devices for share in shares_of(["2"], {"cpu", "cuda:0"}, 4)] == ["", ""]
-    assert len(shares_of([], {"cpu,cuda:0"}, 4)) == 1
+    assert [share.devices for share in shares_of(2, {"cpu,cuda:0"}, 4)] == ["cpu", "cuda:0"]
+    assert [share.devices for share in shares_of(2, {"cpu", "cuda:0"}, 4)] == ["", ""]
+    assert len(shares_of(None, {"cpu,cuda:0"}, 4)) == 1
 
 
 def test_a_run_that_was_interrupted_before_it_began_has_not_failed(tmp_path, capsys):

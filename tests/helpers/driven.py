@@ -18,11 +18,11 @@ import torch
 
 from pbt_rl.actors.mailbox import Mailbox
 from pbt_rl.actors.messages import Applied, Load, Save, SetValues
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner.learner import Learner
+from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start
-from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 
 VECTOR = {"obs": ArraySpec((5,), "float32")}
@@ -89,7 +89,7 @@ class DrivenLearner:
         **options: Any,
     ) -> None:
         named = {_option(name): value for name, value in options.items()}
-        config, _ = parse_train([f"--{name}={value}" for name, value in (OPTIONS | named).items()])
+        config = parse_train([f"--{name}={value}" for name, value in (OPTIONS | named).items()])
         resolved = ResolvedRun.resolve(config, Machine(2, 0))
         stack = 4 if any(len(array.shape) == 2 for array in obs.values()) else 1
         (pack,) = resolved.plan.packs

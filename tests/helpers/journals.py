@@ -6,9 +6,9 @@ from itertools import groupby
 
 from pbt_rl.config import Config, Hypers
 from pbt_rl.controllers.decisions import decision_to_dict
+from pbt_rl.controllers.events import decode_event
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.record.events import decode_event
 from pbt_rl.record.folder import to_json
 from pbt_rl.record.journal import as_json_types
 from pbt_rl.run.resolved import build_controller, value_table

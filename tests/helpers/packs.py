@@ -13,13 +13,13 @@ import torch
 from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.batch import Batch, make_batch
 from pbt_rl.algos.distributions import Distribution, make_distribution
-from pbt_rl.algos.models import make_model
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.optim import ADAM
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.registry import load
 from pbt_rl.algos.rollout import Rollout, RolloutShape
 from pbt_rl.algos.update import ACTIVE, CurrentSlots, Updater
+from tests.helpers.nets import made_net
 
 CPU = torch.device("cpu")
 T, K, ENVS = 8, 2, 3
@@ -65,13 +65,13 @@ def make_pack(
     network=lambda net: net,
     model=None,
 ) -> Pack:
-    """model: options of `make_model`, over those that are usual here."""
+    """model: options of `made_net`, over those that are usual here."""
     torch.manual_seed(seed)
     options = {"hidden": 16, "layers": 1, "core": core, "core_size": 8} | (model or {})
     continuous = {GAUSSIAN: 2, HYBRID: 2, TANH: 2}.get(distribution, 0)
     size = distribution.param_size
     return pack_of(
-        lambda: network(make_model({"obs": layout.seen}, size, continuous=continuous, **options)),
+        lambda: network(made_net({"obs": layout.seen}, size, continuous=continuous, **options)),
         hypers,
         packing=packing,
         dtype=dtype,

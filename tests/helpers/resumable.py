@@ -31,13 +31,13 @@ from pbt_rl.controllers.decisions import decision_to_dict
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.controllers.state import restore_state
+from pbt_rl.plan import Machine, make_plan
 from pbt_rl.population.matchups.run import ratings_of
 from pbt_rl.population.population import Population
 from pbt_rl.population.store import Store
 from pbt_rl.record.folder import to_json
 from pbt_rl.record.journal import as_json_types
 from pbt_rl.run.comparisons import Comparisons, make_slots
-from pbt_rl.run.plan import Machine, make_plan
 from pbt_rl.run.resolved import build_controller
 from pbt_rl.run.resuming import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput

@@ -8,9 +8,9 @@ from pbt_rl.actors.store import MemberSnapshot, SnapshotHeader
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.registry import probe
 from pbt_rl.learner.build import build_pack, net_names
+from pbt_rl.plan import PackPlan
 from pbt_rl.record.checkpoint_writer import CheckpointWriter
 from pbt_rl.record.folder import RunFolder, to_json
-from pbt_rl.run.plan import PackPlan
 from tests.helpers.checkpoints import PATIENCE_SECONDS, ended
 
 KEEP = 9

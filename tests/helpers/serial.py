@@ -1,6 +1,6 @@
 """What serial runs under one seed are compared by."""
 
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.train import train
@@ -54,7 +54,7 @@ BY_THE_CLOCK = ("progress", "checkpoint", "remark")
 def run(out, name, options, **more):
     """Train to the end; return the folder. more: options that win over the others, with _ for -."""
     options = options | {"out": out, "name": name} | {k.replace("_", "-"): v for k, v in more.items()}
-    config, _ = parse_train([*(f"--{name}={value}" for name, value in options.items()), "--no-figures"])
+    config = parse_train([*(f"--{name}={value}" for name, value in options.items()), "--no-figures"])
     assert train(config) == 0
     return out / name
 

@@ -19,11 +19,11 @@ from pbt_rl.learner import build
 from pbt_rl.learner.build import (
     build_distribution,
     build_net,
-    check_network,
     compute_dtype,
     drawn_net,
     normalized_obs,
 )
+from pbt_rl.learner.own_loss import check_network
 
 OBS = {"obs": ArraySpec((4,), "float32")}
 DISCRETE = EnvSpec("toy/x", OBS, ActionSpec(nvec=(3, 2)))
@@ -153,7 +153,7 @@ def test_buffers_that_are_drawn_anew_for_every_network_are_refused(monkeypatch):
 def test_images_are_computed_in_bf16_where_it_is_faster(monkeypatch, amx, products, intels, dtype):
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: products)
-    monkeypatch.setattr(build, "_is_intels", lambda: intels)
+    monkeypatch.setattr(build, "processor_is", lambda _vendor: intels)
     cpu = torch.device("cpu")
     assert compute_dtype("auto", cpu, IMAGE) == dtype
     assert compute_dtype("auto", cpu, DISCRETE) == torch.float32

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from pbt_rl.actors.messages import LearnerSaved, Load, Save
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner.build import packings
 from pbt_rl.learner.learner import TrainingClock
+from pbt_rl.plan import Machine
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.memory import Start
-from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 
 
@@ -31,7 +31,7 @@ def make_fleet(algo, **more):
         "learner.epochs": 1,
     }
     options |= more
-    config, _ = parse_train([f"--{name}={value}" for name, value in options.items()])
+    config = parse_train([f"--{name}={value}" for name, value in options.items()])
     facts = ResolvedRun.resolve(config, Machine(2, 0))
     values = [{name: spec.default for name, spec in facts.table.items()}] * 2
     return InlineFleet(facts, Start.fresh(facts.plan, values))
@@ -179,7 +179,7 @@ def test_how_policies_may_be_computed_depends_on_what_they_see_and_on_the_device
     shape, dtype, device, slots, options, packing
 ):
     arguments = [f"--{name}={v}" for name, v in options.items() if name != "steps"]
-    config, _ = parse_train(["--env", "toy/identity", *arguments])
+    config = parse_train(["--env", "toy/identity", *arguments])
     spec = EnvSpec("x", {"obs": ArraySpec(shape, dtype)}, ActionSpec(nvec=(2,)))
     steps = options.get("steps", 1024)
     assert packings(config, torch.device(device), spec, slots, steps) == tuple(packing.split())

@@ -21,12 +21,13 @@ from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_sou
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_net, build_pack
-from pbt_rl.play import member as module
-from pbt_rl.play.member import Player, Policy, Progress, evaluate, load_pack, play, shares, shares_of_tasks
+from pbt_rl.plan import PackPlan
+from pbt_rl.play import evaluate as module
+from pbt_rl.play.evaluate import evaluate
+from pbt_rl.play.member import Player, Policy, Progress, load_pack, play, shares, shares_of_tasks
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import SavedPolicy, Source, find_saved, read_config
-from pbt_rl.run.plan import PackPlan
 from tests.helpers.saved import save, write_run
 
 PLAYED = module.PlayedEpisode(1.0, 5)

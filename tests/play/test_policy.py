@@ -14,7 +14,7 @@ from pbt_rl.envs.base import default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit
 from pbt_rl.envs.toy import Hybrid, Memory
 from pbt_rl.errors import ConfigError
-from pbt_rl.play.member import evaluate
+from pbt_rl.play.evaluate import evaluate
 from pbt_rl.play.policy import load_policy
 from pbt_rl.record.saved import Source
 from tests.helpers.saved import saved_run

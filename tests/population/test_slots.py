@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from pbt_rl.config import Config
 from pbt_rl.controllers.changes import Change
 from pbt_rl.controllers.state import restore_state, save_state
+from pbt_rl.plan import Machine, make_plan
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
 from pbt_rl.population.turns import Candidate, Handover, SlotAssigner, first_holders
-from pbt_rl.run.plan import Machine, make_plan
 from tests.helpers.work import lines_run
 
 

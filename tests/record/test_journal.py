@@ -24,12 +24,12 @@ from pbt_rl.controllers.decisions import (
     Stop,
     decision_to_dict,
 )
+from pbt_rl.controllers.events import End, Other, Progress, Resume, Start, decode_event
 from pbt_rl.controllers.hypers import hyper_table, shaping_table
 from pbt_rl.controllers.lineage import Lineage
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.controllers.records import NOT_JSON, converted
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.events import End, Other, Progress, Resume, Start, decode_event
 from pbt_rl.record.journal import Journal, cut_journal, git_version, read_journal, versions, was_saved
 from pbt_rl.run.resolved import build_controller
 from tests.helpers.journals import read_events

@@ -4,9 +4,9 @@ import gc
 
 import pytest
 
+from pbt_rl.controllers.events import Event
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.events import Event
 from pbt_rl.record.journal import journal_events
 from pbt_rl.report.audit import audit
 from pbt_rl.run.resolved import build_controller

@@ -9,10 +9,10 @@ from pbt_rl.display.ranking import best_member
 from pbt_rl.display.view import FinalGames
 from pbt_rl.display.watch.reader import Reader
 from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.history import read_run
 from pbt_rl.report.compare import comparison_page, groups
 from pbt_rl.report.listing import list_runs
 from pbt_rl.report.page import page
-from pbt_rl.report.read import read_run
 from tests.helpers.journals import PBT, run_of, write
 from tests.helpers.views import member
 

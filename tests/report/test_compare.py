@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from pbt_rl.record.history import read_run
 from pbt_rl.report import compare
 from pbt_rl.report.compare import groups, mean_and_deviation, write_comparison
-from pbt_rl.report.read import read_run
 from tests.helpers.journals import PBT, run_of, write
 
 

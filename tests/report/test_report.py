@@ -11,13 +11,13 @@ import pytest
 from pbt_rl import cli
 from pbt_rl.controllers.options import PbtConfig, SearchConfig
 from pbt_rl.errors import ConfigError
+from pbt_rl.record.history import history_of
 from pbt_rl.report import exports
 from pbt_rl.report import importance as importances
 from pbt_rl.report.importance import Importance, importance
 from pbt_rl.report.page import page as report_page
 from pbt_rl.report.page import write_report
 from pbt_rl.report.pictures import PICTURES, draw
-from pbt_rl.report.read import history_of
 from tests.helpers.journals import PBT, read_events, run_of, slot_event, write
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -7,11 +7,11 @@ from statistics import fmean
 import pytest
 
 from pbt_rl.controllers.lineage import Noise
+from pbt_rl.record.history import PbtOptions, RunOptions, read_run
 from pbt_rl.report.compare import cost_curves, pareto, run_costs
 from pbt_rl.report.figures import drawn_curves
 from pbt_rl.report.page import page, sentence
 from pbt_rl.report.pictures import PICTURES, draw
-from pbt_rl.report.read import PbtOptions, RunOptions, read_run
 from pbt_rl.report.verdict import control_box, expected_best, notes, scores
 from tests.helpers.journals import PBT, run_of, write
 

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config
+from pbt_rl.config.command import parse_train
+from pbt_rl.controllers.events import Round
 from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.events import Round
+from pbt_rl.plan import Machine
 from pbt_rl.record.journal import journal_events
 from pbt_rl.report.audit import Recorded
 from pbt_rl.report.what_if import _without_reason, decide_again, what_if, with_rules
 from pbt_rl.run import resolved
-from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun, build_controller, value_table
 from pbt_rl.run.train import train
 
@@ -36,7 +36,7 @@ def runs(tmp_path_factory):
         "period": "--pbt.period-frames 1000 --pbt.start-frames 500 --train-for-frames 2500",
     }
     for name, more in others.items():
-        assert train(parse_train(f"{TRAIN} --out {folder} --name {name} {more}".split())[0]) == 0
+        assert train(parse_train(f"{TRAIN} --out {folder} --name {name} {more}".split())) == 0
     return folder
 
 

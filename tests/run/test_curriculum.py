@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from pbt_rl.actors.actor import EpisodeSource
 from pbt_rl.actors.store import anonymous_memory
 from pbt_rl.actors.tables import ShapingTable
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from pbt_rl.envs.base import TrainingInfoInterface, private_step_arrays
 from pbt_rl.envs.toy import Identity
 from pbt_rl.envs.vectors import VectorUnit
@@ -44,7 +44,7 @@ def test_an_environment_becomes_harder_with_its_members_frames(tmp_path):
     Growing.told.clear()
     options = "--mode=serial --name=x --num-policies=2 --actors=1 --envs-per-unit=2 --learner.batch=128"
     own = (f"--env={__name__}:Growing", f"--out={tmp_path}", f"--train-for-frames={BUDGET}")
-    assert train(parse_train([*options.split(), *own])[0]) == 0
+    assert train(parse_train([*options.split(), *own])) == 0
     heard = [list(told) for told in Growing.told if told]
     assert len(heard) == 8, "2 units of 2 rows for each of 2 members"
     for told in heard:

@@ -7,18 +7,18 @@ import time
 
 import pytest
 
-from pbt_rl.actors.child import Child
 from pbt_rl.actors.mailbox import ACTIONS, HEARTBEAT_NS, OBSERVATIONS
 from pbt_rl.actors.messages import LearnerReady, Save, Saved
-from pbt_rl.actors.polling import MAIN_NS, TRAINER_NS
 from pbt_rl.envs.episodes import AT_ONCE, ROW
+from pbt_rl.processes.child import Child
+from pbt_rl.processes.polling import MAIN_NS, TRAINER_NS
 from pbt_rl.run import awake
 from pbt_rl.run import fleet as module
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, ProcessFleet, Received
 from tests.helpers.plans import fresh, resolved
 
 LEARNER = """
-from pbt_rl.actors.child import begin_child, send_failure
+from pbt_rl.processes.child import begin_child, send_failure
 from pbt_rl.actors.messages import LearnerReady, Save, Saved, StopLearner
 
 connection, setup = begin_child()
@@ -36,7 +36,7 @@ while True:
 """
 ACTOR = """
 import time
-from pbt_rl.actors.child import begin_child, send_failure
+from pbt_rl.processes.child import begin_child, send_failure
 
 connection, setup = begin_child()
 if setup.spec.env_id.endswith("nan"):

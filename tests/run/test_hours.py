@@ -3,9 +3,9 @@
 import pytest
 
 from pbt_rl.cli.resume import parse_resume
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
+from pbt_rl.controllers.events import Round
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.events import Round
 from pbt_rl.record.journal import journal_events
 from pbt_rl.report.audit import audit
 from pbt_rl.run.shown import describe_plan
@@ -13,7 +13,7 @@ from pbt_rl.run.train import resolve, train
 
 
 def planned(words, env="toy/identity"):
-    return parse_train(f"--env {env} {words}".split())[0]
+    return parse_train(f"--env {env} {words}".split())
 
 
 def test_thirty_comparisons_follow_from_a_time_and_what_is_given_stays():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from pbt_rl.run.train import train
 
 
@@ -14,7 +14,7 @@ def objective(out, env, frames, **options):
     words = small.split()
     words += [f"--env={env}", f"--out={out}", f"--train-for-frames={frames}"]
     words += [f"--{n.replace('__', '.').replace('_', '-')}={value}" for n, value in options.items()]
-    assert train(parse_train(words)[0]) == 0
+    assert train(parse_train(words)) == 0
     return json.loads((out / "x" / "summary.json").read_text())["members"][0]["objective"]
 
 

@@ -13,8 +13,8 @@ from pbt_rl.actors.store import Counts
 from pbt_rl.actors.tables import MatchupTable, ShapingTable
 from pbt_rl.controllers.hypers import SHAPING
 from pbt_rl.envs.registry import make_unit
+from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory
-from pbt_rl.run.plan import Machine
 from tests.helpers import plans
 from tests.helpers.plans import fresh
 

@@ -5,6 +5,7 @@ import pytest
 from pbt_rl.envs.base import ArraySpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.learner import Learner
+from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory
 from pbt_rl.run.memory_check import (
     GIB,
@@ -19,7 +20,6 @@ from pbt_rl.run.memory_check import (
     pack_bytes,
     rollouts_of,
 )
-from pbt_rl.run.plan import Machine
 from tests.helpers.driven import DrivenLearner
 from tests.helpers.plans import fresh, resolved
 from tests.helpers.pretend import DEVICE, PretendRecorder, pretend_device

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.run import fleet
-from pbt_rl.run import train as module
-from pbt_rl.run.train import COMFORTABLE, RESERVE, SEGMENTS, allow_open_files, descriptors_needed, train
+from pbt_rl.run import limits as module
+from pbt_rl.run.limits import COMFORTABLE, RESERVE, SEGMENTS, allow_open_files, descriptors_needed
+from pbt_rl.run.train import train
 from tests.helpers.plans import fresh, resolved
 
 
@@ -50,7 +51,7 @@ def test_a_hard_limit_that_does_not_suffice_is_one_clear_error(limit, tmp_path):
     limit(64, 64)
     with pytest.raises(ConfigError, match=r"open files, .* 64 .*ulimit -Hn"):
         allow_open_files(100)
-    config, _ = parse_train(["--env=toy/identity", "--num-policies=40", f"--out={tmp_path / 'runs'}"])
+    config = parse_train(["--env=toy/identity", "--num-policies=40", f"--out={tmp_path / 'runs'}"])
     with pytest.raises(ConfigError, match="open files"):
         train(config)
     assert not (tmp_path / "runs").exists()

@@ -6,12 +6,13 @@ import shutil
 
 import pytest
 
-from pbt_rl.cli.python import make_config, train
+from pbt_rl.cli.python import train
 from pbt_rl.cli.resume import parse_resume
-from pbt_rl.cli.train import parse_train
+from pbt_rl.cli.train import run as train_command
+from pbt_rl.config.command import make_config, parse_train
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import table
-from pbt_rl.play.member import evaluate
+from pbt_rl.options.declare import table
+from pbt_rl.play.evaluate import evaluate
 from pbt_rl.record.saved import Source, read_config
 
 TEMPERED = "tests.helpers.third_algorithm:TEMPERED"
@@ -19,15 +20,15 @@ TYPED = ["--env", "toy/identity", "--algo", TEMPERED]
 
 
 def test_they_are_options_with_bounds_and_help_and_given_in_files_and_in_python(capsys, tmp_path):
-    config, _ = parse_train([*TYPED, "--hypers.temperature", "0.5", "--hypers.depth=4"])
+    config = parse_train([*TYPED, "--hypers.temperature", "0.5", "--hypers.depth=4"])
     assert (config.hypers.temperature, config.hypers.depth) == (0.5, 4)
     assert pickle.loads(pickle.dumps(config)) == config, "they travel to other processes"
     assert config.hypers.learning_rate == 0.002, "of the recipe"
     with pytest.raises(ConfigError, match=r"--hypers.temperature 0.0 "):
         parse_train([*TYPED, "--hypers.temperature=0"])
     with pytest.raises(SystemExit):
-        parse_train([*TYPED, "--help"])
-    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+        train_command([*TYPED, "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
     assert "--hypers.temperature FLOAT What advantages are divided by. (0.001 to 1000; tuned: prior" in shown
     with pytest.raises(ConfigError, match=r"--hypers.temperature"):
         parse_train(["--env", "toy/identity", "--hypers.temperature", "1"])
@@ -35,7 +36,7 @@ def test_they_are_options_with_bounds_and_help_and_given_in_files_and_in_python(
     assert given.hypers.temperature == 3.0
     file = tmp_path / "options.toml"
     file.write_text(f'env = "toy/identity"\nalgo = "{TEMPERED}"\n[hypers]\ntemperature = 4\n')
-    assert parse_train(["--config", str(file)])[0].hypers.temperature == 4.0
+    assert parse_train(["--config", str(file)]).hypers.temperature == 4.0
 
 
 def test_a_hyper_that_others_have_is_refused():

@@ -8,10 +8,10 @@ import pytest
 from pbt_rl.algos import registry as algorithms
 from pbt_rl.algos.a3c import A3C
 from pbt_rl.algos.appo import APPO
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from pbt_rl.envs.registry import FAMILIES, EnvOptions, probe
 from pbt_rl.errors import ConfigError
-from pbt_rl.run.plan import Machine, make_plan
+from pbt_rl.plan import Machine, make_plan
 from pbt_rl.run.train import train
 
 EXAMPLES = {"gym": ("gym/CartPole-v1", "gym/Pendulum-v1"), "atari": ("atari/pong",), "toy": ("toy/identity",)}
@@ -30,7 +30,7 @@ def test_every_pair_can_be_planned_with_its_defaults(env):
     spec = None
     for algo, mode, members in itertools.product(algorithms.names(), MODES, (1, 4, 20)):
         words = [f"--env={env}", f"--algo={algo}", f"--mode={mode}", f"--num-policies={members}"]
-        config, _ = parse_train(words)
+        config = parse_train(words)
         spec = spec or probe(config.env, config.env_options)
         for machine in (Machine(2, 0), Machine(64, 1)):
             (pack,) = make_plan(config, machine, spec.seats).packs
@@ -40,7 +40,7 @@ def test_every_pair_can_be_planned_with_its_defaults(env):
 def started(out, env, algo, mode):
     words = "--num-policies=2 --actors=1 --train-for-frames=700 --name=x --devices=cpu --no-figures"
     own = (f"--env={env}", f"--algo={algo}", f"--mode={mode}", f"--out={out}", "--pbt.start-frames=200")
-    assert train(parse_train([*words.split(), *own])[0]) == 0
+    assert train(parse_train([*words.split(), *own])) == 0
     return json.loads((out / "x" / "summary.json").read_text())["ended"]
 
 
@@ -66,13 +66,13 @@ def sees_images(env):
 
 
 def test_an_algorithm_lies_over_the_environment_and_the_user_over_both():
-    config, _ = parse_train(["--env=atari/pong", "--algo=a3c", "--learner.rollout=7"])
+    config = parse_train(["--env=atari/pong", "--algo=a3c", "--learner.rollout=7"])
     learner = config.learner
     assert (learner.minibatches, learner.epochs, config.hypers.unroll, learner.rollout) == (1, 1, 5, 7)
-    usual = parse_train(["--env=atari/pong"])[0].hypers.learning_rate
+    usual = parse_train(["--env=atari/pong"]).hypers.learning_rate
     assert config.hypers.learning_rate == pytest.approx(3 * usual)
     assert config.model.encoder == "nature"
-    assert parse_train(["--env=atari/pong"])[0].learner.minibatches == 4
+    assert parse_train(["--env=atari/pong"]).learner.minibatches == 4
     assert A3C.recipe({"model.core": "lstm"})["learner.rollout"] == 20
     assert "hypers.learning_rate" not in A3C.recipe({})
     assert APPO.recipe({}) == {}  # it is not even loaded for it

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from pbt_rl.config import Config
-from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import RunFailed
+from pbt_rl.errors import EnvSetupError, RunFailed
 from pbt_rl.run import lost as module
 from pbt_rl.run.fleet import ActorFailed
 from pbt_rl.run.lost import FEW_STEPS, MAX_ERROR_CHARACTERS, WORKED_STEPS, ActorRestarts

@@ -13,8 +13,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pbt_rl.cli import resume as resume_command
-from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config
+from pbt_rl.config.command import parse_train
 from pbt_rl.envs.toy import Identity
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.checkpoints import Checkpoints, SavedFile, read_manifest
@@ -49,7 +49,7 @@ STOPPED = {
 def configured(out, name, **more):
     """The config of a serial run."""
     options = SERIAL | {"out": out, "name": name, "train-for-frames": 1800, "figures": False} | more
-    return parse_train([f"--{option}={value}" for option, value in options.items()])[0]
+    return parse_train([f"--{option}={value}" for option, value in options.items()])
 
 
 def run(out, name, frames, **more):
@@ -211,7 +211,7 @@ def test_what_may_not_change_is_said_and_nothing_is_touched(killed, options, sai
 
 def resume(cwd, *options):
     arguments = ["--env=toy/shaped", f"--out={cwd / 'runs'}", "--name=x", *helper.ENDLESS, "--slots=2"]
-    config, _ = parse_train([*arguments, "--no-figures", *options])
+    config = parse_train([*arguments, "--no-figures", *options])
     return train(config)
 
 

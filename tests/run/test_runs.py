@@ -9,8 +9,8 @@ import pytest
 
 from pbt_rl.controllers.decide import audit_decisions
 from pbt_rl.controllers.hypers import SHAPING
+from pbt_rl.plan import Machine
 from pbt_rl.record.folder import config_from_json
-from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 from tests.helpers.journals import read_events
 from tests.helpers.runs import BUSY, train

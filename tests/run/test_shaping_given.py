@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pbt_rl.cli.resume import parse_resume
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import read_journal
@@ -27,7 +27,7 @@ RULES = {
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
 def test_members_have_it_from_there_on_and_the_audit_agrees(rules, tmp_path, capsys):
     tune = ["--pbt.tune", "learning_rate"]
-    train(parse_train([*TYPED.split(), "--out", str(tmp_path), *rules.split(), *tune])[0])
+    train(parse_train([*TYPED.split(), "--out", str(tmp_path), *rules.split(), *tune]))
     folder = RunFolder(tmp_path / "run")
     for value, frames in ((3, "9k"), (0.5, "11k")):
         train(parse_resume(folder.path, [f"--shaping.bait={value}", "--train-for-frames", frames]))
@@ -41,7 +41,7 @@ def test_members_have_it_from_there_on_and_the_audit_agrees(rules, tmp_path, cap
 
 
 def test_other_rules_are_asked_of_such_a_run_and_a_wrong_name_is_refused(tmp_path, capsys):
-    train(parse_train([*TYPED.split(), "--out", str(tmp_path)])[0])
+    train(parse_train([*TYPED.split(), "--out", str(tmp_path)]))
     with pytest.raises(ConfigError, match=r"--shaping.bat .*did you mean bait"):
         train(parse_resume(tmp_path / "run", ["--shaping.bat", "3"]))
     train(parse_resume(tmp_path / "run", ["--shaping.bait", "3", "--train-for-frames", "9k"]))

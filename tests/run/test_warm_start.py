@@ -11,15 +11,15 @@ import torch
 from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
-from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config, ModelConfig
+from pbt_rl.config.command import parse_train
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.learner.build import build_pack, net_names
+from pbt_rl.plan import Machine, PackPlan
 from pbt_rl.record.checkpoints import NetNames, pack, to_tensors
 from pbt_rl.record.journal import read_journal
-from pbt_rl.run.plan import Machine, PackPlan
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.train import train
 from pbt_rl.run.warm_start import WarmStart, fit, read_saved
@@ -155,7 +155,7 @@ def whole_run(out, name, *more):
         " --envs-per-unit=2 --learner.batch=64 --learner.rollout=8 --hypers.learning-rate=1e-8"
         " --model.encoder=mlp --model.hidden=8 --model.layers=1 --pbt.mutation-rate=0"
     )
-    config, _ = parse_train([*options.split(), f"--name={name}", f"--out={out}", *more])
+    config = parse_train([*options.split(), f"--name={name}", f"--out={out}", *more])
     assert train(config) == 0
     return out / name
 

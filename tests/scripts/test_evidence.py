@@ -12,7 +12,7 @@ sys.path.insert(0, str(SCRIPTS))
 from evidence import PROTOCOLS  # noqa: E402
 
 from pbt_rl.cli.prove import read_words  # noqa: E402
-from pbt_rl.cli.train import parse_train  # noqa: E402
+from pbt_rl.config.command import parse_train  # noqa: E402
 from pbt_rl.experiments.prove.arms import Task  # noqa: E402
 
 OF_VALUES = [name for name, one in PROTOCOLS.items() if "gymnax/" not in one.options]
@@ -23,7 +23,7 @@ OF_VALUES = [name for name, one in PROTOCOLS.items() if "gymnax/" not in one.opt
 def test_members_of_all_arms_of_a_protocol_begin_with_the_same_values(name):
     words = read_words(["--name", name, *shlex.split(PROTOCOLS[name].options)])
     task = Task.read(words.common)
-    configs = {arm.name: parse_train(task.command(arm, 3)[1:])[0] for arm in words.arms}
+    configs = {arm.name: parse_train(task.command(arm, 3)[1:]) for arm in words.arms}
     assert {config.seed for config in configs.values()} == {3}
     random, alone = configs["random"], configs.pop("defaults", None)
     assert alone is None or alone.train_for_frames == random.num_policies * random.train_for_frames
@@ -37,7 +37,7 @@ def test_searches_get_the_frames_of_random_search():
     """Successive halving has 17, 8, 4 and 2 members in four phases; HyperTrick evicts a quarter in each."""
     words = read_words(["--name", "x", *shlex.split(PROTOCOLS["cartpole"].options)])
     task = Task.read(words.common)
-    arms = {arm.name: parse_train(task.command(arm, 0)[1:])[0] for arm in words.arms}
+    arms = {arm.name: parse_train(task.command(arm, 0)[1:]) for arm in words.arms}
     frames = arms["random"].train_for_frames
     total = arms["random"].num_policies * frames
     members = arms["halving"].num_policies

@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 from typing import IO
 
+from pbt_rl.controllers.events import Event, Start, decode_event
 from pbt_rl.display.watch.state import State, state
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.claim import is_held
-from pbt_rl.record.events import Event, Start, decode_event
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.report.read import history_of, light
+from pbt_rl.record.history import history_of, light
 
 MIN_GAP_SECONDS = 1.0
 GAP_FACTOR = 10.0

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pbt_rl.controllers.changes import DecisionName
+from pbt_rl.controllers.events import Event, Progress
 from pbt_rl.controllers.lineage import Node
+from pbt_rl.display.lanes import Layout, ancestors
 from pbt_rl.display.ranking import clock
 from pbt_rl.display.terminal import counted, in_words
-from pbt_rl.record.events import Event, Progress
-from pbt_rl.report.lanes import Layout, ancestors
-from pbt_rl.report.read import History
+from pbt_rl.record.history import History
 
 State = dict[str, Any]
 T = TypeVar("T")

@@ -15,23 +15,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from pbt_rl.cli.parse import is_list, spellings, without
-from pbt_rl.cli.sweep import GIVEN_BY_THE_SWEEP, in_files_of_options
-from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config
+from pbt_rl.config.command import Layers, parse_train
+from pbt_rl.controllers.events import Round
 from pbt_rl.controllers.hypers import HyperSpec, sample_prior
 from pbt_rl.controllers.lineage import Noise
 from pbt_rl.controllers.registry import controller_entry, texts
 from pbt_rl.controllers.tuning import chosen
 from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError, environment_code, require
-from pbt_rl.options import meant, table
-from pbt_rl.record.events import Round
+from pbt_rl.experiments.jobs import GIVEN_BY_THE_SWEEP
+from pbt_rl.options.declare import table
+from pbt_rl.options.names import meant
+from pbt_rl.options.words import split
 from pbt_rl.record.journal import journal_events
 from pbt_rl.record.saved import read_config
 from pbt_rl.run.resolved import value_table
 from pbt_rl.run.train import resolve
 
+OPTIONS = table(Config)
 GIVEN_HERE = (*GIVEN_BY_THE_SWEEP, "train-for-seconds", "stop-at-objective")
 INSTEAD = {
     "control": "the arm random is its control group",
@@ -58,6 +60,11 @@ class Arm:
     name: str
     options: tuple[str, ...]
 
+    @property
+    def names(self) -> list[str]:
+        """Names of its options."""
+        return split(self.options).names
+
 
 def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
     """Return the built-in arms but those of `without`, and those given as NAME:OPTIONS or a controller's name.
@@ -79,8 +86,8 @@ def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
                 arms[name] = Arm(name, tuple(shlex.split(options)))
             except ValueError as error:
                 raise ConfigError(f"--arm {text} cannot be used: {error}") from None
-            check_words(arms[name].options, f"in --arm {name}", ("controller",))
-            for word in spellings(arms[name].options):
+            check_names(arms[name].names, f"in --arm {name}", ("controller",))
+            for word in arms[name].names:
                 if word in OF_ALL_ARMS:
                     raise ConfigError(f"--{word} cannot be used in --arm {name}: give it for all arms alike")
         elif name in texts():
@@ -93,9 +100,9 @@ def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
     return left
 
 
-def check_words(words: Sequence[str], where: str, allowed: Sequence[str] = ()) -> None:
+def check_names(names: Sequence[str], where: str, allowed: Sequence[str] = ()) -> None:
     """Raise ConfigError for an option that arms have already, but for those that are allowed here."""
-    for name in spellings(words):
+    for name in names:
         why = INSTEAD.get(name, "") if name not in allowed else ""
         if name in GIVEN_HERE:
             why = "runs have the seeds 0 to --seeds less 1 and end by frames"
@@ -113,11 +120,11 @@ class Task:
     @classmethod
     def read(cls, common: Sequence[str]) -> Task:
         """Raises ConfigError or EnvSetupError for options that cannot be, and without frames for a member."""
-        in_files = in_files_of_options(common)
-        if "hours" in in_files:  # before it is measured what follows from it
-            check_words(["--hours"], "with pbt-rl prove")
-        config, _ = parse_train(list(common))
-        if "train-for-frames" not in (*spellings(common), *in_files):
+        layers = Layers.read(split(common))
+        if "hours" in layers.given:  # before it is measured what follows from it
+            check_names(["hours"], "with pbt-rl prove")
+        config = layers.config()
+        if "train_for_frames" not in layers.given:
             raise ConfigError(
                 "--train-for-frames is missing: give the frames of each member, such as --train-for-frames 1M; arms "
                 "have equal frames"
@@ -128,7 +135,7 @@ class Task:
             "controller": config.controller != Config.controller,
             "control": config.members > config.num_policies,
         }
-        check_words([f"--{name}" for name, given in differs.items() if given], "with pbt-rl prove")
+        check_names([name for name, given in differs.items() if given], "with pbt-rl prove")
         few = "give two or more: one is no population"
         require(config.num_policies > 1, "num-policies", config.num_policies, few)
         require(config.pbt.enabled, "pbt.enabled", False, "the arm pbt would be random: leave it out")
@@ -144,10 +151,8 @@ class Task:
     def command(self, arm: Arm, seed: int) -> list[str]:
         """Return the arguments of `pbt-rl` for one run, without its folder and devices."""
         members, frames = self.config.num_policies, self.config.train_for_frames
-        lists = {
-            name for name, option in table(Config).items() if is_list(option)
-        }  # an arm's take their place
-        words = ["train", *without(self.common, lists & {*spellings(arm.options)}), *arm.options]
+        replaced = {name for name in arm.names if name in OPTIONS and OPTIONS[name].is_list}
+        words = ["train", *split(self.common).without(replaced).words, *arm.options]
         if arm.name == "defaults":
             return [
                 *words,
@@ -158,12 +163,15 @@ class Task:
                 "--seed",
                 str(seed),
             ]
-        given = {*spellings(words), *in_files_of_options(self.common)}
-        if "pbt.period-frames" not in given:
-            words += ["--pbt.period-frames", str(max(1, frames // COMPARISONS))]
-        if "pbt.start-frames" not in given:  # that of a recipe may lie behind the end
-            words += ["--pbt.start-frames", str(parse_train(words[1:])[0].pbt.period_frames)]
-        config, _ = parse_train(words[1:])
+        layers = Layers.read(split(words[1:]))
+        period = max(1, frames // COMPARISONS)
+        if "pbt.period_frames" in layers.given:
+            period = layers.values["pbt.period_frames"]
+        else:
+            words += ["--pbt.period-frames", str(period)]
+        if "pbt.start_frames" not in layers.given:  # that of a recipe may lie behind the end
+            words += ["--pbt.start-frames", str(period)]
+        config = parse_train(words[1:])
         if config.pbt.start_values:
             return [*words, "--seed", str(seed)]
         return [*words, "--seed", str(seed), "--pbt.start-values", *self.drawn(seed, config.num_policies)]
@@ -171,15 +179,15 @@ class Task:
     def check(self, arm: Arm) -> None:
         """Raise ConfigError or EnvSetupError if the runs of an arm would end at their start, or be those of another."""
         tuned = {spec.name.replace("_", "-") for spec in self._tuned()}
-        for name in spellings(arm.options):
+        for name in arm.names:
             of_start = name == "pbt.prior" or name.removeprefix("hypers.") in tuned
-            if of_start and "pbt.start-values" not in spellings(arm.options) and arm.name not in BUILT_IN:
+            if of_start and "pbt.start-values" not in arm.names and arm.name not in BUILT_IN:
                 raise ConfigError(
                     f"--{name} cannot be used in --arm {arm.name}: the members of all arms begin with the same values, "
                     "drawn before, which it does not change. Give it for all arms, or --pbt.start-values in this one"
                 )
         try:
-            config, _ = parse_train(self.command(arm, 0)[1:])
+            config = parse_train(self.command(arm, 0)[1:])
             resolve(config).controller().initial(config.members)
         except ConfigError as error:
             raise ConfigError(f"the arm {arm.name} cannot be trained: {error}") from error

@@ -13,11 +13,11 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from pbt_rl.experiments.prove.outcome import Comparison, Outcome, needed, signed
+from pbt_rl.record.history import read_run
 from pbt_rl.report.compare import COLOURS, mean_and_range
 from pbt_rl.report.exports import table_text
 from pbt_rl.report.figures import drawn_curves, top_mean
 from pbt_rl.report.page import document, image, none, section, table, write_files
-from pbt_rl.report.read import read_run
 from pbt_rl.report.style import FAINT, INK, STYLE, frames_axis, new_figure, plain, png, short
 
 VERDICT_COLOURS = {"helped": "#15803d", "not told apart": INK, "hurt": "#c2410c"}

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
+from pbt_rl.actors.messages import Replayed
 from pbt_rl.algos.optim import ADAM, adam_on
 from pbt_rl.algos.pack import Packing
 from pbt_rl.algos.update import Stepping
 from pbt_rl.controllers.hypers import Values
-from pbt_rl.display.view import Replayed
 from pbt_rl.learner.build import LearnerSetup
 from pbt_rl.learner.cuda.memory import PageLocks
 from pbt_rl.learner.cuda.recording import RECORDERS, Replays, recorder_of
@@ -21,8 +21,7 @@ from pbt_rl.learner.cuda.steps import RecordedStepping, record_steps
 from pbt_rl.learner.cuda.trial import BrokenTrialError, begin_again, fastest_packing
 from pbt_rl.learner.cuda.turns import RecordedSampler
 from pbt_rl.learner.sampler import Sampler
-from pbt_rl.learner.shared import AnySampler
-from pbt_rl.learner.simulators.sampler import ResidentSampler
+from pbt_rl.learner.simulators.sampler import AnySampler, ResidentSampler
 from pbt_rl.learner.trainer import Trainer
 
 

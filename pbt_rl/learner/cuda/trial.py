@@ -36,7 +36,7 @@ from pbt_rl.learner.build import (
 from pbt_rl.learner.cuda.recording import RUNS, NotRecordedError, Recording, broken, recorder_of
 from pbt_rl.learner.cuda.streams import streams_of
 from pbt_rl.learner.cuda.turns import MOST_UNITS
-from pbt_rl.run.plan import PackPlan
+from pbt_rl.plan import PackPlan
 
 TRIES = 10
 SECONDS = 0.5

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import pbt_rl
 from pbt_rl.envs import registry
-from pbt_rl.envs.base import EnvSetupError, EnvSpec
+from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.resident import Checks, ResidentEnv, ResidentStep
+from pbt_rl.errors import EnvSetupError
 from pbt_rl.learner.cuda.recording import INDEXING, WAITING
 
 POLICIES, ENVS = 2, 4
@@ -32,7 +32,7 @@ STEPS = 400
 """Of each row, at most."""
 SAME_LENGTH = 8
 """So many episodes of one length, none of them truncated, look like a limit that is not said."""
-_ELSEWHERE = tuple(f"{Path(module.__file__ or '').parent}/" for module in (torch, pbt_rl))
+_ELSEWHERE = tuple(f"{folder}/" for folder in (Path(torch.__file__).parent, Path(__file__).parents[2]))
 _OURS = tuple(f"{Path(__file__).resolve().parents[3] / room}/" for room in ("pbt_rl", "envs", "algos"))
 
 

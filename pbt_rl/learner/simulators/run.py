@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.run.plan.layout import PackPlan, Plan, check_minibatches, sizing_of
-from pbt_rl.run.plan.machine import Machine
+from pbt_rl.plan.layout import PackPlan, Plan, check_minibatches, sizing_of
+from pbt_rl.plan.machine import Machine
 
 
 def lay_out(

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event, Thread
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -27,19 +27,20 @@ from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.pack import Pack
 from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import SHAPING
-from pbt_rl.envs.base import MOST_STATS, EnvSetupError, EnvSpec
+from pbt_rl.envs.base import MOST_STATS, EnvSpec
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.registry import make_resident
 from pbt_rl.envs.resident import Checks, ResidentEnv, ResidentStep
-from pbt_rl.errors import ConfigError, RunFailed, environment_code
+from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed, environment_code
 from pbt_rl.learner.build import rollout_shape
 from pbt_rl.learner.cuda.recording import Replays, recorder_of
+from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.simulators.finals import Finals
 from pbt_rl.learner.simulators.in_place import InPlaceRollout
 from pbt_rl.learner.simulators.rounds import Rounds
 from pbt_rl.learner.simulators.turns import Turns
-from pbt_rl.run.plan import PackPlan
+from pbt_rl.plan import PackPlan
 
 FIRST_STEP = 30
 """So many times --learner-timeout-seconds a simulator may take to be made, and again for its first step, which may
@@ -300,3 +301,8 @@ class ResidentSampler:
     def close(self) -> None:
         """Release the simulator."""
         self._env.close()
+
+
+AnySampler: TypeAlias = Sampler | ResidentSampler
+SlotShaping: TypeAlias = ShapingTable | DeviceShaping
+"""The shaping of the slots, which their rows read."""

@@ -11,7 +11,6 @@ from math import isinf
 
 import yaml
 
-import pbt_rl
 from pbt_rl.actors.store import SnapshotHeader
 from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import SHAPING
@@ -23,6 +22,7 @@ from pbt_rl.envs.base import ActionSpec
 from pbt_rl.envs.registry import EnvOptions
 from pbt_rl.play.export.net import STATE_IN, ExportedPolicy, Port
 from pbt_rl.record.saved import SavedPolicy
+from pbt_rl.version import __version__
 
 USES = {
     "onnx": """import numpy as np
@@ -111,7 +111,7 @@ class Card:
         core = "" if model.core == "none" else f", {model.core}{width}"
         return (
             f"# {self._name}\n\nA policy for `{self.config.env}`{score}. Trained by pbt_rl "
-            f"{pbt_rl.__version__} as member {header.member} of a population of {self.config.num_policies}, "
+            f"{__version__} as member {header.member} of a population of {self.config.num_policies}, "
             f"with `{self.config.algo}`, for {header.frames:,} frames "
             f"and {header.updates:,} updates. Encoder `{model.encoder}`{core}."
         )

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import pbt_rl
 from pbt_rl.actors.store import SnapshotHeader
 from pbt_rl.algos.distributions import DiagonalGaussian
 from pbt_rl.algos.encoders import Mlp, ObsEncoder
@@ -27,6 +26,7 @@ from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.controllers.lineage import Node
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.export.net import ExportedPolicy
+from pbt_rl.version import __version__
 
 NORMALIZER_EPS = 0.01
 """What RSL-RL's `EmpiricalNormalization` adds to a deviation; ours adds 1e-6 to the variance."""
@@ -128,7 +128,7 @@ def _checkpoint(
     checkpoint: dict[str, Any] = {
         "actor_state_dict": normalizer | mlp | {"distribution.log_std_param": log_std},
         "iter": header.updates,
-        "infos": {"pbt_rl": pbt_rl.__version__, "member": header.member, "frames": header.frames},
+        "infos": {"pbt_rl": __version__, "member": header.member, "frames": header.frames},
     }
     if critic is None:
         return checkpoint

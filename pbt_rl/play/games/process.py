@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import sys
 
-from pbt_rl.actors.child import begin_child, send_failure
-from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, EnvSetupError
 from pbt_rl.play.games.episodes import EvaluationSetup, FinalSetup, evaluated, final_rounds
+from pbt_rl.processes.child import begin_child, send_failure
 
 
 def main() -> None:

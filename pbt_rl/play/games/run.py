@@ -24,20 +24,20 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO
 
-from pbt_rl.actors.child import Child
 from pbt_rl.config import Config
+from pbt_rl.controllers.events import Evaluation as Recorded
+from pbt_rl.controllers.events import decode_event
 from pbt_rl.controllers.objectives import mean, spread
 from pbt_rl.display.ranking import known_objective
 from pbt_rl.display.view import Evaluation, FinalGames, MemberView, RunView
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import require
+from pbt_rl.plan import Plan
 from pbt_rl.play.film import check_clips
 from pbt_rl.play.games.episodes import JUDGE, Evaluated, EvaluationSetup, FinalRound, FinalSetup
+from pbt_rl.processes.child import Child
 from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import Checkpoint
-from pbt_rl.record.events import Evaluation as Recorded
-from pbt_rl.record.events import decode_event
-from pbt_rl.run.plan import Plan
 
 PRIORITY = 5
 """Training comes first (`nice`): where all cores are busy, a quarter of one is left for the games."""

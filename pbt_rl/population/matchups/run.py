@@ -15,10 +15,10 @@ from pbt_rl.config import Config
 from pbt_rl.controllers.state import SHARED
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError
+from pbt_rl.plan import PackPlan, Plan
 from pbt_rl.population.matchups.matchmaking import Matchmaker, games_between
 from pbt_rl.population.matchups.ratings import Ratings
 from pbt_rl.population.slots import Slots
-from pbt_rl.run.plan import PackPlan, Plan
 
 UNKNOWN_WIN_RATE = 0.5
 
@@ -75,7 +75,7 @@ def note(config: Config, packs: tuple[PackPlan, ...]) -> str:
 
 @dataclass(eq=False)
 class RunMatchups:
-    """Matchups of a run. A part with a state (`pbt.state`)."""
+    """Matchups of a run. A part with a state (`controllers.state`)."""
 
     config: InitVar[Config]
     packs: InitVar[tuple[PackPlan, ...]]

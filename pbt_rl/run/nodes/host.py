@@ -11,6 +11,7 @@ from pbt_rl.actors.messages import Applied, LearnerReady, Load, Save, Saved, Set
 from pbt_rl.actors.store import StatePool
 from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, ProcessFleet, Received
 from pbt_rl.run.inline import InlineFleet
+from pbt_rl.run.limits import check_start
 from pbt_rl.run.nodes.engine import (
     Answer,
     Heard,
@@ -22,7 +23,6 @@ from pbt_rl.run.nodes.engine import (
     State,
     Turn,
 )
-from pbt_rl.run.train import check_start
 
 OwnFleet = ProcessFleet | InlineFleet
 

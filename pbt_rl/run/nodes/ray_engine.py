@@ -15,8 +15,7 @@ from ray import exceptions
 from ray._private import state as ray_state
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, EnvSetupError
 from pbt_rl.run.nodes.engine import HostDied, HostFailed, HostUnavailable, Node, Place, Turn
 from pbt_rl.run.nodes.host import PackHost
 

@@ -15,7 +15,8 @@ from pbt_rl.algos.fun import (
     intrinsic_reward,
     reached,
 )
-from pbt_rl.algos.models import NetInputs, make_model
+from pbt_rl.algos.models import NetInputs
+from tests.helpers.nets import made_net
 from tests.helpers.packs import FRAMES as STACKED
 from tests.helpers.packs import HYPERS, batch_of, learn, make_pack, make_rollouts, settings
 
@@ -26,7 +27,7 @@ WIDTH, C = 6, 3
 
 def make_net(seed=0, shapes=SHAPES, actions=3, exploration=0.0, horizon=C, width=WIDTH):
     torch.manual_seed(seed)
-    net = make_model(shapes, actions, encoder="mlp", hidden=8, layers=1)
+    net = made_net(shapes, actions, encoder="mlp", hidden=8, layers=1)
     net = FUN.network(net, NetInputs(shapes, {"obs": 1}, (actions,), 0, width))
     body = net.body
     made = FunBody(body.encoder, width, horizon, exploration)
@@ -358,7 +359,7 @@ def test_policies_learn_in_a_pack_as_they_do_alone():
     ],
 )
 def test_a_network_without_a_place_for_it_is_refused(options, message):
-    net = make_model({"obs": ((4,), "float32")}, 2, hidden=8, **options)
+    net = made_net({"obs": ((4,), "float32")}, 2, hidden=8, **options)
     with pytest.raises(ValueError, match=message):
         FUN.network(net, NetInputs({"obs": ((4,), "float32")}, {"obs": 1}, (2,)))
 

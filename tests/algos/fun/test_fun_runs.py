@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from tests.helpers.serial import SMALL, run
 
 OPTIONS = SMALL | {
@@ -17,7 +17,7 @@ OPTIONS = SMALL | {
 
 
 def test_the_recipe_is_the_papers():
-    config, _ = parse_train(["--recipe", "fun-atari", "--devices=cpu"])
+    config = parse_train(["--recipe", "fun-atari", "--devices=cpu"])
     assert (config.env, config.algo, config.pbt.objective_episodes) == ("atari/ms_pacman", "fun", 10)
     assert (config.learner.rollout, config.hypers.unroll, config.model.core_size) == (400, 400, 256)
     assert (config.model.encoder, config.model.hidden, config.model.core) == ("a3c", 256, "none")

@@ -8,7 +8,7 @@ import torch
 
 from pbt_rl.algos.batch import Segments
 from pbt_rl.algos.encoders import LAST
-from pbt_rl.algos.models import NetInputs, make_model
+from pbt_rl.algos.models import NetInputs
 from pbt_rl.algos.unreal.pixel_control import GAMMA, Cells, PixelQ, pixel_change, q_returns
 from pbt_rl.algos.unreal.unreal import (
     FRAMES,
@@ -18,6 +18,7 @@ from pbt_rl.algos.unreal.unreal import (
     pixel_control_loss,
     reward_prediction_loss,
 )
+from tests.helpers.nets import made_net
 from tests.helpers.packs import FRAMES as STACKED
 from tests.helpers.packs import HYPERS, batch_of, learn, make_pack, make_rollouts, settings
 
@@ -28,7 +29,7 @@ NVEC = (3, 2)
 
 def make_net(seed=0, shapes=SHAPES, nvec=NVEC, core="lstm"):
     torch.manual_seed(seed)
-    net = make_model(shapes, sum(nvec), encoder="a3c", hidden=16, core=core, core_size=8)
+    net = made_net(shapes, sum(nvec), encoder="a3c", hidden=16, core=core, core_size=8)
     return UNREAL.network(net, NetInputs(shapes, {"obs": 1}, nvec))
 
 
@@ -355,6 +356,6 @@ def test_the_heads_learn_and_the_coefficients_count():
 )
 def test_what_it_cannot_learn_from_is_refused(shape, actions, options, message):
     kind = "a3c" if len(shape[0]) == 3 else "mlp"
-    net = make_model({"obs": shape}, 4, encoder=kind, hidden=8, **options)
+    net = made_net({"obs": shape}, 4, encoder=kind, hidden=8, **options)
     with pytest.raises(ValueError, match=message):
         UNREAL.network(net, NetInputs({"obs": shape}, {}, **actions))

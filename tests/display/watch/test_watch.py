@@ -15,7 +15,7 @@ from pbt_rl.display.watch import state as watch_state
 from pbt_rl.display.watch.reader import Reader
 from pbt_rl.display.watch.server import Server
 from pbt_rl.errors import ConfigError
-from pbt_rl.report.read import read_run
+from pbt_rl.record.history import read_run
 from tests.helpers.journals import PBT, run_of, write
 from tests.helpers.runs import start
 
@@ -27,7 +27,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 def events():
     """Four members over six comparisons; then what a run that goes on writes every ten seconds."""
     found = run_of(4, pbt=PBT, limit=70_000)[:-1]
-    known = [{n: m[n] for n in ("member", "generation", "frames")} for m in found[-1]["report"]["members"]]
+    newest = next(event for event in reversed(found) if event["event"] == "round")
+    known = [{n: m[n] for n in ("member", "generation", "frames")} for m in newest["report"]["members"]]
     members = [m | {"objective": 7.0, "episodes": 9, "complete": m["member"] != 2} for m in known]
     threads = {"learning": 0.6, "inference": 0.2, "waiting": 3.0}
     progress = {"event": "progress", "members": members, "busy_threads": threads}

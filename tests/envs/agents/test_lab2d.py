@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from pbt_rl.envs import registry
-from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
+from pbt_rl.envs.base import default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions
+from pbt_rl.errors import EnvSetupError
 
 pytest.importorskip("dmlab2d")
 SMALL = {"spriteSize": 1}

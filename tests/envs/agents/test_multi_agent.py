@@ -7,12 +7,12 @@ from pbt_rl.envs.agents.multi_agent import MultiAgentUnit, Scene
 from pbt_rl.envs.base import (
     ActionSpec,
     ArraySpec,
-    EnvSetupError,
     EnvSpec,
     Seated,
     default_shaping_source,
     private_step_arrays,
 )
+from pbt_rl.errors import EnvSetupError
 
 SEATS, ROWS = 3, 12
 SPEC = EnvSpec(

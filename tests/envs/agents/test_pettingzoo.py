@@ -7,8 +7,9 @@ from gymnasium import spaces
 from pbt_rl.envs import registry
 from pbt_rl.envs.agents.multi_agent import MultiAgentUnit
 from pbt_rl.envs.agents.tables import table_of
-from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays, read_stats
+from pbt_rl.envs.base import default_shaping_source, private_step_arrays, read_stats
 from pbt_rl.envs.registry import EnvOptions
+from pbt_rl.errors import EnvSetupError
 
 pytest.importorskip("pettingzoo")
 PLAIN = EnvOptions()

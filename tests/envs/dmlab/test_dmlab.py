@@ -10,13 +10,13 @@ import numpy as np
 import psutil
 import pytest
 
-from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.dmlab import process as dmlab_process
 from pbt_rl.envs.dmlab.levels import LEVELS
 from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.dmlab.process import Labs
 from pbt_rl.envs.dmlab.row import MOST_LABS
 from pbt_rl.envs.dmlab.unit import LabUnit, level_scripts, pool_seed, probe, row_setup
+from pbt_rl.errors import EnvSetupError
 from tests.helpers import played
 from tests.helpers.dmlab_module import REAL, calls, lab, standin_only  # noqa: F401 - lab is a fixture
 

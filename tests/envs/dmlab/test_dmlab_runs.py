@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from pbt_rl.cli.train import parse_train
-from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.config.command import parse_train
 from pbt_rl.envs.dmlab.levels import LEVELS
 from pbt_rl.envs.dmlab.maps import build_maps
 from pbt_rl.envs.dmlab.options import DmlabOptions
+from pbt_rl.errors import EnvSetupError
 from pbt_rl.play.member import MAX_ROWS
 from tests.helpers.dmlab_module import REAL, calls, lab, standin_only  # noqa: F401 - lab is a fixture
 from tests.helpers.runs import start, train
@@ -111,7 +111,7 @@ def test_what_cannot_be_built_is_one_clear_error(lab, levels, options, jobs, wor
 
 
 def test_the_recipe_of_the_published_command_line(lab):  # noqa: F811
-    config, _ = parse_train(["--recipe", "dmlab30-pbt", "--hypers.gamma=0.9", "--train-for-frames=5"])
+    config = parse_train(["--recipe", "dmlab30-pbt", "--hypers.gamma=0.9", "--train-for-frames=5"])
     assert (config.env, config.num_policies, config.algo) == ("dmlab30", 4, "appo")
     assert (config.dmlab.actions, config.dmlab.renderer) == ("extended", "software")
     assert (config.dmlab.reward_unit, config.dmlab.last_action_reward) == (5.0, True)
@@ -121,5 +121,5 @@ def test_the_recipe_of_the_published_command_line(lab):  # noqa: F811
     assert (config.pbt.period_frames, config.pbt.start_frames) == (10_000_000, 100_000_000)
     assert (config.pbt.replace_gap, config.pbt.replace_gap_absolute) == (0.05, 5.0)
     assert (config.hypers.gamma, config.train_for_frames) == (0.9, 5)  # what the user writes wins
-    other, _ = parse_train(["--recipe=dmlab30-pbt", "--env", SHORT])
+    other = parse_train(["--recipe=dmlab30-pbt", "--env", SHORT])
     assert (other.env, other.pbt.replace_gap) == (SHORT, 0.05)

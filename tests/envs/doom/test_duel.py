@@ -16,11 +16,12 @@ pytest.importorskip("vizdoom", reason="the extra `vizdoom` is not installed")
 
 import vizdoom
 
-from pbt_rl.envs.base import EnvSetupError, cpu_clock, read_stats
+from pbt_rl.envs.base import cpu_clock, read_stats
 from pbt_rl.envs.doom import duel
 from pbt_rl.envs.doom.duel import DuelUnit
 from pbt_rl.envs.doom.scenarios import SCENARIOS
 from pbt_rl.envs.doom.unit import probe
+from pbt_rl.errors import EnvSetupError
 
 VARIABLE = vizdoom.GameVariable
 

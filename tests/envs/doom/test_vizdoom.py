@@ -15,10 +15,10 @@ pytest.importorskip("vizdoom", reason="the extra `vizdoom` is not installed")
 
 import vizdoom
 
-from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.doom.game import PICTURE, SCREEN, shrink
 from pbt_rl.envs.doom.scenarios import EVENTS, SCENARIOS
 from pbt_rl.envs.doom.unit import FRAME_SKIP, DoomUnit, names, probe
+from pbt_rl.errors import EnvSetupError
 
 STILL = {"basic": (0, 0), "deadly_corridor": (0, 0, 0, 0)}
 

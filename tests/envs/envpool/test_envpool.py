@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from pbt_rl.envs.atari import AtariOptions
-from pbt_rl.envs.base import ArraySpec, EnvSetupError, private_step_arrays, random_allowed
+from pbt_rl.envs.base import ArraySpec, private_step_arrays, random_allowed
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe
+from pbt_rl.errors import EnvSetupError
 
 pytest.importorskip("envpool")
 from pbt_rl.envs import envpool

@@ -2,8 +2,9 @@
 
 import pytest
 
+from pbt_rl.actors.messages import Replayed
 from pbt_rl.display.scalars import population_scalars, summary
-from pbt_rl.display.view import Remarks, Replayed
+from pbt_rl.display.view import Remarks
 from tests.helpers.views import member, view
 
 WHY = "operation not permitted when stream is capturing"

@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pbt_rl.actors.messages import Load, SetValues
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import ActionSpec, default_shaping_source, private_step_arrays
 from pbt_rl.envs.resident import ResidentUnit
@@ -21,9 +21,9 @@ from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.learner.learner import Learner
 from pbt_rl.learner.simulators import finals, rounds
 from pbt_rl.learner.simulators import sampler as sampling
+from pbt_rl.plan import Machine, make_plan
 from pbt_rl.run.inline import Line
 from pbt_rl.run.memory import Memory, Start
-from pbt_rl.run.plan import Machine, make_plan
 from pbt_rl.run.resolved import ResolvedRun
 from tests.helpers.packs import same_bits
 
@@ -48,7 +48,7 @@ class Stand:
     """A learner without processes, as serial mode has it."""
 
     def __init__(self, options=RESIDENT, spec=None):
-        config, _ = parse_train(options)
+        config = parse_train(options)
         resolved = ResolvedRun.resolve(config, Machine(2, 0))
         self.resolved = resolved if spec is None else replace(resolved, spec=spec(resolved.spec))
         self.values = {name: one.default for name, one in resolved.table.items()}
@@ -98,7 +98,7 @@ def test_both_routes_take_the_same_actions_and_learn_the_same_weights():
         spec, seed = ours.resolved.spec, ours.memory.learners[0].seed + 1
 
         # The mailbox route, of the same simulator as a unit.
-        config, _ = parse_train([*OPTIONS, *options])
+        config = parse_train([*OPTIONS, *options])
         by_mail = replace(spec, resident=False)
         machine = Machine(2, 0)
         plan = make_plan(config, machine)
@@ -229,7 +229,7 @@ def test_episodes_come_as_rounds_with_their_count():
     ],
 )
 def test_what_cannot_work_is_refused_by_name(options, words):
-    config, _ = parse_train([*RESIDENT, *options])
+    config = parse_train([*RESIDENT, *options])
     with pytest.raises(ConfigError, match=words):
         ResolvedRun.resolve(config, Machine(4, 0))
 

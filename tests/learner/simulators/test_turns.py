@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from pbt_rl.learner.cuda import recording
 from pbt_rl.learner.learner import Learner
 from pbt_rl.learner.simulators import sampler as sampling
+from pbt_rl.plan import Machine
 from pbt_rl.run.inline import Line
 from pbt_rl.run.memory import Memory, Start
-from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 
 POLICIES, ROWS, STEPS = 2, 8, 6
@@ -33,7 +33,7 @@ OPTIONS = [
 
 def begin(device, *more):
     """Return a learner on a device, its memory and what it says."""
-    config, _ = parse_train([*OPTIONS, *more])
+    config = parse_train([*OPTIONS, *more])
     resolved = ResolvedRun.resolve(config, Machine(2, 0))
     packs = (replace(resolved.plan.packs[0], device=device, threads=1),)
     resolved = replace(resolved, plan=replace(resolved.plan, packs=packs))

@@ -17,11 +17,12 @@ from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.envs.base import ActionSpec, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit
 from pbt_rl.errors import ConfigError
+from pbt_rl.play.evaluate import evaluate
 from pbt_rl.play.export import formats
 from pbt_rl.play.export.formats import KEY, check_same
 from pbt_rl.play.export.member import export_member
 from pbt_rl.play.export.net import Port, exported_policy
-from pbt_rl.play.member import evaluate, evaluation_spec
+from pbt_rl.play.member import evaluation_spec
 from pbt_rl.play.policy import load_policy
 from pbt_rl.record.saved import Source, read_config
 from tests.helpers.saved import saved_run

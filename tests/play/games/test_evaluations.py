@@ -20,14 +20,14 @@ from pbt_rl.config import Config
 from pbt_rl.display.watch.reader import Reader
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.errors import ConfigError
+from pbt_rl.plan import Machine
 from pbt_rl.play.film import CLIP_SIZE, Clip
 from pbt_rl.play.games.episodes import EPISODES, evaluation_seed
 from pbt_rl.play.games.run import Evaluations, check, recorded_late
 from pbt_rl.record.checkpoints import Checkpoints
+from pbt_rl.record.history import read_run
 from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES, draw
-from pbt_rl.report.read import read_run
-from pbt_rl.run.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 from tests.display.test_tensorboard import written
 

@@ -10,10 +10,10 @@ import pytest
 from pbt_rl.config import Config, MatchupConfig
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
 from pbt_rl.errors import ConfigError
+from pbt_rl.plan import Machine, make_plan
 from pbt_rl.play.member import RandomPlayer
 from pbt_rl.population.matchups.against import play_games, rows_of_seats, wilson
 from pbt_rl.population.matchups.run import check_seats
-from pbt_rl.run.plan import Machine, make_plan
 from pbt_rl.run.resolved import ResolvedRun
 from tests.helpers.runs import PROGRESS, start, train
 

@@ -6,7 +6,7 @@ import pickle
 from dataclasses import dataclass, field
 
 from pbt_rl.actors.store import StatePool
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from pbt_rl.run.nodes.engine import Answer, Node
 from pbt_rl.run.nodes.fleet import NodeFleet
 from pbt_rl.run.nodes.host import PackHost
@@ -109,6 +109,6 @@ class InProcessEngine:
 
 def make_fleet(engine: FakeEngine, *options: str) -> NodeFleet:
     words = "--env=toy/shaped --num-policies=4 --nodes=ray --devices=cpu,cpu --actors=2"
-    config, _ = parse_train([*words.split(), *options])
+    config = parse_train([*words.split(), *options])
     run = cluster_run(config, engine.nodes())
     return NodeFleet(engine, run, fresh(run), (), StatePool(LAYOUT))

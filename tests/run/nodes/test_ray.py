@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'pbt-rl[ray]'")
 
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from pbt_rl.run.nodes.fleet import connected
 from pbt_rl.run.train import train, train_on
 from tests.helpers import serial
@@ -127,8 +127,8 @@ def test_a_node_whose_end_is_announced_is_left_before(nodes, start):
 
 def test_serial_mode_makes_the_same_run_as_on_one_machine(nodes, tmp_path):
     options = [*serial.OPTIONS, f"--out={tmp_path}"]
-    here, _ = parse_train([*options, "--name=here"])
-    over, _ = parse_train([*options, "--name=over", f"--nodes=ray:{nodes.address}", "--copy-seconds=1"])
+    here = parse_train([*options, "--name=here"])
+    over = parse_train([*options, "--name=over", f"--nodes=ray:{nodes.address}", "--copy-seconds=1"])
     assert train(here) == 0
     with connected(over) as cluster:
         assert train_on(Watched(cluster.engine), over) == 0

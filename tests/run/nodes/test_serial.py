@@ -2,7 +2,7 @@
 
 import pytest
 
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from pbt_rl.run.nodes.engine import Node
 from pbt_rl.run.train import train_on
 from tests.helpers.serial import OPTIONS, record, weights
@@ -19,7 +19,7 @@ def runs(tmp_path_factory):
     cluster = Watched(InProcessEngine({name: Node(name, 1.0, 0) for name in "ab"}))
 
     def run(name, *options, over=None):
-        config, _ = parse_train([*OPTIONS, f"--out={out}", f"--name={name}", *options])
+        config = parse_train([*OPTIONS, f"--out={out}", f"--name={name}", *options])
         assert train_on(over, config) == 0
         return out / name
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from pbt_rl.cli.train import parse_train
+from pbt_rl.config.command import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.run.train import train
 
@@ -21,6 +21,6 @@ def test_a_run_on_one_machine_imports_no_ray():
 def test_without_ray_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "pbt_rl.run.nodes.ray_engine", raising=False)
-    config, _ = parse_train(["--env=toy/shaped", "--nodes=ray:auto"])
+    config = parse_train(["--env=toy/shaped", "--nodes=ray:auto"])
     with pytest.raises(ConfigError, match=r"--nodes ray:auto needs Ray.*pip install 'pbt-rl\[ray\]'"):
         train(config)

@@ -1,0 +1,129 @@
+"""The options of `pbt-rl train` and `pbt_rl.train`, from the layers that give them.
+
+The weakest first: the recipe of the environment, that of the algorithm, values derived from the budget of
+the run, a named recipe, a file, what is typed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pbt_rl.config import Config, Hypers, hypers_of
+from pbt_rl.config.budget import following_budget, following_hours
+from pbt_rl.config.recipes import RECIPES, algorithm_recipe, environment_recipe, named
+from pbt_rl.config.start_values import with_start_values
+from pbt_rl.envs.registry import family_of
+from pbt_rl.errors import ConfigError
+from pbt_rl.options.declare import as_base, build, merged, option, table
+from pbt_rl.options.files import checked, read_file
+from pbt_rl.options.values import path_given
+from pbt_rl.options.words import Entry, Line, split, typed
+
+PROG = "pbt-rl train"
+
+
+@dataclass(frozen=True)
+class TrainCommand(Config):
+    """Train a population of policies."""
+
+    show: bool = option(False, common=True)
+    """Print the plan (actors, units, rows, devices, batch), the values that are tuned and the options that differ from
+    the defaults, and start nothing."""
+    recipe: str = option(
+        "", texts=lambda: {name: recipe.help for name, recipe in RECIPES.items()}, common=True
+    )
+    """Options of a published command line, by name. {each}"""
+    format: Literal["text", "toml", "yaml", "json"] = "text"
+    """With --show: print the whole config instead, as a file for --config."""
+    config: Path | None = option(None, common=True)
+    """File of options, FILE.toml, FILE.yaml or FILE.json, such as runs/NAME/config.json. The command line wins."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What gives the options of a run: dotted field -> value of each layer, the weakest first."""
+
+    hypers: type[Hypers]
+    """Hypers of the algorithm that one of the layers names."""
+    recipe: Mapping[str, Any]
+    file: Mapping[str, Any]
+    typed: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, line: Line) -> Layers:
+        """Return the layers of a command line, whose recipe and file are read. Raises ConfigError.
+
+        Its environment is neither made nor needed; a first word without an option is its name.
+        """
+        if line.head and line.last("env") is None:  # `train gym/CartPole-v1`
+            line = replace(line, head=(), entries=(Entry("--env", None, line.head), *line.entries))
+        recipe_name, given = line.last("recipe"), line.last("config")
+        recipe = {} if recipe_name is None else named(recipe_name)
+        path = None if given is None else path_given("--config", given)
+        content = {} if path is None else read_file(path)
+        algos = line.last("algo"), content.get("algo"), recipe.get("algo")
+        hypers = hypers_of(str(next(filter(None, algos), Config.algo)))
+        file = checked(content, table(Config, hypers=hypers), path)
+        return cls(hypers, recipe, file, typed(table(TrainCommand, hypers=hypers), line, PROG))
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """Dotted field -> value of the strongest layer that has one; NAME=VALUE entries are exchanged one by one."""
+        pairs = {one.field for one in table(Config).values() if one.holds_pairs}
+        values: dict[str, Any] = {}
+        for layer in (self.recipe, self.file, self.typed):
+            entries = {name: merged(values.get(name, ()), layer[name]) for name in pairs & layer.keys()}
+            values |= {**layer, **entries}
+        return values
+
+    @property
+    def given(self) -> set[str]:
+        """Dotted fields that the user gives, typed or in a file."""
+        return {name for name, value in self.file.items() if value is not None} | self.typed.keys()
+
+    def check_env(self) -> None:
+        """Raise ConfigError, or EnvSetupError, for an environment that is not named or has no family."""
+        if not self.values.get("env"):
+            raise ConfigError(
+                "--env is missing: give it as family/name, such as atari/pong, or module:factory; see `pbt-rl envs`"
+            )
+        family_of(str(self.values["env"]))
+
+    def command(self) -> TrainCommand:
+        """Return the command. The environment is made for its recipe. Raises ConfigError or EnvSetupError."""
+        self.check_env()
+        given, known = self.values, {f.name for f in fields(Config)}
+        recommended = environment_recipe(given["env"], given.get("env_option", ()))
+        # What a recipe says of options that no run here has is left out.
+        of_env = {name: value for name, value in recommended.items() if name.partition(".")[0] in known}
+        whole = {**of_env, **algorithm_recipe(given.get("algo", Config.algo), of_env), **given}
+        whole |= following_hours(whole, given)
+        return build(TrainCommand, whole | following_budget(whole, given), hypers=self.hypers)
+
+    def config(self) -> Config:
+        """Return the options of the run alone. Raises ConfigError or EnvSetupError."""
+        return with_start_values(as_base(Config, self.command()))
+
+
+def parse_train(arguments: Sequence[str]) -> Config:
+    """Return the config of `pbt-rl train ARGUMENTS`. Raises ConfigError or EnvSetupError."""
+    return Layers.read(split(arguments)).config()
+
+
+def make_config(**options: Any) -> Config:
+    """Return the config of these options, over the recipe of the environment. Raises ConfigError or EnvSetupError."""
+    given, algo = options.get("env", ""), options.get("algo", Config.algo)
+    if not isinstance(given, str):
+        raise ConfigError(
+            f"env={given!r:.200} cannot be used: name it, as family/name or module:factory, because other processes "
+            "make it"
+        )
+    hypers = hypers_of(algo if isinstance(algo, str) else Config.algo)
+    values = checked(options, table(Config, hypers=hypers))
+    if values.get("env") is None:
+        raise ConfigError("env is missing: give it as family/name, such as atari/pong, or module:factory")
+    return Layers(hypers, {}, {}, values).config()

@@ -1,0 +1,51 @@
+"""Recipes: values of options for an environment and an algorithm, and published command lines (`--recipe NAME`).
+
+`command.py` lays them over each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pbt_rl.algos import registry as algorithms
+from pbt_rl.envs.registry import FAMILIES, EnvOptions, keywords, recipe
+from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.registry import Recipe
+
+RECIPES: Mapping[str, Recipe] = {
+    name: one
+    for recipes in (
+        *(family.recipes for family in FAMILIES.values()),
+        *(entry.recipes for entry in algorithms.ALGORITHMS.values()),
+    )
+    for name, one in recipes.items()
+}
+"""What families and algorithms declare, by name."""
+
+
+def named(name: str) -> Mapping[str, object]:
+    """Dotted name of a config field -> value. Raises ConfigError for an unknown name."""
+    if name not in RECIPES:
+        there = f"the recipes are {', '.join(RECIPES)}" if RECIPES else "there are no recipes here"
+        raise ConfigError(f"--recipe {name} cannot be used: {there}")
+    return RECIPES[name].values
+
+
+def environment_recipe(env: str, env_option: Iterable[str] = ()) -> dict[str, object]:
+    """Return the recipe of an environment. Raises EnvSetupError if the environment cannot be found or made."""
+    with environment_code(env):
+        return recipe(env, EnvOptions(keywords=keywords(env_option)))
+
+
+def algorithm_recipe(algo: str, env_recipe: Mapping[str, object]) -> Mapping[str, object]:
+    """Return what an algorithm lays over the recipe of an environment. Raises ConfigError if it cannot be loaded.
+
+    One for which those recipes are written is not loaded: torch would come with it.
+    """
+    entry = algorithms.ALGORITHMS.get(algo)
+    if not algorithms.is_known(algo) or (entry is not None and entry.recipes_are_for_it):
+        return {}
+    try:
+        return algorithms.load(algo).recipe(env_recipe)
+    except ValueError as error:
+        raise ConfigError(f"--algo {algo} cannot be used: {error}") from error

@@ -1,0 +1,100 @@
+"""Tables of start values: `--pbt.start-values FILE.csv`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
+from pbt_rl.options.declare import changed
+from pbt_rl.options.files import json_of, text_of
+from pbt_rl.options.values import path_given
+
+OPTION = "--pbt.start-values"
+MEMBER = "member"
+MOST_MEMBERS = 100_000
+"""As of --num-policies."""
+
+
+def with_start_values(config: Config) -> Config:
+    """Return the config with the rows of the table that `--pbt.start-values` names. Raises ConfigError."""
+    given = config.pbt.start_values
+    if len(given) != 1 or "=" in given[0] or not given[0]:
+        return config
+    return changed(config, {"pbt.start_values": read_table(path_given(OPTION, given[0]))})
+
+
+def read_table(path: Path) -> tuple[str, ...]:
+    """Return one text per member, such as `learning_rate=1e-3,gamma=0.99`. Raises ConfigError.
+
+    CSV, a header with names of values and a line per member, or JSON, a list with an object per member. Cells of a CSV
+    may be separated by `;` or tabs, as spreadsheets write them, then also with decimal commas. A column (or key)
+    `member` holds ids, if the rows are not those of members 0, 1, ... An empty cell leaves the value out.
+    """
+    try:
+        rows = _rows(path)
+    except OSError as error:
+        raise _no_table(path, f"{error.strerror}; give FILE.csv, FILE.json or NAME=VALUE,...") from error
+    except (ValueError, TypeError, AttributeError, csv.Error) as error:
+        raise _no_table(path, f"it is no table: {error}") from error
+    texts: dict[int, str] = {}
+    for number, row in enumerate(rows):
+        member = _member(path, row.get(MEMBER, number))
+        if member in texts:
+            raise _no_table(path, f"member {member} is in it twice")
+        cells = {str(name).strip(): str(cell).strip() for name, cell in row.items() if name != MEMBER}
+        if torn := next((cell for cell in cells.values() if "," in cell), ""):
+            raise _no_table(path, f"its cell {torn!r:.100} has a comma: write numbers as 0.001")
+        texts[member] = ",".join(f"{name}={cell}" for name, cell in cells.items() if cell)
+    if not texts:
+        raise _no_table(path, "it has no rows")
+    return tuple(texts.get(member, "") for member in range(max(texts) + 1))
+
+
+def _rows(path: Path) -> list[Mapping[Any, Any]]:
+    if path.suffix == ".json":
+        rows = json_of(text_of(path))
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError("give a list with an object for each member")
+        return [{name: "" if cell is None else cell for name, cell in row.items()} for row in rows]
+    if path.suffix not in (".csv", ".tsv"):
+        raise ValueError("give FILE.csv, FILE.json or NAME=VALUE,...")
+    text = text_of(path)
+    mark = next((mark for mark in "\t;" if mark in text.partition("\n")[0]), ",")
+    table = csv.DictReader(io.StringIO(text), strict=True, delimiter=mark)
+    names = [name.strip() for name in table.fieldnames or ()]
+    table.fieldnames = names
+    rows = list(table)
+    if any(None in row or None in row.values() for row in rows):
+        raise ValueError("a line has more or fewer cells than the header")
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"column {twice.pop()!r} is in it twice")
+    for name in ("", "Unnamed: 0"):  # the index of a table of pandas
+        column = [row.get(name, "").strip() for row in rows]
+        if any(column) and column != [str(number) for number in range(len(rows))]:
+            raise ValueError(f"its column {names.index(name) + 1} has no name")
+    named: list[Mapping[Any, Any]]
+    named = [{n: cell for n, cell in row.items() if n not in ("", "Unnamed: 0")} for row in rows]
+    if mark == ",":
+        return named
+    return [{n: _DECIMAL.sub(r"\1.\2", cell.strip()) for n, cell in row.items()} for row in named]
+
+
+_DECIMAL = re.compile(r"^([-+]?\d*),(\d+([eE][-+]?\d+)?)$")
+"""A number with a decimal comma, in a table whose cells are separated by another mark."""
+
+
+def _member(path: Path, text: object) -> int:
+    digits = str(text).strip()
+    if not digits.isdecimal() or len(digits) > 9 or int(digits) >= MOST_MEMBERS:
+        raise _no_table(path, f"{MEMBER} {text!r:.100} is no id; give 0, 1, ...")
+    return int(digits)
+
+
+def _no_table(path: Path, remedy: str) -> ConfigError:
+    return ConfigError(f"{OPTION} {path} cannot be used: {remedy}")

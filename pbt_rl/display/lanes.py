@@ -1,0 +1,76 @@
+"""Where each set of weights lies in a drawing of the forest: without matplotlib, as the live page draws it too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pbt_rl.controllers.decisions import StateKey
+from pbt_rl.controllers.lineage import Node
+from pbt_rl.record.history import History
+
+THIN_LANE = 0.3
+"""Height of a lane that died out, relative to the lane of a member."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each node is drawn. y: of each node, downwards. height: of the axes, in inches."""
+
+    y: dict[StateKey, float]
+    bottom: float
+    height: float
+
+    @classmethod
+    def of(cls, history: History) -> Layout:
+        """Stack the lanes."""
+        last = {node.key for node in history.last.values()}
+        y: dict[StateKey, float] = {}
+        bottom = 0.0
+        for lane in _lanes(history):
+            weight = 1.0 if lane[-1].key in last else THIN_LANE
+            y.update({node.key: bottom + weight / 2 for node in lane})
+            bottom += weight
+        return cls(y, bottom, min(11.0, max(2.4, 0.2 * bottom)))
+
+    @property
+    def points_per_lane(self) -> float:
+        """Height of a member's lane, in points."""
+        return self.height * 72 / (self.bottom + 3)
+
+
+def ancestors(history: History) -> dict[StateKey, int]:
+    """Return the ancestors of the last weights of all members, each with the frames up to which it is an ancestor."""
+    found: dict[StateKey, int] = {}
+    for node in history.last.values():
+        key: StateKey | None = node.key
+        until = history.lineage.end_trained(node.key)
+        while key is not None and found.get(key, -1) < until:
+            found[key] = until
+            until, key = history.lineage[key].trained, history.lineage[key].parent
+    return found
+
+
+def _lanes(history: History) -> list[list[Node]]:
+    """Return the nodes that continue each other in place, tree by tree.
+
+    The lane of a copy lies below that of its donor, later copies nearer, so that no branch crosses a lane.
+    """
+    lineage = history.lineage
+    lanes = []
+    stack = [n.key for n in reversed(lineage.nodes) if n.parent is None]
+    while stack:
+        lane = [lineage[stack.pop()]]
+        branches = []
+        while True:
+            successor = None
+            for key in lineage.children(lane[-1].key):
+                if lineage[key].base is None:
+                    successor = lineage[key]
+                else:
+                    branches.append(key)
+            if successor is None:
+                break
+            lane.append(successor)
+        lanes.append(lane)
+        stack += sorted(branches, key=lambda key: lineage[key].trained)
+    return lanes

@@ -1,0 +1,219 @@
+"""Options in files and mappings.
+
+Files are TOML, YAML or JSON, also the config.json of another run, nested as the config: groups are tables.
+
+Reading a file executes nothing of it. Modules that it names (an environment, an encoder, a rule of one's own) are
+imported when it is trained with, as if they had been typed.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, get_args
+
+import yaml
+
+from pbt_rl.errors import ConfigError
+from pbt_rl.options.declare import Option
+from pbt_rl.options.names import unknown
+from pbt_rl.options.values import as_type, free_value, reader
+
+Format = Literal["json", "toml", "yaml"]
+
+
+def text_of(path: Path) -> str:
+    """Return a file's text, with or without a byte order mark. Raises OSError, or ValueError for another encoding."""
+    content = path.read_bytes()
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if wide else "utf-8-sig")
+
+
+def _unique(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Return a mapping. Raises ValueError for a key that is given twice: one of its values would be lost."""
+    found: dict[Any, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{key} is given twice")
+        found[key] = value
+    return found
+
+
+def json_of(text: str) -> Any:
+    """Read JSON. Raises ValueError, also for a key that is given twice."""
+    return json.loads(text, object_pairs_hook=_unique)
+
+
+class _Yaml(yaml.SafeLoader):  # type: ignore[misc] # PyYAML has no types
+    """YAML in which a key stands once, 1e6 is a number and 1:30 a text, as in YAML 1.2."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        _unique((self.construct_object(key, deep=True), None) for key in keys)
+        return found
+
+
+_EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+_CLOCK = re.compile(r"\d+(:\d+)+(\.\d*)?$")  # YAML 1.1 reads 1:30 as 90, whatever the unit is
+_Yaml.yaml_implicit_resolvers = {
+    first: [("tag:yaml.org,2002:str", _CLOCK), *others]
+    for first, others in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Yaml.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
+
+READERS: Mapping[str, Callable[[str], Any]] = {
+    ".toml": tomllib.loads,
+    ".json": json_of,
+    ".yaml": lambda text: yaml.load(text, _Yaml),  # noqa: S506 - a SafeLoader
+    ".yml": lambda text: yaml.load(text, _Yaml),  # noqa: S506
+}
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """Read a file of options. Raises ConfigError."""
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise _refusal(path, f"its name must end in {', '.join(READERS)}")
+    try:
+        content = reader(text_of(path))
+    except OSError as error:
+        raise _refusal(path, error.strerror or str(error)) from error
+    except (ValueError, yaml.YAMLError) as error:
+        raise _refusal(path, f"it is no {path.suffix[1:].upper()}: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise _refusal(path, "it holds no options; write NAME and VALUE pairs, groups as tables")
+    return {str(name): value for name, value in content.items()}
+
+
+def written(config: Mapping[str, Any], form: Format) -> str:
+    """Return a config (`record.folder.to_json`) as a file that `read_config` reads. None is left out."""
+    content = _given(config)
+    if form == "json":
+        return json.dumps(content, indent=2) + "\n"
+    if form == "yaml":
+        text: str = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        return text
+    groups = {name: value for name, value in content.items() if isinstance(value, dict)}
+    lines = _toml({name: value for name, value in content.items() if name not in groups})
+    for name, group in groups.items():
+        lines += ["", f"[{name}]", *_toml(group)]
+    return "\n".join(lines) + "\n"
+
+
+def _given(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain types without None."""
+    plain = {
+        name: _given(value)
+        if isinstance(value, Mapping)
+        else list(value)
+        if isinstance(value, tuple)
+        else value
+        for name, value in config.items()
+    }
+    return {name: value for name, value in plain.items() if value is not None}
+
+
+def _toml(options: Mapping[str, Any]) -> list[str]:
+    """Write options that are numbers, truths, texts or lists of these: for them JSON is TOML."""
+    return [
+        f"{name} = {json.dumps(value, ensure_ascii=False).replace(chr(127), chr(92) + 'u007f')}"
+        for name, value in options.items()
+    ]
+
+
+def _refusal(path: Path, remedy: str) -> ConfigError:
+    return ConfigError(f"--config {path} cannot be used: {remedy}")
+
+
+# -- options by dotted name ---------------------------------------------------------------------------------
+
+
+def checked(
+    given: Mapping[str, Any], options: Mapping[str, Option], path: Path | None = None
+) -> dict[str, Any]:
+    """Return dotted field -> value in the type of its option, of nested mappings and groups of options.
+
+    Names may have `-` for `_`, and numbers may be texts, as on the command line. path: the file they are from. Raises
+    ConfigError for a name that is no option, and for a value of another type.
+    """
+    try:
+        return _checked(given, {option.field: option for option in options.values()})
+    except ConfigError as error:
+        raise error if path is None else _refusal(path, str(error)) from error
+
+
+def _checked(given: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for written_name, value in _dotted(given, known):
+        name = written_name.replace("-", "_")
+        if any(key.startswith(f"{name}.") for key in known):
+            raise ConfigError(f"{name}={value!r} cannot be used: give its options by name")
+        if name not in known:
+            line = unknown(written_name, [option.name for option in known.values()], sign="").replace(
+                "-", "_"
+            )
+            raise ConfigError(f"{line}; `pbt-rl train --help-all` lists them")
+        if name in values:
+            raise ConfigError(f"{name} is given twice")
+        try:
+            values[name] = as_type(known[name].hint, _number(known[name], value))
+        except ValueError as kind:
+            raise ConfigError(f"{name}={value!r} cannot be used: give {kind}") from None
+    return values
+
+
+def _dotted(
+    given: Mapping[str, Any], known: Mapping[str, Option], prefix: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """Yield the options of nested mappings and groups by dotted name, a mapping of pairs as NAME=VALUE entries."""
+    for key, value in given.items():
+        name = f"{prefix}{key}"
+        option = known.get(name.replace("-", "_"))
+        if option is not None and option.holds_pairs and isinstance(value, Mapping):
+            yield name, [f"{word}={_as_text(name, meaning)}" for word, meaning in value.items()]
+        elif isinstance(value, Mapping) and not prefix:
+            yield from _dotted(value, known, f"{name}.")
+        elif is_dataclass(value):  # all of a group of options, such as learner=LearnerConfig(...)
+            yield from ((f"{name}.{f.name}", getattr(value, f.name)) for f in fields(value))
+        else:
+            yield name, value
+
+
+def _as_text(name: str, value: Any) -> str:
+    """Return the value of a pair as it is typed: a text stays one, though it looks like a number.
+
+    Raises ConfigError for what JSON cannot hold.
+    """
+    try:
+        free = isinstance(value, str) and free_value(value) == value
+        return value if free else json.dumps(value, default=_plain)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"{name} cannot hold {value!r:.200}: give numbers, texts, truths, lists or dicts"
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    """Return a number or an array of numpy as JSON has it."""
+    if not hasattr(value, "tolist"):
+        raise TypeError(value)
+    return value.tolist()
+
+
+def _number(option: Option, value: Any) -> Any:
+    """Read a text as a number where one is wanted. YAML reads 1M as a text, and off as false."""
+    hint, metadata = option.hint, option.metadata
+    if isinstance(hint, UnionType):
+        hint = get_args(hint)[0]
+    if "off" in metadata and (value is False or value == metadata["off"]):
+        return metadata["at_most"]
+    if hint not in (int, float) or not isinstance(value, str):
+        return value
+    return reader(option.name, hint)(value)

@@ -1,0 +1,310 @@
+"""Values of options: read from texts and from Python in the type of an option, and checked against its metadata.
+
+1e6, 1M, 10_000_000, 2.5k   numbers
+90s, 30m, 1h30m, 1:30:00    times, in the unit of the option
+10GB                        gigabytes
+
+Functions that read a value raise a `ValueError` whose text is the remedy. Their callers, which know the option, turn it
+into a `ConfigError`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import is_dataclass
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
+
+from pbt_rl.errors import ConfigError
+from pbt_rl.options.declare import Option, names_object, table, walk
+from pbt_rl.options.names import meant
+
+MOST = 10**18
+"""Whole numbers stay below it: counts of frames that no run reaches, which any arithmetic holds."""
+
+
+# -- from texts ---------------------------------------------------------------------------------------------
+
+WHOLE = "a whole number, such as 5000000, 5e6 or 5M"
+UNITS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
+
+
+def number(text: str) -> float:
+    """Convert a text to a number. Raises ValueError whose text is the remedy."""
+    digits = text.strip()
+    unit = UNITS.get(digits[-1:].lower(), 1.0)
+    try:
+        value = float(digits[:-1] if unit != 1 else digits)
+    except ValueError:
+        raise ValueError("a number") from None
+    if not math.isfinite(value * unit):
+        raise ValueError("a finite number")
+    return value * unit
+
+
+TIMES = {"seconds": 1, "hours": 3600}
+"""Last word of an option that is a time -> its unit in seconds."""
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)\s*(d|h|min|m|sec|s)\s*")
+
+
+def duration(text: str, unit: float) -> float:
+    """Convert a time (1800, 90s, 30m, 1h30m, 1:30:00) to this unit, in seconds. k, M and G are not allowed.
+
+    Raises ValueError whose text is the remedy.
+    """
+    digits, parts = text.strip(), _PART.findall(text)
+    fields = digits.split(":")
+    if parts and not _PART.sub("", digits):
+        of_letter = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+        return sum((float(amount) * of_letter[letter[0]] for amount, letter in parts), 0.0) / unit
+    if len(fields) in (2, 3) and all(field.replace(".", "", 1).isdecimal() for field in fields):
+        return sum((float(field) * 60.0**place for place, field in enumerate(reversed(fields))), 0.0) / unit
+    try:
+        return number(str(float(digits)))
+    except ValueError:
+        raise ValueError("a time, such as 1800, 90s, 30m, 1.5h or 1:30:00") from None
+
+
+def gigabytes(text: str) -> float:
+    """Convert gigabytes (10, 10GB) to a number. Raises ValueError whose text is the remedy."""
+    digits = re.sub(r"\s*gi?b?$", "", text.strip(), flags=re.IGNORECASE)
+    if digits[-1:].isalpha():
+        raise ValueError("gigabytes, such as 10")
+    return number(digits)
+
+
+def reader(name: str, hint: Any) -> Callable[[str], Any]:
+    """Return the converter of texts for an option of this name and type. It raises ValueError, as `whole` does."""
+    unit = next((seconds for word, seconds in TIMES.items() if name.endswith(word)), None)
+    if unit is not None and hint is float:
+        return lambda text: duration(text, unit)
+    if name.endswith("-gb"):
+        return gigabytes
+    readers: dict[Any, Callable[[str], Any]] = {int: whole, float: number, Path: local_path}
+    return readers.get(hint, str)
+
+
+def whole(text: str) -> int:
+    """Convert a text to a whole number. Raises ValueError whose text is the remedy."""
+    try:
+        value = int(text)  # exact, also beyond the 53 bits of a float
+    except ValueError:
+        try:
+            inexact = number(text)
+        except ValueError:
+            raise ValueError(WHOLE) from None
+        if not inexact.is_integer():
+            raise ValueError(WHOLE) from None
+        value = int(inexact)
+    if abs(value) >= MOST:
+        raise ValueError("a whole number of at most 18 digits")
+    return value
+
+
+_WORDS = {
+    **dict.fromkeys(("true", "yes", "on"), True),
+    **dict.fromkeys(("false", "no", "off"), False),
+    **dict.fromkeys(("none", "null")),
+}
+_THOUSANDS = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9}
+
+
+def free_value(text: str) -> Any:
+    """Return the value of a text of unknown type: JSON, Python's words, numbers and collections, 5M, or else the text.
+
+    A text that looks like one of these is given in quotes.
+    """
+    bare = text.strip()
+    if bare.lower() in _WORDS:
+        return _WORDS[bare.lower()]
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    with suppress(ValueError, KeyError):
+        number = float(bare[:-1]) * _THOUSANDS[bare[-1:]]
+        return int(number) if number.is_integer() else number
+    with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+        value = ast.literal_eval(bare)
+        if isinstance(value, int | float | str | list | dict) or (
+            isinstance(value, tuple) and bare[0] == "("
+        ):
+            return value
+    return text
+
+
+def local_path(given: str | os.PathLike[str]) -> Path:
+    """Return a path of this machine, with `~` and `$NAME` expanded: no shell does that in files, quotes and Python.
+
+    Raises ValueError, whose text is the remedy, for nothing, an address, a path of Windows, and a name that is not set.
+    """
+    text = os.path.expanduser(os.path.expandvars(given))  # noqa: PTH111 - of a text
+    if re.match(r"$|~|\\\\|[A-Za-z][\w+.-]*:[/\\]", text) or re.search(r"\0|\$[\w{(]|%\w+%", text):
+        raise ValueError("a path of this machine, no address, and whose $NAMEs are set")
+    return Path(text)
+
+
+# -- from values of Python ----------------------------------------------------------------------------------
+
+
+def as_type(hint: Any, value: Any) -> Any:
+    """Convert a value of Python to the type of an option: a list to a tuple, a text to a path, an integer to a float.
+
+    Numbers and truths of numpy, arrays without axes, fractions and decimals are taken as Python's, and whole floats as
+    whole numbers.
+
+    Raises ValueError, whose text describes the type, for a value of another type.
+    """
+    origin, arguments = get_origin(hint), get_args(hint)
+    if getattr(value, "shape", None) == ():
+        value = value.item()
+    if isinstance(value, Fraction | Decimal):
+        value = float(value)
+    if origin is UnionType:  # X | None
+        return None if value is None else as_type(arguments[0], value)
+    if origin is Literal:
+        return _checked(value, value in arguments, f"one of {', '.join(map(str, arguments))}")
+    if origin is tuple:
+        value = value.tolist() if hasattr(value, "tolist") else value  # numpy's
+        if not isinstance(value, list | tuple):
+            raise ValueError(
+                'several texts, such as ["a", "b"]' if arguments[0] is str else "several, such as [1.2, 0.8]"
+            )
+        return tuple(as_type(arguments[0], x) for x in value)
+    if hint is Path:
+        return local_path(_checked(value, isinstance(value, str | os.PathLike), "a path"))
+    if hint is float:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(_checked(value, number and abs(value) <= sys.float_info.max, "a finite number"))
+    if hint is int:
+        value = int(value) if isinstance(value, float) and value.is_integer() else value
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return _checked(value, whole and abs(value) < MOST, "a whole number of at most 18 digits")
+    if is_dataclass(hint):
+        raise ValueError("its options by name")
+    if hint is bool:
+        return _checked(value, isinstance(value, bool), "true or false")
+    assert hint is str, hint
+    value = str(value) if isinstance(value, Path) else value
+    return _checked(value, isinstance(value, str) and all(map(_writable, value)), "a text that can be shown")
+
+
+def _writable(character: str) -> bool:
+    """Whether a terminal and any file can hold a character: no control character, no surrogate."""
+    return character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs")
+
+
+def _checked(value: Any, fits: bool, kind: str) -> Any:
+    if not fits:
+        raise ValueError(kind)
+    return value
+
+
+# -- what is allowed ----------------------------------------------------------------------------------------
+
+_SHOWN = 200
+"""Characters of a value in a message."""
+
+
+def validate(options: Any) -> None:
+    """Check every option against its metadata. Raises ConfigError with the option, its value and what is allowed."""
+    for name, metadata, value in walk(options):
+        if not allows(metadata, value):
+            hint = _meant(name, metadata, value, table(options)) if "choices" in metadata else ""
+            raise ConfigError(
+                f"--{name} {_text(value)} cannot be used: {hint}give {allowed(metadata, value)}"
+            )
+
+
+def _meant(name: str, metadata: Mapping[str, Any], value: str, known: Mapping[str, Option]) -> str:
+    """Return what is probably meant by a value that is none of the names to choose from; "" if nothing is."""
+    elsewhere = [
+        other
+        for other, one in known.items()
+        if "choices" in one.metadata and value in one.metadata["choices"]()
+    ]
+    if elsewhere:
+        return f"write --{elsewhere[0]} {value}; here "
+    return meant(name, value, metadata["choices"]())
+
+
+def allows(metadata: Mapping[str, Any], value: Any) -> bool:
+    """Whether the metadata of an option allows a value. None stands for no value and is always allowed."""
+    if value is None:
+        return True
+    if "choices" in metadata:
+        return value in metadata["choices"]() or ("custom" in metadata and names_object(value))
+    if "test" in metadata:
+        return bool(metadata["test"](value))
+    if not _BOUNDS.keys() & metadata.keys():
+        return True
+    numbers = value if isinstance(value, tuple) else (value,)
+    if not numbers:
+        return "empty" in metadata
+    if "distinct" in metadata and len(set(numbers)) < len(numbers):
+        return False
+    # NaN compares as false, so it is within no bounds.
+    return all(
+        within(number, metadata[bound])
+        for bound, within in _BOUNDS.items()
+        if bound in metadata
+        for number in numbers
+    )
+
+
+def allowed(metadata: Mapping[str, Any], value: Any = None) -> str:
+    """Describe what the metadata of an option allows, such as "0 to 1" or "0 (planned) or more"; "" for anything.
+
+    value: any value of the option; a tuple is described as several numbers.
+    """
+    if "choices" in metadata:
+        names: list[str] = [*metadata["choices"](), *([metadata["custom"]] if "custom" in metadata else [])]
+        return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    if "remedy" in metadata:
+        return str(metadata["remedy"])
+    text = _range(metadata)
+    if text and isinstance(value, tuple):
+        return f"one or more{' different' if 'distinct' in metadata else ''} numbers, each {text}"
+    return text
+
+
+_BOUNDS: dict[str, Callable[[float, float], bool]] = {
+    "at_least": lambda number, bound: number >= bound,
+    "above": lambda number, bound: number > bound,
+    "at_most": lambda number, bound: number <= bound,
+    "below": lambda number, bound: number < bound,
+}
+
+
+def _range(metadata: Mapping[str, Any]) -> str:
+    bounds = {name: f"{metadata[name]:g}" for name in _BOUNDS if name in metadata}
+    match bounds:
+        case {"at_least": low, "at_most": high}:
+            return f"{low} to {high}{' (off)' if 'off' in metadata else ''}"
+        case {"at_least": low, **others} if not others:
+            return f"{low} ({metadata['zero']}) or more" if "zero" in metadata else f"{low} or more"
+    words = {"at_least": "at least", "above": "above", "at_most": "at most", "below": "below"}
+    return ", ".join(f"{words[name]} {bound}" for name, bound in bounds.items())
+
+
+def path_given(name: str, given: str | Path) -> Path:
+    """Return the path that an option or a parameter of this name is given. Raises ConfigError."""
+    try:
+        return local_path(given)
+    except ValueError as remedy:
+        raise ConfigError(f"{name} {given or repr(given)} cannot be used: give {remedy}") from None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))[:_SHOWN] or "(none)"
+    return str(value)[:_SHOWN] or "''"

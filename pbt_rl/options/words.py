@@ -1,0 +1,299 @@
+"""Parser of command lines: words to entries, entries to values in the types of their options.
+
+    words --split--> Line --typed--> dotted field -> value
+
+--train_for_frames 1M        ->  train_for_frames = 1000000
+--pbt.enabled False          ->  pbt.enabled = False
+--hypers.clip-value=off      ->  hypers.clip_value = 1e9
+--lr 1e-3                    ->  ConfigError: --lr is no option: write --hypers.learning-rate
+
+`split` needs no table of options. So the `Line` is asked for what decides about the table: --algo, --config.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import MISSING, dataclass, replace
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
+
+from pbt_rl.errors import ConfigError
+from pbt_rl.options.declare import Option, build, table
+from pbt_rl.options.help import draw
+from pbt_rl.options.names import meant, spelt, unknown
+from pbt_rl.options.values import allowed, number, reader
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
+HELP = {"-h", "--help", "--help-all"}
+YES, NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+VALUE = re.compile(r"-(\d|\.\d|inf|nan)")
+"""A word that begins with a dash and is a value."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An option as it is written, and all words up to the next option. text: behind `=`; None without one."""
+
+    written: str
+    text: str | None
+    follow: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the option, in the usual spelling; "" for a word with a single dash."""
+        return spelt(self.written) if self.written.startswith("--") else ""
+
+    @property
+    def words(self) -> list[str]:
+        """The words as typed."""
+        return [self.written if self.text is None else f"{self.written}={self.text}", *self.follow]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A command line. head: words before the first option."""
+
+    head: tuple[str, ...]
+    entries: tuple[Entry, ...]
+
+    @property
+    def words(self) -> list[str]:
+        """The words as typed."""
+        return [*self.head, *(word for entry in self.entries for word in entry.words)]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the options, without a leading `no-`."""
+        return [entry.name.removeprefix("no-") for entry in self.entries]
+
+    @property
+    def asks_help(self) -> bool:
+        """Whether -h, --help or --help-all is among the options."""
+        return not HELP.isdisjoint(entry.written for entry in self.entries)
+
+    def last(self, name: str) -> str | None:
+        """Return the last value that is typed for an option; None without one."""
+        given = [
+            entry.follow[0] if entry.text is None else entry.text
+            for entry in self.entries
+            if entry.name == name and (entry.text is not None or entry.follow)
+        ]
+        return given[-1] if given else None
+
+    def without(self, names: Collection[str]) -> Line:
+        """Return the line without these options and the words behind them."""
+        return replace(self, entries=tuple(entry for entry in self.entries if entry.name not in names))
+
+
+def split(words: Sequence[str]) -> Line:
+    """Split a command line into entries, one per option."""
+    entries: list[tuple[str, list[str]]] = [("", [])]
+    for word in words:
+        if _is_value(word):
+            entries[-1][1].append(word)
+        else:
+            entries.append((word, []))
+    (_, head), *given = entries
+    return Line(tuple(head), tuple(_entry(word, follow) for word, follow in given))
+
+
+def _entry(word: str, follow: Sequence[str]) -> Entry:
+    written, equals, text = word.partition("=")
+    return Entry(written, text if equals else None, tuple(follow))
+
+
+def _is_value(word: str) -> bool:
+    """Whether a word is a value, and not the name of an option."""
+    return not word.startswith("-") or VALUE.match(word) is not None
+
+
+def parse(kind: type[T], prog: str, arguments: Sequence[str]) -> T:
+    """Parse a command. Raises ConfigError, and SystemExit after the help that --help asks for."""
+    line, options = split(arguments), table(kind)
+    _help(kind, prog, line)
+    return _built(kind, prog, typed(options, line, prog))
+
+
+def parse_part(kind: type[T], prog: str, arguments: Sequence[str]) -> tuple[T, Line]:
+    """Parse a command that passes other options on; return it with the line of these. Raises as `parse` does."""
+    line, options = split(arguments), table(kind)
+    _help(kind, prog, line)
+    own = [entry for entry in line.entries if entry.name.removeprefix("no-") in options]
+    values, free = _taken(options, own, prog)
+    others = tuple(entry for entry in line.entries if entry not in own)
+    return _built(kind, prog, values), Line((*line.head, *(one.word for one in free)), others)
+
+
+def _help(kind: type, prog: str, line: Line) -> None:
+    """If the line asks for help, print it and raise SystemExit."""
+    if line.asks_help:
+        draw(kind, table(kind).values(), lambda option: option.default, prog)
+
+
+def _built(kind: type[T], prog: str, values: Mapping[str, Any]) -> T:
+    for option in table(kind).values():
+        if option.default is MISSING and option.field not in values:
+            name = option.name.upper() if option.is_positional else f"--{option.name}"
+            raise ConfigError(f"{name} is missing: {prog} {name}; {prog} --help")
+    return build(kind, values)
+
+
+@dataclass(frozen=True)
+class _Free:
+    """A word that is not a value of the option before it. why: the error if it is not positional either."""
+
+    word: str
+    why: str = ""
+
+
+def typed(options: Mapping[str, Option], line: Line, prog: str) -> dict[str, Any]:
+    """Return dotted field -> value of the options of a line.
+
+    Raises ConfigError with a line per mistake: unknown options, missing values, values of another type. If there are
+    none of these, it names the first value that belongs to no option.
+    """
+    values, free = _taken(options, line.entries, prog)
+    free = [*map(_Free, line.head), *free]
+    return values | _placed([option for option in options.values() if option.is_positional], free, prog)
+
+
+def _taken(
+    options: Mapping[str, Option], entries: Sequence[Entry], prog: str
+) -> tuple[dict[str, Any], list[_Free]]:
+    """Return the values of entries, and the remaining words. Raises ConfigError with a line per mistake."""
+    values: dict[str, Any] = {}
+    free: list[_Free] = []
+    mistakes: list[str] = []
+    for entry in entries:
+        try:
+            free += _take(entry, options, values, prog)
+        except ConfigError as error:  # a command of another trainer has several
+            mistakes.append(str(error))
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    return values, free
+
+
+def _take(entry: Entry, options: Mapping[str, Option], values: dict[str, Any], prog: str) -> list[_Free]:
+    """Add the value of an entry to `values`; return the remaining words. Raises ConfigError."""
+    option, switched_off, key = _find(entry.written, options, prog)
+    given = [entry.text] if entry.text is not None else _own(option, entry.follow)
+    behind = entry.follow if entry.text is not None else entry.follow[len(given) :]
+    value = _read(option, entry.written, given, key)
+    if option.is_repeated:
+        value = values.get(option.field, ()) + value
+    elif option.is_list and option.field in values:
+        raise ConfigError(f"{entry.written} is given twice: give all of its values after one {entry.written}")
+    values[option.field] = not value if switched_off else value
+    why = ""
+    if option.is_repeated and behind:
+        once = f"give {entry.written} once for each value, {entry.written} {behind[0]} too"
+        why = f"{behind[0]!r} belongs to no option: {once}"
+    elif option.hint is bool and not given and behind:
+        why = f"{entry.written} {behind[0]} cannot be used: give true or false"
+    return [_Free(word, why if i == 0 else "") for i, word in enumerate(behind)]
+
+
+def _own(option: Option, follow: Sequence[str]) -> list[str]:
+    """Return the values of an option among the words behind it."""
+    if option.hint is bool:
+        return [word for word in follow[:1] if word.lower() in YES + NO]
+    return list(follow if option.is_list else follow[:1])
+
+
+def _placed(positional: Sequence[Option], free: Sequence[_Free], prog: str) -> dict[str, Any]:
+    """Return the values of positional options. Raises ConfigError for the first word too many."""
+    if any(option.is_list for option in positional):
+        (option,) = positional
+        words = [one.word for one in free]
+        return {option.field: _read(option, option.name.upper(), words)} if words else {}
+    for one in free[len(positional) :]:
+        raise ConfigError(one.why or f"{one.word!r} belongs to no option; {prog} --help")
+    return {
+        option.field: _read(option, option.name.upper(), [one.word])
+        for option, one in zip(positional, free, strict=False)
+    }
+
+
+def _find(written: str, options: Mapping[str, Option], prog: str) -> tuple[Option, bool, str]:
+    """Return the option, whether `no-` switches it off, and the NAME of --OPTION.NAME NUMBER.
+
+    Raises ConfigError for an unknown option.
+    """
+    known = {name: option for name, option in options.items() if not option.is_positional}
+    name = spelt(written) if written.startswith("--") else ""
+    if name in known:
+        return known[name], False, ""
+    path, dot, last = name.rpartition(".")
+    switched = known.get(f"{path}{dot}{last.removeprefix('no-')}")
+    if switched is not None and switched.hint is bool:
+        return switched, True, ""
+    pairs, dot, key = written.partition(".")
+    if dot and spelt(pairs) in known and "by_name" in known[spelt(pairs)].metadata:
+        return known[spelt(pairs)], False, key
+    line = unknown(written, known)
+    if name.partition(".")[0] in ("env", "env-option", "algo", "model") and "run" in options:
+        line = f"{written} is no option: the run's config.json names it, so leave it out"
+    more = "-all" if prog.endswith("train") else ""
+    raise ConfigError(line if ":" in line or "?" in line else f"{line}; {prog} --help{more} lists them")
+
+
+def _read(option: Option, written: str, given: Sequence[str], key: str = "") -> Any:
+    """Convert texts to the type of an option; with a key to its entry KEY=NUMBER. Raises ConfigError."""
+    if option.hint is bool:
+        text = given[0].lower() if given else YES[0]
+        if text not in YES + NO:
+            raise ConfigError(f"{written} {given[0]} cannot be used: give true or false")
+        return text in YES
+    if not given and not option.is_list:
+        raise ConfigError(f"{written} needs a value")
+    values = []
+    for text in given:
+        try:
+            values.append(f"{key}={number(text)}" if key else _value(option, text))
+        except ValueError as remedy:
+            raise ConfigError(f"{written} {text or repr(text)} cannot be used: give {remedy}") from None
+    return tuple(values) if get_origin(option.hint) is tuple else values[0]
+
+
+def _value(option: Option, text: str) -> Any:
+    """Convert one text. Raises ValueError whose text is the remedy."""
+    hint = option.hint
+    if isinstance(hint, UnionType):
+        if text.lower() == "none":
+            return None
+        (hint,) = (part for part in get_args(hint) if part is not NoneType)
+    if get_origin(hint) is tuple:
+        hint = get_args(hint)[0]
+    if get_origin(hint) is Literal:
+        names = get_args(hint)
+        if text in names:
+            return text
+        guess = meant(option.name, text, names).strip("; ")
+        raise ValueError(allowed({"choices": lambda: names}) + (f" ({guess})" if guess else ""))
+    if text.lower() == option.metadata.get("off"):
+        return option.metadata["at_most"]
+    return reader(option.name, hint)(text)
+
+
+# -- values as they are typed -------------------------------------------------------------------------------
+
+
+def as_words(option: Option, value: object) -> list[str]:
+    """Return a value as it is typed: one text, or one per entry of a repeated option."""
+    if option.is_repeated:
+        assert isinstance(value, tuple)
+        return [f"--{option.name} {shlex.quote(str(entry))}" for entry in value]
+    entries = value if isinstance(value, tuple) else (value,)
+    return [shlex.join([f"--{option.name}", *map(_as_word, entries)])]
+
+
+def _as_word(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)

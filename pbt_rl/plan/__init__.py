@@ -1,0 +1,6 @@
+"""Plans: from a config and a machine to devices, actors, rows and threads. Pure but for `Machine.here`."""
+
+from pbt_rl.plan.layout import PackPlan, Plan, make_plan, parse_devices
+from pbt_rl.plan.machine import Machine, available_cpus
+
+__all__ = ["Machine", "PackPlan", "Plan", "available_cpus", "make_plan", "parse_devices"]

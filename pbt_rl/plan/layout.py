@@ -1,0 +1,238 @@
+"""Make a plan from a config and a machine: devices, actors, rows and threads. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
+from pbt_rl.plan.machine import Machine
+from pbt_rl.plan.sizes import Sizing, plan_actors, share_actors
+
+
+@dataclass(frozen=True)
+class PackPlan:
+    """One learner process: its device, the members that belong to it, and its share of the actors.
+
+    If it has fewer slots than members, they take turns.
+    """
+
+    device: str
+    members: tuple[int, ...]
+    actors: int
+    units_per_actor: int
+    envs_per_policy: int
+    """b: environments of each policy in one unit."""
+    units_per_batch: int
+    """k: rollouts of units in one training batch."""
+    threads: int
+    """CPU threads of the learning arithmetic."""
+    slots: int
+    """P: members on the device at the same time."""
+    groups: int = 0
+    """G: groups of a policy's rows in a simulator on the device, which has no actors; 0 with actors."""
+
+    @property
+    def rows(self) -> int:
+        """R: environments of one unit."""
+        return self.slots * self.envs_per_policy
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows of each policy in a batch, one rollout each."""
+        return self.units_per_batch * self.envs_per_policy
+
+    @property
+    def environments(self) -> int:
+        """Environments, or rows of a simulator, of all policies."""
+        return max(self.units, 1) * self.rows
+
+    @property
+    def environments_of_member(self) -> int:
+        """Environments of a member whose episodes are told apart; groups of rows in a simulator."""
+        return self.groups or self.units * self.envs_per_policy
+
+    @property
+    def episodes_each(self) -> int:
+        """Episodes whose mean is one entry of an objective: 1, or the rows of a group in a simulator."""
+        return self.envs_per_policy // self.groups if self.groups else 1
+
+    @property
+    def units(self) -> int:
+        """Units that this learner serves."""
+        return self.actors * self.units_per_actor
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole run."""
+
+    packs: tuple[PackPlan, ...]
+    cpus: int
+    sizing: Sizing
+
+    @property
+    def pack_of(self) -> dict[int, int]:
+        """Member -> number of its pack."""
+        return {member: number for number, pack in enumerate(self.packs) for member in pack.members}
+
+    @property
+    def environments_of(self) -> dict[int, int]:
+        """Member -> number of environments that it plays in while it holds a slot."""
+        return {m: pack.environments_of_member for pack in self.packs for m in pack.members}
+
+    @property
+    def rollout_age(self) -> tuple[int, int]:
+        """Optimiser steps between the weights that act and those that learn, as planned: at least and at most."""
+        ages = [self.sizing.age(pack.units, pack.units_per_batch) for pack in self.packs]
+        return min(least for least, _ in ages), max(most for _, most in ages)
+
+    @property
+    def actors(self) -> int:
+        """Actor processes in all."""
+        return sum(p.actors for p in self.packs)
+
+    @property
+    def environments(self) -> int:
+        """Environments in all."""
+        return sum(p.environments for p in self.packs)
+
+
+def parse_devices(text: str, machine: Machine) -> list[str]:
+    """Return one device per learner from `--devices`. Raises ConfigError for a device that is not there."""
+    if text == "auto":
+        return [f"cuda:{i}" for i in range(machine.gpus)] or ["cpu"]
+    devices = []
+    for device in (part.strip() for part in text.split(",")):
+        kind, _, index = device.partition(":")
+        if kind == "cpu" and not index:
+            devices.append("cpu")
+            continue
+        known = "cpu" + "".join(f", cuda:{i}" for i in range(machine.gpus))
+        if kind != "cuda" or not (index or "0").isdecimal():
+            remedy = f"use auto (every GPU), or a list such as cuda:0,cuda:1; here: {known}"
+            raise ConfigError(f"--devices {device!r} is not a device: {remedy}")
+        if int(index or 0) >= machine.gpus:
+            raise ConfigError(f"--devices {device!r} is not on this machine: it has {known}")
+        devices.append(f"cuda:{int(index or 0)}")  # as torch names it: without zeros in front
+    return devices
+
+
+LayOut = Callable[[Config, Machine, Sequence[str], Sequence[tuple[int, ...]], Sequence[int]], Plan]
+"""(config, machine, devices, members of each, slots of each) -> plan."""
+
+
+def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut | None = None) -> Plan:
+    """Place members on devices and divide the cores. seats: of one environment (S), each of them a row.
+
+    lay_out: plans what the devices have instead of actors.
+    """
+    devices = parse_devices(config.devices, machine)
+    slots = min(config.slots or config.members, config.members)
+    if config.devices == "auto":
+        devices = devices[: 1 if config.mode == "serial" else slots]
+    if config.mode == "serial" and len(devices) > 1 and {*devices} != {"cpu"}:
+        raise ConfigError(
+            f"--devices {config.devices} cannot be used with --mode serial: give one device, or cpu several times"
+        )
+    if len(devices) > slots:
+        policies = f"{slots} slots" if slots < config.members else f"{slots} policies"
+        raise ConfigError(
+            f"--devices {config.devices} names {len(devices)} devices for {policies}: give at most one per policy"
+        )
+    members = [tuple(range(i, config.members, len(devices))) for i in range(len(devices))]
+    slots_of = [len(range(i, slots, len(devices))) for i in range(len(devices))]
+    if lay_out is not None:
+        return lay_out(config, machine, devices, members, slots_of)
+    sizing = sizing_of(config, max(slots_of), seats, on_gpu="cpu" not in devices)
+    wanted = config.actors or _wanted_actors(config, machine, devices)
+    sizing, actors = _actors(config, machine, sizing, wanted, [len(m) for m in members], slots_of)
+    sizes = sizing.sizes([n * config.units_per_actor for n in actors])
+    packs = []
+    for i, device in enumerate(devices):
+        pack = PackPlan(
+            device=device,
+            members=members[i],
+            actors=actors[i],
+            units_per_actor=config.units_per_actor,
+            envs_per_policy=sizes[i].envs,
+            units_per_batch=sizes[i].rollouts,
+            threads=_threads(config, machine, devices, device),
+            slots=slots_of[i],
+        )
+        check_minibatches(config, pack)
+        packs.append(pack)
+    return Plan(tuple(packs), machine.cpus, sizing)
+
+
+def sizing_of(config: Config, slots: int, seats: int, *, on_gpu: bool) -> Sizing:
+    """Return what the sizes of units and batches follow from."""
+    return Sizing(
+        batch_rows=config.learner.batch / config.learner.rollout,
+        max_policy_lag=config.learner.max_policy_lag,
+        batch_steps=config.optimizer_steps_of_batch,
+        slots=slots,
+        seats=seats,
+        minibatches=config.learner.minibatches,
+        envs=config.envs_per_unit,
+        on_policy=config.mode != "async",
+        per_unit=config.algorithm.learns_per_unit,
+        on_gpu=on_gpu,
+    )
+
+
+def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> int:
+    """Return one actor per core that the learners do not keep busy; two per device at least.
+
+    A learner with a GPU has a core to itself, unless its units are so large that it takes a small part of one
+    (see `plan_actors`). On a CPU, learning and inference cost more than the environments (on Atari about 57 % of all),
+    but an actor sleeps while it waits; so actors are half as many as cores.
+    """
+    if config.mode == "serial":
+        return len(devices)
+    wanted = machine.cpus // 2 if "cpu" in devices else machine.cpus - len(devices)
+    return max(wanted, 2 * len(devices))
+
+
+def _actors(
+    config: Config,
+    machine: Machine,
+    sizing: Sizing,
+    wanted: int,
+    members: Sequence[int],
+    slots: Sequence[int],
+) -> tuple[Sizing, list[int]]:
+    """Return the actors of each pack and how units are sized.
+
+    Raises ConfigError if the user gives fewer actors than there are devices.
+    """
+    if not config.actors:
+        cores = wanted if config.mode == "serial" else machine.cpus
+        return plan_actors(sizing, cores, wanted, config.units_per_actor, members, slots)
+    if config.actors < len(members):
+        raise ConfigError(
+            f"--actors {config.actors} is too few: each of the {len(members)} devices needs one"
+        )
+    return sizing, share_actors(config.actors, members)
+
+
+def _threads(config: Config, machine: Machine, devices: Sequence[str], device: str) -> int:
+    """Return the threads of a learner's arithmetic: of those on the CPU, each has its part of half the cores."""
+    if config.learner.threads:
+        return config.learner.threads
+    if device != "cpu":
+        return 1
+    return max(1, (machine.cpus - machine.cpus // 2) // devices.count("cpu"))
+
+
+def check_minibatches(config: Config, pack: PackPlan) -> None:
+    """Raise ConfigError if a batch of a policy has fewer rollouts, or steps, than it is to have parts."""
+    parts, most, of_what = config.learner.minibatches, pack.batch_rows, "rollouts"
+    if config.learns_single_steps:
+        most, of_what = most * config.learner.rollout, "steps"
+    if parts > most and not config.algorithm.learns_per_unit:
+        raise ConfigError(
+            f"--learner.minibatches {parts} is more than the {most} {of_what} in a batch of a policy: use at most "
+            f"{most}, or a larger --learner.batch"
+        )

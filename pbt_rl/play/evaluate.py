@@ -1,0 +1,92 @@
+"""Evaluation of a trained member: whole episodes, scored by the true objective (`pbt-rl eval RUN`)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pbt_rl.controllers.objectives import mean, spread
+from pbt_rl.display.terminal import counted
+from pbt_rl.envs import registry
+from pbt_rl.envs.base import EnvSpec
+from pbt_rl.envs.registry import shown_name
+from pbt_rl.errors import ConfigError
+from pbt_rl.learner import build
+from pbt_rl.play.film import best_film
+from pbt_rl.play.member import (
+    MAX_ROWS,
+    PlayedEpisode,
+    Policy,
+    Progress,
+    counted_objectives,
+    evaluation_spec,
+    load_pack,
+    play_episodes,
+    say,
+    warn_of_mistakes,
+)
+from pbt_rl.record.saved import PLAY, Source, check_trust, find_saved, read_config
+
+
+def evaluate(
+    source: Source, episodes: int, video: Path | None, seed: int, *, greedy: bool, trust: bool = False
+) -> None:
+    """Play whole episodes of a member and print their true objective.
+
+    The family chooses the options of evaluation (Atari: whole games, scored unclipped). In an environment with tasks,
+    this many episodes of each are played. Reward shaping has its default values, so that members can be compared.
+    trust: what is imported of what the run names. Raises ConfigError for a folder that is no run or not trusted, a
+    member or frames that were not saved, less than one episode, and a video that cannot be made.
+    """
+    if episodes < 1:
+        raise ConfigError(f"--episodes {episodes} cannot be used: give 1 or more")
+    if seed < 0:
+        raise ConfigError(f"--seed {seed} cannot be used: give 0 or more")
+    filmed = None if video is None else best_film(video)
+    run = source.run
+    config = read_config(run)
+    check_trust(config, PLAY, run, trust=trust)
+    saved = find_saved(source, say)
+    spec, options = evaluation_spec(config)
+    how = "greedy" if greedy else "sampled"
+    each = f" of each of {len(spec.tasks)} tasks" if spec.tasks else ""
+    shown = shown_name(config.env, options)
+    print(f"{saved}: {counted(episodes, 'episode')}{each} of {shown}, {how} actions", flush=True)
+    warn_of_mistakes(spec)
+    pack = load_pack(config, spec, saved, seed)
+    policy = Policy(pack, spec, config.model, seed, greedy=greedy)
+    with build.one_thread():
+        # A camera sees one row. Those of many tasks would take too long one after another.
+        most = 1 if filmed is not None and not spec.tasks else MAX_ROWS
+        begins = registry.backend_of(config.env, options)[0].begins
+        # Episodes of some tasks are 50 times as long.
+        progress = Progress(sys.stderr, begins, alike=not spec.tasks)
+        played = play_episodes(policy, options, episodes, seed, filmed, progress, most=most)
+    if spec.tasks:
+        _print_tasks(spec, played)
+    else:
+        _print_result(played)
+    if video is not None:
+        print(f"the best episode{' of the first row' if spec.tasks else ''} is in {video}")
+
+
+def _print_result(played: list[PlayedEpisode]) -> None:
+    for number, episode in enumerate(played, start=1):
+        print(f"episode {number:3d}: objective {episode.objective:g}, {episode.steps} steps")
+    scores = [episode.objective for episode in played]
+    print(
+        f"objective over {counted(len(scores), 'episode')}: mean {mean(scores):.6g}, std {spread(scores):.4g}, "
+        f"min {min(scores):g}, max {max(scores):g}"
+    )
+
+
+def _print_tasks(spec: EnvSpec, played: list[PlayedEpisode]) -> None:
+    """Print a line per task, and the mean of the capped objectives."""
+    print(f"{'task':<40} {'episodes':>8} {'return':>10} {'objective':>10}")
+    for number, name in enumerate(spec.tasks):
+        mine = [episode for episode in played if episode.task == number]
+        objective = mean([episode.objective for episode in mine])
+        score = mean([episode.raw_return for episode in mine])
+        print(f"{name:<40} {len(mine):>8} {score:>10.4g} {objective:>10.4g}")
+    cap = "" if spec.task_cap is None else f", of each no more than {spec.task_cap:g}"
+    print(f"objective over {len(spec.tasks)} tasks: mean {mean(counted_objectives(spec, played)):.6g}{cap}")

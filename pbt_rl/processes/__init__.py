@@ -1,0 +1,1 @@
+"""Child processes: start, keeper, signals, module search path, waiting and heartbeats."""

@@ -1,6 +1,0 @@
-"""Plans: from a config and a machine to devices, actors, rows and threads. Pure but for `Machine.here`."""
-
-from pbt_rl.run.plan.layout import PackPlan, Plan, make_plan, parse_devices
-from pbt_rl.run.plan.machine import Machine, available_cpus
-
-__all__ = ["Machine", "PackPlan", "Plan", "available_cpus", "make_plan", "parse_devices"]

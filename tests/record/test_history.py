@@ -1,0 +1,45 @@
+"""Reports of long runs: what they read of a journal stays small, and says the same."""
+
+import json
+import tracemalloc
+
+import pytest
+
+from pbt_rl.display.watch.reader import Reader
+from pbt_rl.record.history import history_of, read_run
+from tests.helpers.journals import PBT, read_events, run_of, write
+
+WINDOW = 100
+
+
+def recorded(members, rounds):
+    """Events of a run whose windows are full, as those of a long run are."""
+    events = run_of(members, pbt=PBT, limit=10_000 * (rounds + 1))
+    for event in events:
+        for member in event.get("report", {}).get("members", ()):
+            own = member["objectives"] or [member["member"] / 3]
+            member["objectives"] = [own[-1] + i / 7 for i in range(WINDOW)]
+    return events
+
+
+@pytest.mark.parametrize("read", [read_run, Reader])
+def test_a_journal_is_read_in_less_memory_than_it_has_bytes(read, tmp_path):
+    run = write(tmp_path, recorded(8, 60))
+    size = (run / "journal.jsonl").stat().st_size
+    tracemalloc.start()
+    held = read(run)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    del held
+    assert size > 1_000_000
+    assert peak < size
+
+
+def test_what_is_left_out_changes_no_report(tmp_path):
+    run = write(tmp_path, recorded(4, 6))
+    lines = (run / "journal.jsonl").read_bytes().splitlines()
+    whole = history_of(run.name, read_events(map(json.loads, lines)))
+    read = read_run(run)
+    assert read.moments == whole.moments, "with the objectives of all members"
+    assert read.decisions == whole.decisions
+    assert read.ranking == whole.ranking
