@@ -198,7 +198,7 @@ class Learned(Answering):
     [
         (None, "mutate returned None: give a value for each of ['rate']"),
         ({}, "mutate returned {}: give a value for each of ['rate']"),
-        ({"rate": "much"}, "mutate returned a value that is no number: could not convert"),
+        ({"rate": "much"}, "mutate returned a value that is not a number: could not convert"),
         ({"rate": float("nan")}, "mutate returned NaN for rate"),
     ],
 )
