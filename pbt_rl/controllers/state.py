@@ -199,7 +199,9 @@ _SEQUENCES: Mapping[Any, Any] = {kind: kind for kind in (list, tuple, set, froze
 
 def _decoded_dataclass(kind: Any, saved: Any, where: str) -> Any:
     hints = _hints(kind)
-    _check(isinstance(saved, Mapping) and saved.keys() == hints.keys(), where, saved, f"a valid {kind.__name__}")
+    _check(
+        isinstance(saved, Mapping) and saved.keys() == hints.keys(), where, saved, f"a valid {kind.__name__}"
+    )
     values = {name: decoded(hints[name], v, f"{where}.{name}") for name, v in saved.items()}
     try:
         return kind(**values)
