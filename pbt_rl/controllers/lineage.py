@@ -284,7 +284,5 @@ class Noise:
                 continue
             self.replacements += 1
             pair = windows[decision.member], windows[decision.donor]
-            if all(
-                map(math.isfinite, (*pair[0], *pair[1]))
-            ):  # the replacement of a broken member is not noise
+            if all(map(math.isfinite, (*pair[0], *pair[1]))):  # a broken member is not noise
                 self.within += welch_p(*pair) >= LEVEL

@@ -29,7 +29,7 @@ class PbtConfig:
     enabled: bool = option(True, common=True)
     """Compare and change members. Off: members train independently, all with the initial values of member 0."""
     ready: str = option("synchronous", choices=lambda: tuple(READY_RULES), texts=lambda: _texts(READY_RULES))
-    """When to compare members. `synchronous`: all together, every --pbt.period-frames. {each}"""
+    """Rule for the time of comparisons. `synchronous`: all members together, every --pbt.period-frames. {each}"""
     period_frames: int = option(2_500_000, above=0, common=True)
     """PBT interval: emulator frames per member between two comparisons."""
     period_growth: float = option(1.0, at_least=1)
@@ -57,13 +57,12 @@ class PbtConfig:
         custom="module:Class",
         common=True,
     )
-    """Which member copies which. `top-middle-bottom` (Sample Factory): the best stay unchanged, the worst copy one of
-    the best and mutate, the others keep their weights and mutate. `truncation` (Jaderberg et al. 2017, Ray): only the
-    worst change. {each} Or your own class or function (docs/reference/rules.md)."""
+    """Rule for the choice of donors. `top-middle-bottom` (Sample Factory): the best stay unchanged, the worst copy one
+    of the best and mutate, the others keep their weights and mutate. `truncation` (Jaderberg et al. 2017, Ray): only
+    the worst change. {each} Or your own class or function (docs/reference/rules.md)."""
     copy: Literal["both", "weights", "hypers"] = "both"
-    """What a replaced member copies: weights and values, or one of them. `weights`: each member keeps its first values,
-    without mutation. `hypers`: each member keeps its own weights. Both are ablations of Jaderberg et al. (2017),
-    section 4.4.3."""
+    """Parts that a replaced member copies. `weights`: each member keeps its first values, without mutation. `hypers`:
+    each member keeps its own weights. Both are ablations of Jaderberg et al. (2017), section 4.4.3."""
     replace_fraction: float = option(0.3, at_least=0, at_most=0.5)
     """Size of the best group and of the worst group, as a share of the population, at least 1 member each
     (--pbt.exploit top-middle-bottom, truncation, sigma-gap)."""
@@ -87,9 +86,9 @@ class PbtConfig:
         custom="module:Class",
         common=True,
     )
-    """How the values of a member change. `perturb` (Sample Factory): multiply or divide some values by a random factor.
-    A copy draws values with a user-defined range anew with probability 0.25. `factors` (Jaderberg et al. 2017):
-    multiply each value by one of --pbt.factors. {each}"""
+    """Rule for the change of values. `perturb` (Sample Factory): multiply or divide some values by a random factor. A
+    copy draws values with a user-defined range anew with probability 0.25. `factors` (Jaderberg et al. 2017): multiply
+    each value by one of --pbt.factors. {each}"""
     mutation_rate: float = option(0.15, at_least=0, at_most=1)
     """Probability that a value changes when its member mutates (--pbt.explore perturb)."""
     perturb_min: float = option(1.1, at_least=1)
