@@ -41,7 +41,9 @@ class Evaluation:
             healthy = [m for m in report.members if not m.broken]
             self._began = {m.member: m.frames for m in healthy}
             if healthy:
-                return [Evaluate(m.member, self.episodes, "evaluated before it is compared") for m in healthy]
+                return [
+                    Evaluate(m.member, self.episodes, "evaluation before the comparison") for m in healthy
+                ]
         if any(self._plays(m) for m in report.members):
             return []
         decisions = compare(report)
@@ -49,7 +51,7 @@ class Evaluation:
         decided = {d.member for d in decisions}
         left = [m.member for m in report.members if m.member in self._began and m.member not in decided]
         self._began.clear()
-        return [*decisions, *(Continue(m, "evaluated, and not compared") for m in left)]
+        return [*decisions, *(Continue(m, "evaluated, but not compared") for m in left)]
 
     def _plays(self, member: MemberReport) -> bool:
         """True while the member still needs evaluation episodes."""

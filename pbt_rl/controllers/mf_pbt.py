@@ -104,8 +104,8 @@ class Groups:
                 continue
             every = self.frequencies[self.group(migrant)]
             slower = every > self.frequencies[group]
-            what = "with its values" if slower else "weights only"
-            reason = f"{describe_shortfall(own, scores[migrant])}, of a group compared every {every} rounds: {what}"
+            what = "weights and values" if slower else "weights only"
+            reason = f"{describe_shortfall(own, scores[migrant])}, from a group compared every {every} rounds: {what}"
             best = values[local[0]] if self.migrant_hypers == "best" and not slower else None
             copy: Literal["both", "weights"] = "both" if slower else "weights"
             changed[member] = Selection(member, migrant, mutate=False, reason=reason, copy=copy, base=best)

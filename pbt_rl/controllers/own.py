@@ -138,9 +138,9 @@ class OwnDonors:
             )
         copies = {member: donor for member, donor in donors.items() if member != donor}
         return [
-            Selection(m, copies[m], mutate=True, reason=f"copies {copies[m]} ({self.path})")
+            Selection(m, copies[m], mutate=True, reason=f"copies member {copies[m]} ({self.path})")
             if m in copies
-            else Selection(m, None, mutate=False, reason=f"stays ({self.path})")
+            else Selection(m, None, mutate=False, reason=f"unchanged ({self.path})")
             for m in (one.member for one in members)
             if decides(m, deciding)
         ]

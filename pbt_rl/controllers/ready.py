@@ -106,7 +106,7 @@ def _note(report: PopulationReport, min_episodes: int, late: str) -> str:
     """
     members = map(since_comparison, report.members)
     waiting = ", ".join(str(m.member) for m in members if not comparable(m, min_episodes))
-    without = f"without {waiting}: fewer than {min_episodes} episodes that count" if waiting else ""
+    without = f"absent members: {waiting} (fewer than {min_episodes} counted episodes)" if waiting else ""
     return "; ".join(filter(None, (late, without)))
 
 
@@ -147,7 +147,7 @@ class Synchronous:
         ready = _ready(report, self.min_episodes, late=late >= period)
         if late < 0 or not ready:
             return None
-        said = f"compared at {report.frames:,} frames, due at {self._due_frames:,}"
+        said = f"held at {report.frames:,} frames, due at {self._due_frames:,}"
         note = _note(report, self.min_episodes, said if late > LATE_SHARE * period else "")
         self._held += 1
         self._due_frames = report.frames + self.period
@@ -248,7 +248,7 @@ class PartiallySynchronous(_Clocks):
             return None
         there = {m.member for m in arrived}
         missing = ", ".join(str(m.member) for m in report.members if m.member not in there)
-        note = f"without {missing}: on their way" if missing else ""
+        note = f"absent members: {missing} (not due yet)" if missing else ""
         return Round(self._hold(arrived), tuple(arrived), note)
 
 
@@ -296,7 +296,7 @@ class Timed:
         ready = _ready(report, self.min_episodes, late=late >= period)
         if late < 0 or not ready:
             return None
-        said = f"compared {late:.3g} s after it was due" if late > LATE_SHARE * period else ""
+        said = f"held {late:.3g} s late" if late > LATE_SHARE * period else ""
         note = _note(report, self.min_episodes, said)
         self._held += 1
         self._due_seconds = (self._due_seconds if late < period / 2 else self._due_seconds + late) + period

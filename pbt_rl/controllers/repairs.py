@@ -53,7 +53,7 @@ class Broken:
         for m in members:
             if m.member in self._dropped and self._dropped[m.member].fork == m.generation:
                 old = self._dropped[m.member]
-                reason = f"{_WHY}; back to the state of generation {old.generation}, dropped for this copy"
+                reason = f"{_WHY}; returns to generation {old.generation}, which it dropped for this copy"
                 decisions.append(
                     Replace(m.member, m.member, "both", dict(old.values), reason, old.generation)
                 )
@@ -63,7 +63,7 @@ class Broken:
 
     def restart(self, m: MemberReport, rng: Random) -> Restart:
         """Return the decision to restart a member."""
-        return Restart(m.member, self.initial(rng), f"{_WHY}; begins again")
+        return Restart(m.member, self.initial(rng), f"{_WHY}; restarts")
 
     def compared(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
         """Record healthy members and the states dropped for copies. changes: of these members."""

@@ -67,7 +67,7 @@ class Asha(Search):
         filled = self._fill(alive, waiting, self.slots - len(training))
         if not filled and not training:  # all have started, otherwise one would start now
             filled = [
-                self._give_up(m, f"{score:.4g} was not promoted", score) for m, score in waiting.items()
+                self._give_up(m, f"score {score:.4g} was not promoted", score) for m, score in waiting.items()
             ]
         return [*decisions, *filled]
 
@@ -105,5 +105,5 @@ class Asha(Search):
         progress.phase += 1
         units = self.rungs[progress.phase]
         progress.end_frames = progress.until_frames = max(units * self.phase_frames, m.frames + 1)
-        reason = f"rung {progress.phase}: {score:.4g}, promotion {ended} from rung {progress.phase - 1}"
+        reason = f"rung {progress.phase}: score {score:.4g}, promotion {ended} from rung {progress.phase - 1}"
         return Continue(m.member, reason, progress.until_frames, progress.phase)

@@ -222,7 +222,7 @@ class Search(ABC):
 
     def _extend(self, m: MemberReport, progress: Progress) -> Decision:
         progress.until_frames = m.frames + max(1, self.phase_frames // EXTENSIONS)
-        reason = f"phase {progress.phase} goes on: {m.episodes} of {self.min_episodes} episodes"
+        reason = f"phase {progress.phase} is extended: {m.episodes} of {self.min_episodes} episodes"
         return Continue(m.member, reason, progress.until_frames, progress.phase)
 
     def _give_up(
@@ -235,7 +235,7 @@ class Search(ABC):
     def _complete(self, member: int, score: float) -> Decision:
         """Stop a member that was trained to its end."""
         self._progress[member].stopped = True
-        return Stop(member, f"completed: {score:.4g}", completed=True, score=score)
+        return Stop(member, f"completed: score {score:.4g}", completed=True, score=score)
 
     def remembers(self) -> frozenset[StateKey]:
         """Return no state."""

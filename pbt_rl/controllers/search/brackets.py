@@ -58,7 +58,7 @@ class Brackets(Search):
                 self._progress[member].end_frames = bracket.rungs[0].frames
             there = [members[i] for i in bracket.members if i in members]
             decisions += self._release(there, {}, restart=False)
-        return self._with_waiting(decisions, report, "waits for its place")
+        return self._with_waiting(decisions, report, "waits for its slot")
 
     def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:
         by_member = {m.member: m for m in report.members if not self._progress[m.member].stopped}
@@ -90,7 +90,7 @@ class Brackets(Search):
         return [
             self._give_up(
                 member,
-                f"{scores[member]:.4g} is at place {place} of {len(ranking)}",
+                f"score {scores[member]:.4g} ranks {place} of {len(ranking)}",
                 scores[member],
                 (place, len(ranking)),
             )

@@ -71,9 +71,9 @@ class HyperTrick(Search):
         insort(before, score)
         seen = len(before)
         if not collecting and rank <= math.sqrt(self.eviction_rate) * (seen - 1):
-            reason = f"{score:.4g} is at place {seen - rank} of {seen}"
+            reason = f"score {score:.4g} ranks {seen - rank} of {seen}"
             return self._give_up(m.member, reason, score, (seen - rank, seen))
-        return self._enter(m, phase + 1, "collecting" if collecting else f"at place {seen - rank} of {seen}")
+        return self._enter(m, phase + 1, "data collection" if collecting else f"rank {seen - rank} of {seen}")
 
     def _phase_is_over(self, m: MemberReport, progress: Progress) -> bool:
         episodes = self.phase_episodes * (progress.phase + 1)
