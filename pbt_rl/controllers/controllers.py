@@ -123,7 +123,7 @@ class PbtController:
         return self.explore.initial(defaults(self.table), rng)
 
     def initial(self, num_members: int) -> list[Values]:
-        """Return the defaults for member 0 and values drawn by the explore rule for the others.
+        """Return the defaults for member 0 and drawn values for the others.
 
         A tuned value whose default is out of bounds is drawn for member 0 too.
         """
@@ -224,7 +224,7 @@ class PbtController:
         return members[selection.member if copy == "weights" else selection.donor].values
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the states dropped for unproven copies, and those that the exploit rule may restore."""
+        """Return states dropped for unproven copies, and those of the exploit rule."""
         of_rule = self.exploit.remembers() if isinstance(self.exploit, Remembering) else frozenset()
         return self._broken.remembers() | of_rule
 

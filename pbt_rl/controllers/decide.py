@@ -32,11 +32,10 @@ class Mismatch:
 def audit_decisions(
     events: Iterable[Event], controller: Controller, resumed: Resumed | None = None
 ) -> list[Mismatch]:
-    """Replay the recorded reports and compare the decisions with the recorded ones, bit for bit.
+    """Replay the reports and compare the decisions, bit for bit.
 
     events: of the journal. controller: unused, built from the config and seed at the start of the run. resumed: needed
-    if options changed at a `resume` or a `set`.
-    Raises ConfigError for events that cannot come from a run.
+    if options changed at a `resume` or a `set`. Raises ConfigError for events that cannot come from a run.
     """
     mismatches = []
     lineage = Lineage()
@@ -63,7 +62,7 @@ def audit_decisions(
 
 
 def with_values(report: PopulationReport, lineage: Lineage) -> PopulationReport:
-    """Return the report of a recorded round with its members' values before that round."""
+    """Return the report of a round with its members' values before it."""
     present = {m: lineage.present(m).values for m in lineage.members}
     members = tuple(replace(m, values=dict(present.get(m.member, {}))) for m in report.members)
     return replace(report, members=members)

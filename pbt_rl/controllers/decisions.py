@@ -67,7 +67,7 @@ class _Decision(Struct, frozen=True, tag_field="decision", tag=str.lower):
 
 
 class Continue(_Decision, frozen=True):
-    """Train on, unchanged.
+    """Decision: train on, unchanged.
 
     until_frames: frames at which the member waits for its next decision, and its slot goes to another member. None: no
     limit.
@@ -80,7 +80,7 @@ class Continue(_Decision, frozen=True):
 
 
 class Replace(_Decision, frozen=True):
-    """Copy the donor's weights, hypers or both, and go on with `values`.
+    """Decision: copy the donor's weights, hypers or both, and use `values`.
 
     `values` are final: they apply after the decision, whatever was copied.
     donor_generation: None for the donor's present state, else the generation of a remembered state
@@ -95,14 +95,14 @@ class Replace(_Decision, frozen=True):
 
 
 class Mutate(_Decision, frozen=True):
-    """Keep the weights and go on with `values`."""
+    """Decision: keep the weights, and use `values`."""
 
     values: NewValues
     reason: str
 
 
 class Restart(_Decision, frozen=True):
-    """Begin again with initialised weights, a new optimiser and `values`.
+    """Decision: restart with initialised weights, a new optimiser and `values`.
 
     until_frames, phase: see `Continue`.
     """
@@ -114,8 +114,9 @@ class Restart(_Decision, frozen=True):
 
 
 class Stop(_Decision, frozen=True):
-    """Stop training for good. The weights are kept, and the slot goes to another member.
+    """Decision: stop training for good. The slot goes to another member.
 
+    The weights are kept.
     completed: True if a search trained the member to its end, False if it evicted the member.
     score: by which the search ranked the member.
     place: (rank from 1 for the best, number of ranked scores). None: not ranked.
@@ -128,7 +129,7 @@ class Stop(_Decision, frozen=True):
 
 
 class Evaluate(_Decision, frozen=True):
-    """Run evaluation episodes without learning, until the next decision of any kind.
+    """Decision: run evaluation episodes without learning, until the next decision.
 
     The objective is then the mean over whole episodes that begin after this decision.
     episodes: minimum number, in equal shares over the member's environments.
@@ -179,5 +180,5 @@ def values_of(decision: Decision) -> Values | None:
 
 
 def donor_of(decision: Decision) -> tuple[int, int | None] | None:
-    """Return (donor, remembered generation or None for the present one), or None without a donor."""
+    """Return (donor, its remembered generation or None), or None without a donor."""
     return (decision.donor, decision.donor_generation) if isinstance(decision, Replace) else None

@@ -44,7 +44,7 @@ class Ingredients:
 
 
 def ten_periods(options: OptionGroups, _budget_frames: int) -> int:
-    """Return the episode timeout of a controller that compares members every PBT period, in frames."""
+    """Return the episode timeout of a PBT controller, in frames."""
     return PATIENCE_PERIODS * options.group(PbtConfig).period_frames
 
 

@@ -29,7 +29,7 @@ class Explore(Protocol):
     """
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Return the first values of a member other than member 0, which keeps the defaults."""
+        """Return the first values of a member. Not called for member 0."""
 
     def mutate(self, values: Values, rng: Random) -> Values:
         """Return the new values. They equal `values` if no change was drawn."""
@@ -91,7 +91,7 @@ class Resampling(Protocol):
     """
 
     def perturb(self, values: Values, rng: Random) -> Values:
-        """Return the values of a member that keeps its weights, without drawing any anew."""
+        """Return the values of a member that keeps its weights; none drawn anew."""
 
 
 def mutated(rule: Explore, values: Values, rng: Random) -> Values:
@@ -186,14 +186,14 @@ def _scaled(x: float, factor: float, bound: float, *, multiply: bool) -> float:
 
 @dataclass(frozen=True)
 class Perturb(ByChance):
-    """Multiply or divide each value by a uniform factor, with equal probability (Sample Factory's rule).
+    """Sample Factory's rule: multiply or divide each value by a random factor.
 
     A value with a user-defined range (`HyperSpec.drawn`) has no default magnitude to stay near. It starts at a draw
     from its prior, and copies sometimes draw it anew, as Ray's rule does for all values (see `Resample`).
 
     tuned: name -> spec of the values that may change. All others keep their value.
     mutation_rate: probability that a value changes in `mutate`.
-    factor_min, factor_max: range of the factor, at least 1. At exactly 1 only integers move.
+    factor_min, factor_max: range of the uniform factor, at least 1. At exactly 1 only integers move.
     reset_probability: probability that a changing value returns to its default (Sample Factory: 0.01).
     anew: probability that a copy draws a value with a user-defined range anew.
     """
@@ -274,7 +274,9 @@ class EachByChance(FromPriors, ByChance):
 
 @dataclass(frozen=True)
 class PerturbFactors(EachByChance):
-    """Multiply each value by a random one of `factors`: 1.2 or 0.8 (Jaderberg et al. 2017, 4.1.1; Ray).
+    """Ray's rule: multiply each value by a random one of `factors`.
+
+    Source: Jaderberg et al. (2017), section 4.1.1, with factors 1.2 and 0.8.
 
     The paper's GANs use (2.0, 0.5). Results are clipped to the bounds. An integer moves by at least 1 unless it is at a
     bound.

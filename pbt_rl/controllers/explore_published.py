@@ -49,14 +49,14 @@ class ExplorePipeline(ByChance):
         return next((new for new in moved if new != values), dict(values))
 
     def perturb(self, values: Values, rng: Random) -> Values:
-        """Return the result of the first rule that changes a value, without drawing any anew."""
+        """Return the result of the first effective rule; no value drawn anew."""
         moved = (mutated(rule, values, rng) for rule in self.rules)
         return next((new for new in moved if new != values), dict(values))
 
 
 @dataclass(frozen=True)
 class Resample(FromPriors, ByChance):
-    """Draw each value anew from its prior with `probability` (Ray: 0.25 *per hyperparameter*).
+    """Ray's resampling: draw each value anew from its prior with `probability` (0.25 *per value*).
 
     otherwise: rule for the values that are not drawn anew (Ray: `PerturbFactors`). None: they stay.
     """
@@ -81,8 +81,9 @@ class Resample(FromPriors, ByChance):
 
 @dataclass(frozen=True)
 class MultiplyOrDivide(EachByChance):
-    """Multiply or divide each value by one factor, with equal probability (Orion's `PerturbExplore`; IMPALA).
+    """Multiplication or division of each value by one factor (Orion's `PerturbExplore`; IMPALA).
 
+    Both are equally likely.
     volatility: a value that leaves its bounds returns to the bound, moved inwards by |N(0, volatility)| in the value's
     own unit (Orion: 1e-4). 0: it is set to the bound. Integers move by at least 1 unless they are at a bound.
     probability: that a value changes (Orion: 1; IMPALA: 1/3).
@@ -105,7 +106,7 @@ class MultiplyOrDivide(EachByChance):
 
 @dataclass(frozen=True)
 class ResampleAll(FromPriors, ByChance):
-    """Draw the *whole configuration* anew with `probability` (Orion's `ResampleExplore`: 0.2)."""
+    """Orion's `ResampleExplore`: draw the *whole configuration* anew with `probability` (0.2)."""
 
     tuned: Mapping[str, HyperSpec]
     probability: float = option(0.2, at_least=0, at_most=1)

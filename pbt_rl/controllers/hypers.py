@@ -102,7 +102,7 @@ class HyperSpec:
         return meaning(self.choices[min(max(round(value), 0), len(self.choices) - 1)])
 
     def clamp(self, value: float) -> float:
-        """Return the nearest value within the bounds, rounded on the `integer` and `choice` scales.
+        """Clip to the bounds; round on the `integer` and `choice` scales.
 
         Raises ValueError for NaN, because min and max would pass it on.
         """
@@ -113,7 +113,7 @@ class HyperSpec:
         return self._within(value, self.limits)
 
     def hold(self, value: float) -> float:
-        """Return the nearest value within the bounds if the spec is tuned, else the nearest legal one."""
+        """Clip to the bounds if the spec is tuned, else to the legal range."""
         return self.clamp(value) if self.tuned else self.clamp_legal(value)
 
     def _within(self, value: float, ends: Range) -> float:

@@ -1,4 +1,6 @@
-"""Family tree of a population, rebuilt from the events of a journal, and a noise estimate of its replacements.
+"""Family tree of a population, rebuilt from the events of a journal.
+
+`Noise` estimates how many replacements are within the noise.
 
 Terms as in Orion (`orion.algo.pbt.pbt.LineageNode`). The *parent* of a node is the node that its weights came from. Its
 *base* is the member's own previous node, if the weights came from another one. A member's *path* is all of its nodes,
@@ -200,7 +202,7 @@ class Lineage:
         return list(self._children.get(key, ()))
 
     def end_trained(self, key: StateKey) -> int:
-        """Return the frames that the node's weights had been trained on at its last measurement."""
+        """Return the training frames of the node's weights at its last measurement."""
         node = self._nodes[key]
         return self._trained(node, node.own_frames)
 

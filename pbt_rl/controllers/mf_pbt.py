@@ -91,7 +91,7 @@ class Groups:
         ranking: Sequence[int],
         scores: Mapping[int, float],
     ) -> dict[int, Selection]:
-        """Offer the best members of the other groups, one each, to the third quarter of this group."""
+        """Offer the best of the other groups to this group's third quarter."""
         values = {m.member: m.values for m in inside}
         local = [m for m in ranking if m in values]
         outside = iter([m for m in ranking if m not in values and not math.isnan(scores[m])])

@@ -34,7 +34,7 @@ def by_score(objectives: Mapping[int, float | None], finals: Mapping[int, float 
 
 @dataclass(eq=False)
 class _Task:
-    """Newest objectives and returns of one task, at most `window`, and the count of all its episodes."""
+    """Newest objectives and returns of one task, with an episode count."""
 
     window: int
     scores: deque[float] = field(init=False)
@@ -110,7 +110,9 @@ class ObjectiveWindow:
         return tuple(newest[0]) if len(newest) == 1 else tuple(map(mean, zip(*newest, strict=True)))
 
     def of_task(self, task: int) -> tuple[float, float, int] | None:
-        """Return a task's mean objective, mean return and number of episodes, in the window and without the cap.
+        """Return a task's mean objective, mean return and number of episodes.
+
+        The means are over the window, without the cap.
 
         None without any episode.
         """

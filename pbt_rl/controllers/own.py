@@ -221,7 +221,7 @@ class OwnExplore(_Own):
 
 @dataclass(eq=False)
 class OwnPairing(OwnExplore):
-    """User-defined rule that makes a copy's values from its own and its donor's."""
+    """User-defined rule that combines a copy's values with its donor's."""
 
     def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
         """Implement `Pairing.learn`. Raises ConfigError."""
@@ -233,7 +233,9 @@ def _hold(values: Values, table: Mapping[str, HyperSpec]) -> Values:
 
 
 def with_function(rule: Explore, path: str, explore: str, table: Mapping[str, HyperSpec]) -> CustomExplore:
-    """Return the explore rule followed by the user's function `module:function`, tried on the defaults.
+    """Return the explore rule followed by the user's function `module:function`.
+
+    The function is tried on the defaults.
 
     explore: name of the rule. Raises ConfigError.
     """
@@ -278,7 +280,7 @@ class CustomExplore:
         return self._called(values if self.behind is None else self.behind.mutate(values, rng), rng)
 
     def perturb(self, values: Values, rng: Random) -> Values:
-        """Call the explore rule without drawing values anew (see `Resampling`), then the function."""
+        """Call the rule's `perturb` (see `Resampling`), then the function."""
         return self._called(values if self.behind is None else mutated(self.behind, values, rng), rng)
 
     def _called(self, values: Values, rng: Random) -> Values:

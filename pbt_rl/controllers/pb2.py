@@ -126,7 +126,7 @@ class Pb2:
         return values | chosen | {n: sample_prior(s, rng) for n, s in self._choices.items()}
 
     def perturb(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - the protocol's signature
-        """Return the values unchanged, because the model may choose values far from the present ones."""
+        """Return the values unchanged; the model's choices may be far away."""
         return dict(values)
 
     def _point(self, values: Values) -> tuple[float, ...]:

@@ -112,7 +112,7 @@ def _note(report: PopulationReport, min_episodes: int, late: str) -> str:
 
 @dataclass
 class Synchronous:
-    """Compare all members together, every `period_frames` frames of each member, after a burn-in.
+    """Comparison of all members together, every `period_frames`, after a burn-in.
 
     The rule of Sample Factory, Ray's `synch=True`, and appendix A.1 of Jaderberg et al. (2017). Its clock is
     `PopulationReport.frames`. The first comparison is due at `start_frames`, but after at least one period. Each later
@@ -120,10 +120,9 @@ class Synchronous:
     growth: factor from each period to the next.
 
     A member with fewer than `min_episodes` episodes since its last change waits: it is neither ranked, changed nor a
-    donor until the next comparison.
-    A comparison with fewer than half of the members is postponed by at most one period. Otherwise the first members to
-    be ready would replace each other, and these are often bad ones with short episodes. With fewer than two ready
-    members it stays due; a population of one is never compared.
+    donor until the next comparison. A comparison with fewer than half of the members is postponed by at most one
+    period. Otherwise the first members to be ready would replace each other, and these are often bad ones with short
+    episodes. With fewer than two ready members it stays due; a population of one is never compared.
     """
 
     period_frames: int
@@ -142,7 +141,7 @@ class Synchronous:
             self.__post_init__()
 
     def next_round(self, report: PopulationReport) -> Round | None:
-        """Compare the ready members if a comparison is due and there are enough of them."""
+        """Compare the ready members if a comparison is due."""
         late, period = report.frames - self._due_frames, self.period
         ready = _ready(report, self.min_episodes, late=late >= period)
         if late < 0 or not ready:
@@ -200,7 +199,7 @@ class _Clocks:
 
 @dataclass
 class Asynchronous(_Clocks):
-    """Compare each member on its own clock (Jaderberg et al. 2017, algorithm 1).
+    """Comparison of each member on its own clock (Jaderberg et al. 2017, algorithm 1).
 
     A member decides `period_frames` after its last decision; the first time after `start_frames`, but at least one
     period. It also needs `min_episodes` episodes since its last change; until then its comparison stays due. It is
@@ -223,7 +222,9 @@ class Asynchronous(_Clocks):
 
 @dataclass
 class PartiallySynchronous(_Clocks):
-    """Compare the due members once they are a given fraction of the population (Jaderberg et al. 2017, A.1).
+    """Comparison of the due members, once they are a given fraction.
+
+    Source: Jaderberg et al. (2017), appendix A.1.
 
     A member is due `period_frames` after its last comparison; the first time after `start_frames`, but at least one
     period. It also needs `min_episodes` episodes since its last change. Late members take part in the next comparison.
@@ -268,12 +269,13 @@ PARTIALLY_SYNCHRONOUS = ReadyRule(
 
 @dataclass
 class Timed:
-    """Compare all members together every `period_seconds` of training, first at `start_seconds` or after one period.
+    """Comparison of all members together, every `period_seconds` of training.
+
+    The first one is at `start_seconds`, but after at least one period.
 
     Later comparisons keep the schedule of the first, so that their number follows from the budget. After one that is
-    late by more than half a period, a whole period follows.
-    Members with fewer than `min_episodes` episodes since their last change wait for the next comparison. Too few
-    members postpone it, as with `Synchronous`.
+    late by more than half a period, a whole period follows. Members with fewer than `min_episodes` episodes since their
+    last change wait for the next comparison. Too few members postpone it, as with `Synchronous`.
     """
 
     period_seconds: float
@@ -291,7 +293,7 @@ class Timed:
             self.__post_init__()
 
     def next_round(self, report: PopulationReport) -> Round | None:
-        """Compare the ready members if a comparison is due and there are enough of them."""
+        """Compare the ready members if a comparison is due."""
         late, period = -self.seconds_left(report), self.period_seconds
         ready = _ready(report, self.min_episodes, late=late >= period)
         if late < 0 or not ready:
@@ -307,7 +309,7 @@ class Timed:
         return self._due_seconds - (report.seconds or 0.0)
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Estimate the frames of the slowest member until then, from its mean speed; 1 before it has frames."""
+        """Estimate the slowest member's frames until then; 1 before it has any."""
         left = self.seconds_left(report)
         if left <= 0:
             return 0

@@ -58,7 +58,7 @@ def load_rule(
 
 
 def _settings(rule: object, prefix: str = "") -> dict[str, tuple[Any, Field[Any]]]:
-    """Return dotted name -> (type, field) of all settings of a rule and its nested rules."""
+    """Return dotted name -> (type, field) of all settings, nested rules included."""
     found: dict[str, tuple[Any, Field[Any]]] = {}
     if isinstance(rule, tuple):
         for i, inner in enumerate(rule):

@@ -75,7 +75,9 @@ class Waiting:
 
 @dataclass(eq=False)
 class Dispatch:
-    """Applies changes at once to the population and its states, and in order to the learners.
+    """Dispatcher of changes to the population, its states and the learners.
+
+    The population and its states change at once; each learner changes in the order of its messages.
 
     A donor gives the state that it had before all changes of its comparison.
     """
@@ -224,7 +226,7 @@ class Dispatch:
         self.remembered = remembered
 
     def _donors_to_save(self, changes: Sequence[Change]) -> set[int]:
-        """Return the donors whose present state must be saved, because no slot of the pack can be copied."""
+        """Return the donors to save, because no slot of the pack can be copied."""
         changed = {c.member for c in changes if c.weights != "keep"}
         found = set()
         for change in changes:
@@ -249,7 +251,7 @@ class Dispatch:
         return self.held.get(donor) if donor == change.member else now.get(donor)
 
     def _state_now(self, number: int, now: dict[int, Pin]) -> Pin:
-        """Return a member's present state, saved if necessary, and cache it in `now`."""
+        """Return a member's present state, saved if necessary and cached in `now`."""
         if number not in now:
             now[number] = self.held.get(number) or self._save(self.population.members[number])
         return now[number]
@@ -499,7 +501,7 @@ class Dispatch:
         return True
 
     def end_checkpoint(self, *, whole: bool) -> None:
-        """Switch to the restore points of a complete checkpoint, or discard those of a failed one."""
+        """Switch to the restore points of a complete checkpoint; else discard them."""
         self._unsaved.clear()
         coming, self._coming = self._coming, {}
         renewed, self._renewed = self._renewed, {}

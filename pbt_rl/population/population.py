@@ -1,9 +1,10 @@
 """Population of a run: its members, updated by the reports of the learners. Pure bookkeeping.
 
 A member's environments have equal shares in its objective, so that short episodes do not count more than long ones.
-After a change the short episodes end first, so a mean over finished episodes would be biased towards them. So the first
-episode of each environment after the change counts once all environments have finished theirs, then the second ones,
-and so on until the window is full. From then on episodes count as they end, which is unbiased.
+After a change the short episodes end first, so a mean over finished episodes would be biased towards them.
+So episodes count round by round, one per environment, until the window is full. The first round counts once every
+environment has finished its first episode after the change. Once the window is full, episodes count as they end, which
+is unbiased.
 """
 
 from __future__ import annotations

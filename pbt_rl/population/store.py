@@ -182,7 +182,9 @@ class State:
         self.header = replace(self.header, **counts._asdict())
 
     def lost(self) -> None:
-        """Replace the content by the substitute after the loss of its learner, which has dropped its pin.
+        """Replace the content by the substitute, because its learner is lost.
+
+        The learner has dropped its pin.
 
         Raises as reading the substitute does.
         """

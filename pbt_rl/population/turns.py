@@ -63,8 +63,8 @@ def _by_need(candidates: Iterable[Candidate]) -> list[Candidate]:
 class SlotAssigner:
     """Assignment of slots to members. Pure.
 
-    - A member leaves its slot when it is stopped, when it must wait for a decision, or when its time slice is over and
-      a parked member that may train has fewer frames. A time slice is `slot_frames` frames of the member.
+    - A member leaves its slot when it is stopped or must wait for a decision. It also leaves after its time slice if a
+      parked member that may train has fewer frames. A time slice is `slot_frames` frames of the member.
     - A free slot goes to the parked member that may train and has the fewest frames; ties go to the lower id. So
       members that have not trained yet start in order of id.
     - A slot stays empty if no parked member may train.

@@ -1,4 +1,4 @@
-"""HyperTrick and Successive Halving, with the expected sizes of HyperTrick (Heinrich and Frosio 2019)."""
+"""HyperTrick and Successive Halving (Heinrich and Frosio 2019)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pbt_rl.controllers.state import STATE
 
 
 def expected_members(members: float, eviction_rate: float, phase: int) -> float:
-    """Return E[W_p] = W0 (1 - r)^p, the expected number of members that start phase p >= 0 (equation 1)."""
+    """Return E[W_p] = W0 (1 - r)^p, the expected members of phase p >= 0 (equation 1)."""
     return members * (1 - eviction_rate) ** phase
 
 
 def collection_size(members: float, eviction_rate: float, phase: int) -> float:
-    """Return W_p^DCM = (1 - sqrt(r)) W0 (1 - r)^p, the members of a phase before eviction starts (equation 2)."""
+    """Return W_p^DCM = (1 - sqrt(r)) W0 (1 - r)^p, the members before eviction starts (equation 2)."""
     return (1 - math.sqrt(eviction_rate)) * expected_members(members, eviction_rate, phase)
 
 

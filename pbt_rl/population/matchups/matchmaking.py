@@ -163,7 +163,7 @@ def games_to_rows(games: Sequence[Sequence[int]], slots: int, envs: int) -> NDAr
 
 
 def games_between(row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
-    """Return [P, P], the number of agent pairs of slots p and q in the same environment; for the journal."""
+    """Return [P, P], the agent pairs per pair of slots, for the journal."""
     count = np.zeros((slots, slots), np.int64)
     slot_GS = row_UES.reshape(-1, row_UES.shape[-1]) // envs
     for a, b in permutations(range(slot_GS.shape[1]), 2):

@@ -136,7 +136,9 @@ class Ratings:
         return (self._won[one][other] + 0.5) / (self._played[one][other] + 1.0)
 
     def follow(self, changes: Iterable[Change], remembered: frozenset[StateKey]) -> None:
-        """Update ratings and pair results so that they follow the weights, based on the state before the comparison.
+        """Update ratings and pair results so that they follow the weights.
+
+        All are based on the state before the comparison.
 
         remembered: states that the controller keeps from now on.
         """
@@ -158,7 +160,7 @@ class Ratings:
         self._copy_pairs(sources)
 
     def _copy_pairs(self, sources: Mapping[int, int | None]) -> None:
-        """Copy the pair results of the donors to members with new weights, on both sides of a pair.
+        """Copy the donors' pair results to members with new weights.
 
         sources: member -> its donor. None: weights without games.
         """

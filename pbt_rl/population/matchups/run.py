@@ -24,7 +24,10 @@ UNKNOWN_WIN_RATE = 0.5
 
 
 def check(config: Config, spec: EnvSpec, plan: Plan) -> None:
-    """Check that ranked members play each other, and that rows fill the environments. Raises ConfigError."""
+    """Check that ranked members play each other, and rows fill the environments.
+
+    Raises ConfigError.
+    """
     check_seats(config, spec.seats, plan)
     objective = config.matchup.objective
     if objective == "return":
