@@ -175,7 +175,7 @@ class PairwiseLearning(FromPriors):
     _velocity: dict[int, dict[str, float]] = field(default_factory=dict, init=False)
 
     def mutate(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - the protocol's signature
-        """Return the values unchanged, because there is no better member to learn from."""
+        """Return the values unchanged, because the member has no donor."""
         return dict(values)
 
     def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
