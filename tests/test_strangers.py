@@ -323,7 +323,7 @@ EVENTS = {
         r"decisions\[0\]\.decision`",
     ),
     "other names": ("initial", lambda e: e["values"][1].pop("gamma"), "event `initial`"),
-    "unknown donor": ("round", lambda e: copy_from(e, 9), "copies from member 9"),
+    "unknown donor": ("round", lambda e: copy_from(e, 9), "copies member 9"),
 }
 
 
