@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import structs
 
 from pbt_rl.controllers.decisions import Controller, Decision, PopulationReport
 from pbt_rl.controllers.events import Event, Initial, Resume, Round
@@ -49,7 +51,7 @@ def audit_decisions(
                 recorded, decided = list(values), controller.initial(len(values))
             case Round(decisions=decisions):
                 assert report is not None
-                recorded, decided = list(decisions), _decided(controller, report, index)
+                recorded, decided = _bare(decisions), _bare(_decided(controller, report, index))
             case Resume(changed=changed) if changed:
                 assert resumed is not None
                 controller = resumed(event, save_state(controller))
@@ -59,6 +61,11 @@ def audit_decisions(
         if recorded != decided:
             mismatches.append(Mismatch(index, recorded, decided))
     return mismatches
+
+
+def _bare(decisions: Sequence[Decision]) -> list[Decision]:
+    """Return decisions without their reasons, which are texts for people: another version may word them otherwise."""
+    return [structs.replace(decision, reason="") for decision in decisions]
 
 
 def with_values(report: PopulationReport, lineage: Lineage) -> PopulationReport:

@@ -7,8 +7,8 @@ The algorithm that reads a hyper declares it once (`pbt_rl/algos/hypers.py`). Th
     bounds    range of mutations of a tuned value
     prior     distribution of the start values of a population or a search
 
-`controllers.tuning` reads the user's bounds and priors. The table also contains reward shaping, whose names come from the
-environment: `shaping.NAME`. Other trainables declare their own table.
+`controllers.tuning` reads the user's bounds and priors. The table also contains reward shaping, whose names come from
+the environment: `shaping.NAME`. Other trainables declare their own table.
 """
 
 from __future__ import annotations

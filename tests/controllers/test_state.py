@@ -136,7 +136,7 @@ def test_a_restored_controller_decides_the_same_ever_after(case, seed, saved_at)
         if len(population.stopped) == MEMBERS:
             break
     assert save_state(other) == save_state(controller) or step < saved_at
-    assert decided or saved_at > steps // 2 or population.stopped
+    assert decided or saved_at > steps // 3 or population.stopped
 
 
 def test_every_controller_and_rule_is_in_a_case():
