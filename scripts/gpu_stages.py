@@ -164,7 +164,8 @@ class Stand:
     def acted(self) -> dict[str, torch.Tensor]:
         """Values of the first observations of a batch, on the CPU: later ones depend on the actions."""
         self.finish()
-        return {"value": torch.cat([rollout.value[0].cpu().float() for rollout in self.learner.shared.full])}
+        full = [one for one in self.learner.shared.full if isinstance(one, Rollout)]
+        return {"value": torch.cat([one.value[0].cpu().float() for one in full])}
 
     def state(self) -> dict[str, torch.Tensor]:
         """State of all policies, on the CPU."""
