@@ -25,7 +25,7 @@ from pbt_rl.controllers.decisions import (
     Replace,
     StateKey,
 )
-from pbt_rl.controllers.entry import ControllerEntry, Ingredients
+from pbt_rl.controllers.entry import ControllerContext, ControllerEntry
 from pbt_rl.controllers.evaluation import Evaluation, build_evaluation
 from pbt_rl.controllers.exploit import Exploit, Remembering, Selection, decides
 from pbt_rl.controllers.explore import Explore, Learning, Pairing, changed_copy, mutated
@@ -234,7 +234,7 @@ def defaults(table: Mapping[str, HyperSpec]) -> Values:
     return {name: spec.default for name, spec in table.items()}
 
 
-def _pbt(given: Ingredients) -> Controller:
+def _pbt(given: ControllerContext) -> Controller:
     pbt = given.pbt
     if not pbt.enabled:
         return StaticController(given.table)
@@ -248,7 +248,7 @@ def _pbt(given: Ingredients) -> Controller:
     return PbtController(given.table, given.seed, **pbt_rules(given), copy=pbt.copy)
 
 
-def pbt_rules(given: Ingredients) -> dict[str, Any]:
+def pbt_rules(given: ControllerContext) -> dict[str, Any]:
     """Return the keyword arguments of `PbtController` that are built from the options."""
     pbt = given.pbt
     return {

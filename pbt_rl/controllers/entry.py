@@ -26,7 +26,7 @@ class OptionGroups(Protocol):
 
 
 @dataclass(frozen=True)
-class Ingredients:
+class ControllerContext:
     """Context that a controller is built from."""
 
     table: Mapping[str, HyperSpec]
@@ -58,7 +58,7 @@ def ten_periods(options: OptionGroups, _budget_frames: int) -> int:
 class ControllerEntry:
     """Registry entry of a controller."""
 
-    build: Callable[[Ingredients], Controller]
+    build: Callable[[ControllerContext], Controller]
     """Raises ConfigError."""
     options: tuple[str, ...]
     """Option groups and single options that it reads."""

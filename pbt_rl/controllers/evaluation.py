@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pbt_rl.controllers.decisions import Continue, Decision, Evaluate, MemberReport, PopulationReport
-from pbt_rl.controllers.entry import PATIENCE_PERIODS, Ingredients
+from pbt_rl.controllers.entry import PATIENCE_PERIODS, ControllerContext
 from pbt_rl.controllers.ready import FOREVER
 from pbt_rl.errors import require
 
@@ -66,7 +66,7 @@ class Evaluation:
             self._began.pop(member, None)
 
 
-def build_evaluation(given: Ingredients) -> Evaluation | None:
+def build_evaluation(given: ControllerContext) -> Evaluation | None:
     """Build the evaluation of --pbt.evaluate-episodes, or None. Raises ConfigError."""
     pbt, episodes = given.pbt, given.pbt.evaluate_episodes
     if episodes == 0:

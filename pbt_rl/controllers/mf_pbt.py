@@ -13,7 +13,7 @@ from typing import Literal
 
 from pbt_rl.controllers.controllers import PbtController, StaticController, pbt_rules
 from pbt_rl.controllers.decisions import Controller, MemberReport, StateKey
-from pbt_rl.controllers.entry import ControllerEntry, Ingredients, OptionGroups
+from pbt_rl.controllers.entry import ControllerContext, ControllerEntry, OptionGroups
 from pbt_rl.controllers.exploit import (
     Deciding,
     Exploit,
@@ -153,7 +153,7 @@ class MfPbt(PbtController):
         return super().initial(num_members)
 
 
-def _mf_pbt(given: Ingredients) -> Controller:
+def _mf_pbt(given: ControllerContext) -> Controller:
     pbt = given.pbt
     if not pbt.enabled:
         return StaticController(given.table)

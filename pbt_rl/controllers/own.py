@@ -29,7 +29,7 @@ from pbt_rl.controllers.decisions import (
     donor_of,
     values_of,
 )
-from pbt_rl.controllers.entry import ControllerEntry, Ingredients, OptionGroups, ten_periods
+from pbt_rl.controllers.entry import ControllerContext, ControllerEntry, OptionGroups, ten_periods
 from pbt_rl.controllers.exploit import Deciding, Members, Remembering, Selection, decides
 from pbt_rl.controllers.explore import Explore, Learning, Pairing, mutated
 from pbt_rl.controllers.hypers import HyperSpec, Values
@@ -300,7 +300,7 @@ def own_controller(path: str) -> ControllerEntry:
     """
     searches = bool(getattr(load(path, "controller"), "searches", False))
 
-    def build(given: Ingredients) -> Controller:
+    def build(given: ControllerContext) -> Controller:
         methods = {"initial": 1, "observe": 1, "remembers": 0}
         made = load_rule(path, "controller", (given.table, given.seed), methods, given.settings)
         return OwnController(f"--controller {path}", made, given.table)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pbt_rl.controllers.decisions import Controller, Decision, Mutate, PopulationReport, StateKey
-from pbt_rl.controllers.entry import ControllerEntry, Ingredients
+from pbt_rl.controllers.entry import ControllerContext, ControllerEntry
 from pbt_rl.controllers.events import Event
 from pbt_rl.controllers.hypers import SHAPING, HyperSpec, Values
 from pbt_rl.controllers.lineage import Lineage
@@ -129,14 +129,14 @@ def _chosen(lineage: Lineage, member: str) -> StateKey:
     return max(last.values(), key=lambda key: lineage.objectives[key])
 
 
-def _schedule(given: Ingredients) -> Controller:
+def _schedule(given: ControllerContext) -> Controller:
     options = given.options.group(ScheduleConfig)
     return build_schedule(
         _recorded(given, options.run), given.table, options.run, options.member, hold_final=options.hold_final
     )
 
 
-def _recorded(given: Ingredients, run: str) -> list[Event]:
+def _recorded(given: ControllerContext, run: str) -> list[Event]:
     require(run != "", "schedule.run", repr(run), "give the folder of a recorded run")
     folder = path_given("--schedule.run", run)
     try:

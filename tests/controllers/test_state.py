@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pbt_rl.config import Hypers
 from pbt_rl.controllers.changes import changes
-from pbt_rl.controllers.entry import Ingredients
+from pbt_rl.controllers.entry import ControllerContext
 from pbt_rl.controllers.hypers import HyperSpec, choice_spec, hyper_table
 from pbt_rl.controllers.options import PbtConfig, SearchConfig
 from pbt_rl.controllers.state import ADDED, SHARED, STATE, TRANSIENT, restore_state, save_state
@@ -47,7 +47,7 @@ def built(case, seed):
         else {}
     )
     pbt = PbtConfig(period_frames=100, start_frames=0, min_episodes=2, **options, **fast)
-    given = Ingredients(
+    given = ControllerContext(
         table=TABLE,
         seed=seed,
         members=MEMBERS,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pbt_rl.controllers.decisions import Controller
-from pbt_rl.controllers.entry import ControllerEntry, Ingredients, OptionGroups
+from pbt_rl.controllers.entry import ControllerContext, ControllerEntry, OptionGroups
 from pbt_rl.controllers.options import SearchConfig
 from pbt_rl.controllers.search.asha import Asha
 from pbt_rl.controllers.search.base import RandomSearch, Search, draw_grid, draw_random
@@ -18,7 +18,7 @@ from pbt_rl.errors import require
 def _entry(
     kind: type[Search],
     phases: Callable[[SearchConfig], int],
-    own: Callable[[SearchConfig, Ingredients], dict[str, Any]],
+    own: Callable[[SearchConfig, ControllerContext], dict[str, Any]],
     *,
     once: bool = False,
     full: Callable[[SearchConfig, int, int], int] = lambda _search, _budget, frames: frames,
@@ -36,7 +36,7 @@ def _entry(
     def phase(search: SearchConfig, budget: int) -> int:
         return whole(search, budget) if once else search.phase_frames or budget // phases(search)
 
-    def build(given: Ingredients) -> Controller:
+    def build(given: ControllerContext) -> Controller:
         search, budget = given.options.group(SearchConfig), given.budget_frames
         frames = phase(search, budget)
         remedy = f"give at least {phases(search)}, one frame per phase, or set --search.phase-frames"
