@@ -38,7 +38,7 @@ from pbt_rl.errors import require
 
 
 @dataclass(eq=False)
-class Around:
+class ControllerWrapper:
     """Wrapper of a controller."""
 
     controller: Controller
@@ -62,7 +62,7 @@ class Around:
 
 def innermost(controller: Controller, report: PopulationReport) -> tuple[Controller, PopulationReport]:
     """Return the controller inside all wrappers, and the report that reaches it."""
-    while isinstance(controller, Around):
+    while isinstance(controller, ControllerWrapper):
         report, controller = controller.seen(report), controller.controller
     return controller, report
 

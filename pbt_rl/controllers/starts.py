@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pbt_rl.controllers.controllers import Around
+from pbt_rl.controllers.controllers import ControllerWrapper
 from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.entry import ControllerEntry
 from pbt_rl.controllers.hypers import HyperSpec, Values
@@ -16,7 +16,7 @@ from pbt_rl.options.names import meant
 
 
 @dataclass(eq=False)
-class Started(Around):
+class Started(ControllerWrapper):
     """Wrapper of a controller that overrides the start values of the first members."""
 
     rows: tuple[Values, ...]
