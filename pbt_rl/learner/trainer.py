@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pbt_rl.actors.messages import Applied, Load, SetValues
+from pbt_rl.actors.messages import Acknowledgement, Load, SetValues
 from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.batch import Batch, make_batch
 from pbt_rl.algos.pack import Pack
@@ -214,18 +214,18 @@ class Trainer:
 
     # -- changes --------------------------------------------------------------------------------------------
 
-    def load(self, load: Load) -> Applied | None:
+    def load(self, load: Load) -> Acknowledgement | None:
         """Load a state into a slot. Reset the member's step count, which belongs to its former weights."""
-        proof = self.members.load(load)
+        ack = self.members.load(load)
         if load.member is not None:
             self._forget_steps(load.member)
-        return proof
+        return ack
 
-    def set_values(self, change: SetValues) -> Applied:
+    def set_values(self, change: SetValues) -> Acknowledgement:
         """Set other values for a member. Reset its step count, which belongs to the former values."""
-        proof = self.members.set_values(change)
+        ack = self.members.set_values(change)
         self._forget_steps(change.member)
-        return proof
+        return ack
 
     def _forget_steps(self, member: int) -> None:
         with self._shared.learning.lock:

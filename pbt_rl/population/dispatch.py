@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pbt_rl.actors.messages import (
-    Applied,
+    Acknowledgement,
     EvaluateMember,
     Load,
     Save,
@@ -113,7 +113,7 @@ class Dispatch:
     """Messages without acknowledgement per member, oldest first. A checkpoint waits for those of decisions."""
     _decided: dict[int, Pending] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     """Parked member -> the decision that changed it, until its acknowledgement was taken."""
-    _proofs: list[Applied] = field(default_factory=list, init=False, metadata=TRANSIENT)
+    _acks: list[Acknowledgement] = field(default_factory=list, init=False, metadata=TRANSIENT)
     """Acknowledgements of decisions that needed no message."""
     _starting: defaultdict[int, list[Pin]] = field(
         default_factory=lambda: defaultdict(list), init=False, metadata=TRANSIENT
@@ -348,16 +348,16 @@ class Dispatch:
         self.unproven.add(member.id)
         self._decided[member.id] = Pending(decided, sent=time.perf_counter())
         donor = change.source[0] if change.source is not None else None
-        proof = Applied(
+        ack = Acknowledgement(
             member.id, donor, change.generation, 0.0, {}, {}, {}, donor_unchanged=True, parked=True
         )
         if change.weights == "fresh":
             self.held[member.id] = Pin(self._origins[member.id].state)
         if source is None:
-            self._proofs.append(proof)
+            self._acks.append(ack)
         else:
             self.held[member.id] = source
-            self._when_saved(source, member.id, None, lambda: self._proofs.append(proof))
+            self._when_saved(source, member.id, None, lambda: self._acks.append(ack))
 
     # -- swaps --------------------------------------------------------------------------------------------------
 
@@ -444,19 +444,19 @@ class Dispatch:
         self._act(state.key)
         return state
 
-    def take_proofs(self) -> list[Applied]:
+    def take_acks(self) -> list[Acknowledgement]:
         """Return the acknowledgements of decisions that needed no message."""
-        proofs, self._proofs = self._proofs, []
-        return proofs
+        acks, self._acks = self._acks, []
+        return acks
 
-    def applied(self, proof: Applied) -> Pending:
+    def applied(self, ack: Acknowledgement) -> Pending:
         """Return the acknowledged message."""
-        if proof.parked:
-            return self._decided.pop(proof.member)
-        sent = self._sent[proof.member]
+        if ack.parked:
+            return self._decided.pop(ack.member)
+        sent = self._sent[ack.member]
         pending = sent.popleft()
         if not sent:
-            del self._sent[proof.member]
+            del self._sent[ack.member]
         return pending
 
     # -- checkpoints --------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ r"""The supervisor: the parent of a run. It owns the processes, the controller, 
    |  events -> population -> controller -> dispatch, slots, matchups      |
    |                     \-> recorder: journal, TensorBoard, terminal      |
    +---^-----------------------------------------------|-------------------+
-       | reports, proofs, deaths                       | loads, saves, values, stop
+       | reports, acks, deaths                       | loads, saves, values, stop
    +---|-----------------------------------------------v-------------------+
    |  learner per device: sampler (acting)  <-rollouts->  trainer          |
    +---^-----------------------------------------------|-------------------+
@@ -30,7 +30,7 @@ from types import FrameType
 from typing import Any, assert_never
 
 from pbt_rl.actors.messages import (
-    Applied,
+    Acknowledgement,
     FromLearner,
     LearnerReady,
     LearnerReport,
@@ -299,7 +299,7 @@ class Supervisor:
                 self._throughput.note(self._population.frames, message.stage_seconds)
                 if not self._closing:
                     self._comparisons.note_report(pack)
-            case Applied():
+            case Acknowledgement():
                 self._comparisons.note_applied(message)
             case Saved():
                 self._checkpoints.note_saved(pack, self._comparisons.note_saved(message))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.actors.messages import (
-    Applied,
+    Acknowledgement,
     Episode,
     LearnerReady,
     LearnerReport,
@@ -83,7 +83,7 @@ class FakeFleet:
             case Load(member=None):
                 pass
             case Load() | SetValues():
-                self.answers.append(Received(pack, proof(message)))
+                self.answers.append(Received(pack, ack(message)))
             case SaveLearner(number):
                 self.answers.append(Received(pack, LearnerSaved(number, {"slots": []})))
             case Save(member, key, entry):
@@ -132,8 +132,8 @@ class FakeFleet:
 DRAWS = FakeDraws()
 
 
-def proof(edit):
-    return Applied(edit.member, edit.donor, edit.generation, 2.5, {}, {}, {}, donor_unchanged=True)
+def ack(edit):
+    return Acknowledgement(edit.member, edit.donor, edit.generation, 2.5, {}, {}, {}, donor_unchanged=True)
 
 
 ENVIRONMENTS = 32
