@@ -90,7 +90,7 @@ class Replay:
         """Steps of each vector env so far."""
         self._begin = np.zeros((policies, units), np.int64)
         """First step of a vector env that the slot's present weights sampled."""
-        self._epoch = np.zeros(policies, np.int64)
+        self._lineage_version = np.zeros(policies, np.int64)
 
     def _ring(self, dtype: torch.dtype, *shape: int) -> Tensor:
         return torch.zeros((*self._shape, *shape), dtype=dtype, device=self._device)
@@ -98,16 +98,16 @@ class Replay:
     # -- writing --------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def add(self, rollouts: Iterable[Rollout], weights_epoch: NDArray[np.int64]) -> None:
+    def add(self, rollouts: Iterable[Rollout], lineage_version: NDArray[np.int64]) -> None:
         """Store full rollouts in the order in which they were filled.
 
-        weights_epoch: [P], present value of each slot.
+        lineage_version: [P], present value of each slot.
         """
-        self._begin[weights_epoch != self._epoch] = self._written
-        self._epoch[:] = weights_epoch
+        self._begin[lineage_version != self._lineage_version] = self._written
+        self._lineage_version[:] = lineage_version
         for rollout in rollouts:
             self._add(rollout)
-            outdated = rollout.weights_epoch != weights_epoch
+            outdated = rollout.lineage_version != lineage_version
             self._begin[outdated, rollout.unit] = self._written[rollout.unit]
 
     def _add(self, rollout: Rollout) -> None:

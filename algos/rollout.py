@@ -207,7 +207,7 @@ class Rollout(Transitions[NDArray[Any]]):
     obs: name -> [T+1, R, ...] on the device, as stored; with frame stacking [3+T+1, R, ...], three from before step 0.
     last_state: [R, S] recurrent state before the observation after the last step.
     weights_version[t, p]: number of optimiser steps of the weights that acted at step t.
-    weights_epoch[p]: the slot's value when the rollout started; exchanged weights make the rollout outdated.
+    lineage_version[p]: the slot's value when the rollout started; exchanged weights make the rollout outdated.
     unit: number of the vector env that fills it, within the pack.
     number: fixed index of this rollout in the sampler's `memory`.
     on_device: all its device memory.
@@ -238,7 +238,7 @@ class Rollout(Transitions[NDArray[Any]]):
         self.obs = {name: of_device[OBS + name] for name in of.layouts}
         self.last_state = of_device[LAST_STATE]
         self.weights_version = np.full((of.steps, of.policies), -1, np.int64)
-        self.weights_epoch = np.full(of.policies, -1, np.int64)
+        self.lineage_version = np.full(of.policies, -1, np.int64)
         self.unit = -1
         self.ready: Mark | None = None
 

@@ -136,12 +136,12 @@ class Trainer:
         with updater.changing:
             usable_PK = self._usable(rollouts)
             updater.current.begin_batch(np.any(usable_PK, axis=1))
-            weights_epoch = shared.pack.weights_epoch.copy()
+            lineage_version = shared.pack.lineage_version.copy()
         for rollout in rollouts:
             self.pack.streams.after(rollout.ready)
         batch = self.batch_of(rollouts, usable_PK)
         if self.replay is not None:
-            self.replay.add([r for r in rollouts if isinstance(r, Rollout)], weights_epoch)
+            self.replay.add([r for r in rollouts if isinstance(r, Rollout)], lineage_version)
             batch = replace(batch, replayed=self.replay.draw(batch, self.generator))
         for slots in updater.update(batch, generator=self.generator, learning_rate_factor=self._schedule()):
             self._beat(True)
@@ -190,10 +190,10 @@ class Trainer:
         Rollouts of an empty slot or of an evaluated member do not count.
         """
         state, counts = self._shared.pack, self._shared.learning
-        epoch_PK = np.stack([r.weights_epoch for r in rollouts], axis=1)
+        lineage_PK = np.stack([r.lineage_version for r in rollouts], axis=1)
         acting_PKT = np.stack([r.weights_version.T for r in rollouts], axis=1)
         lag_PKT = state.weights_version[:, None, None] - acting_PKT
-        same_PK = epoch_PK == state.weights_epoch[:, None]
+        same_PK = lineage_PK == state.lineage_version[:, None]
         held_P = (state.member < len(self._shared.members)) & ~state.evaluated
         usable_PK: NDArray[np.bool_] = same_PK & (lag_PKT[:, :, 0] <= self._max_lag) & held_P[:, None]
         with counts.lock:

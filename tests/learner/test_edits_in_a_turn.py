@@ -93,8 +93,8 @@ def test_a_rollout_that_begins_in_the_turn_of_an_edit_is_of_the_weights_before(d
         turn(driven)
     turn_with(driven, monkeypatch, driven.message(edited, 1, "copy", 1, driven.values))
     assert [unit.t for unit in units] == [1, 1], "rollouts began in it"
-    epoch = driven.learner.shared.pack.weights_epoch
-    outdated = np.stack([unit.rollout.weights_epoch for unit in units]) < epoch
+    epoch = driven.learner.shared.pack.lineage_version
+    outdated = np.stack([unit.rollout.lineage_version for unit in units]) < epoch
     assert outdated[:, edited].all()
     assert outdated.sum() == 2, "of that slot alone"
     (first, second) = driven.learner.shared.full
@@ -108,7 +108,7 @@ def test_a_rollout_that_begins_in_the_turn_of_an_edit_is_of_the_weights_before(d
         if driven.learner.trainer.has_batch:
             driven.learner.trainer.learn()
     assert all(unit.rollouts > before for unit, before in zip(units, began, strict=True))
-    assert not (np.stack([unit.rollout.weights_epoch for unit in units]) < epoch).any(), (
+    assert not (np.stack([unit.rollout.lineage_version for unit in units]) < epoch).any(), (
         "the next are of the new"
     )
 
