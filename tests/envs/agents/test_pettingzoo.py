@@ -224,7 +224,7 @@ def test_turns_go_on_without_those_that_left():
     ("env", "said"),
     [
         ("pettingzoo/conect_four_v3", "Did you mean pettingzoo/classic/connect_four_v3"),
-        ("pettingzoo/nothing_like_it", "is not there"),
+        ("pettingzoo/nothing_like_it", "pettingzoo/nothing_like_it does not exist"),
         ("pettingzoo/classic/connect_four_v2", "Did you mean"),
     ],
 )
