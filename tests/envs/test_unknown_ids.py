@@ -19,7 +19,7 @@ MEANT = {
     "doom_basic": "did you mean vizdoom/basic?",
     "dmlab_30": "did you mean dmlab30?",
     "my/file.py:Env": "write my.file:Env, as Python imports it.",
-    "MyArm-v0": "write gym/MyArm-v0, or gym/MODULE:MyArm-v0 if a module of yours registers it.",
+    "MyArm-v0": "write gym/MyArm-v0, or gym/MODULE:MyArm-v0",
     "nothing": "write atari/NAME, gym/NAME, ",
     "atari": "did you mean atari/NAME?",
 }

@@ -201,7 +201,7 @@ def test_agents_that_leave_wait_for_the_others():
 def test_games_that_cannot_be_used():
     with pytest.raises(EnvSetupError, match="an observation of b is missing"):
         steps_of(Alone(quiet=True), 3)
-    with pytest.raises(EnvSetupError, match=r"the observations of its agents differ, a has Box.*, b has Box"):
+    with pytest.raises(EnvSetupError, match=r"the observations of its agents differ: a has Box.*, b has Box"):
         steps_of(Alone(sizes=(3, 4)), 1)
     with pytest.raises(EnvSetupError, match=r"connect_four_v3 cannot be made: .*columns"):
         registry.probe("pettingzoo/connect_four_v3", EnvOptions(keywords={"columns": 9}))
