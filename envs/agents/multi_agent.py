@@ -5,7 +5,8 @@ determines which policies play each other, while every policy has all its rows i
 
 An agent that leaves before the others (dead, finished) has its transition marked `terminated` or `truncated` once.
 From then on its row waits: it delivers `first` in every step, which learners mask, until the environment is reset for
-all agents together. Its episode is reported with those of the others, at the end of the shared episode.
+all agents together. Its episode is reported with those of the others, at the end of the shared episode. A table whose
+agents get rewards after they have left keeps them active until that end, because a waiting row learns nothing.
 
 When the version of the matchup changes, the current step is the last one of all running episodes. They are truncated
 and bootstrap from the last observation, so the learner loses nothing. They are not reported because they have no
@@ -38,7 +39,8 @@ class Scene:
 
     obs: agent -> name -> array, for every agent that was active before the step or is active now.
     active: [S] agents that act next, whose next transition is a real one.
-    reward, terminated, truncated: [S] of the last transition; 0 and False for agents that were not active.
+    reward, terminated, truncated: [S] of the last transition. Agents that were not active have False, and their reward
+    counts for their return only.
     objective: agent -> `true_objective`, if the environment returned one.
     stats: agent -> `episode_extra_stats`, likewise.
     info: the info dict of any agent, for the names in it.
@@ -203,12 +205,11 @@ class MultiAgentUnit:
         for seat, arrays in scene.obs.items():
             for name, array in arrays.items():
                 out.obs[name][rows[seat]] = array
-        reward_S = scene.reward * was
         out.first[rows] = ~was
-        out.reward[rows] = reward_S
+        out.reward[rows] = scene.reward * was
         out.terminated[rows] = scene.terminated & was
         out.truncated[rows] = scene.truncated & was & ~scene.terminated
-        self._book.add(reward_S, reward_S, was, rows)
+        self._book.add(scene.reward, scene.reward, was, rows)
         for seat, objective in scene.objective.items():
             self._objective_R[rows[seat]] = objective
         self._stats_R |= {int(rows[seat]): stats for seat, stats in scene.stats.items()}

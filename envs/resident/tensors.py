@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 from pbt_rl.errors import EnvSetupError
@@ -59,7 +60,9 @@ OWN: dict[str, dict[str, object]] = {
 def probe(name: str, options: EnvOptions) -> EnvSpec:
     """Return the spec. Raises EnvSetupError for an unknown name."""
     if name not in SPECS:
-        raise EnvSetupError(f"tensors/{name} does not exist. Available: {', '.join(SPECS)}")
+        close = get_close_matches(name, SPECS, n=1)
+        hint = f" Did you mean tensors/{close[0]}?" if close else ""
+        raise EnvSetupError(f"tensors/{name} does not exist.{hint} Available: {', '.join(SPECS)}")
     limit = options.keywords.get("limit")
     return replace(SPECS[name], time_limit=limit) if isinstance(limit, int) else SPECS[name]
 

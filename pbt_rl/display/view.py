@@ -161,6 +161,8 @@ class RunView:
     """What happens before the first frames; empty afterwards."""
     stalled_seconds: float = 0.0
     """Without new frames: since the start, or if that is longer than usual; else 0."""
+    learns: bool = False
+    """A learner has a batch to learn from."""
     tuned: frozenset[str] = frozenset()
     """Names of the hypers and shaping values that the controller may change."""
     seconds_left_at_most: bool = False

@@ -14,12 +14,15 @@ from pbt_rl.controllers.decisions import Decision, PopulationReport
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.controllers.objectives import mean
 from pbt_rl.controllers.records import converted
+from pbt_rl.display.ranking import stalled
 from pbt_rl.display.scalars import summary
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.terminal import Terminal, evaluation_text, next_commands, print_leaderboard
 from pbt_rl.display.trackers import outlets
 from pbt_rl.display.view import Evaluation, Remarks, RunView
 from pbt_rl.errors import ConfigError
+from pbt_rl.options.declare import walk
+from pbt_rl.options.values import displayed
 from pbt_rl.play.games.run import recorded_late
 from pbt_rl.population.population import Population
 from pbt_rl.population.turns import Handover
@@ -128,10 +131,11 @@ class Recorder:
             self.write(
                 "resume", config=to_json(config), changed=continued.changed, new_episodes=anew, values=given
             )
+            declared = {name: metadata for name, metadata, _ in walk(config)}
             for option, (before, now) in continued.changed.items():
                 if option != "shaping":
-                    was = "not given" if before is None else before
-                    self.note(f"--{option} is {now} from now on (it was {was})")
+                    was = "not given" if before is None else displayed(declared[option], before)
+                    self.note(f"--{option} is {displayed(declared[option], now)} from now on (it was {was})")
             for name, value in given.items():
                 goes_on = tuned[name].tuned and compares(config)
                 more = ", from where PBT tunes it on (--pbt.tune names what it tunes)" * goes_on
@@ -261,7 +265,8 @@ class Recorder:
         view = self._shown
         times = {} if view is None else {name: getattr(view, name) for name in RUN_FIELDS}
         busy = {} if view is None else view.busy_threads
-        self.write("progress", members=members, busy_threads=busy, **times)
+        why = {} if view is None or not stalled(view) else {"stalled": stalled(view)}
+        self.write("progress", members=members, busy_threads=busy, **times, **why)
         self._write_small_files()
 
     def show(self, view: RunView) -> None:

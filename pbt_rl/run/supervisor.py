@@ -46,7 +46,7 @@ from pbt_rl.population.dispatch import Read
 from pbt_rl.processes.signals import Presses, handling
 from pbt_rl.record.append import reason
 from pbt_rl.record.claim import ClaimedRun
-from pbt_rl.run.awake import Every, Patience
+from pbt_rl.run.awake import Every, Patience, RunningClock
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons, make_slots
@@ -113,7 +113,7 @@ class Supervisor:
                 controller = resumed_controller(
                     self._config, resolved.table, self._config.seed, controller_state(state), self._given
                 )
-        self._throughput = Throughput()
+        self._throughput = Throughput(RunningClock())
         callbacks = callbacks or Callbacks()
         self._recorder = Recorder(resolved, folder, self._population, callbacks)
         slots = make_slots(resolved, self._population)
@@ -344,6 +344,7 @@ class Supervisor:
             self._comparisons.dispatch,
             self._throughput,
             spent,
+            learns=fleet is not None and fleet.learns(),
             actors_restarted=self._restarts.count,
             learners_replaced=self._lost.count,
             begun=self._begun,

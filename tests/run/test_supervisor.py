@@ -103,6 +103,9 @@ class FakeFleet:
     def actions_given(self, _actor):
         return self.answered
 
+    def learns(self):
+        return False
+
     def silent_seconds(self, _pack):
         return self.silent
 

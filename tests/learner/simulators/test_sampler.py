@@ -223,8 +223,8 @@ def test_episodes_come_as_rounds_with_their_count():
         (["--mode=async"], "sync or serial"),
         (["--actors=2"], "give --rows"),
         (["--envs-per-unit=4"], "give --rows"),
-        (["--algo=unreal"], "replay"),
-        (["--algo=fun"], "values the last observation of an episode by itself"),
+        (["--algo=unreal"], "--algo unreal"),
+        (["--algo=fun"], "--algo fun"),
         (["--model.last-action-reward=true"], "add them to its observations"),
     ],
 )
