@@ -114,7 +114,7 @@ def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOp
 def _film(
     name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[Unit, Any] | None:
-    """Make rows for filming; the factory is asked to render if it has the parameter."""
+    """Make rows for filming; the factory gets `render_mode` if it has that parameter."""
     drawing = {"render_mode": "rgb_array"} if takes(find_factory(name), "render_mode") else {}
     keywords = {**drawing, **options.keywords}
     return filmed(make_resident(name, rows, seed, "cpu", replace(options, keywords=keywords)), shaping)
