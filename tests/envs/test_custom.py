@@ -204,7 +204,7 @@ def test_what_renders_can_be_filmed(factory, per_second):
 
 
 @pytest.mark.parametrize(
-    ("factory", "message"), [("told_nothing", "returned NoneType"), ("make_env", "cannot be rendered")]
+    ("factory", "message"), [("told_nothing", "returned None"), ("make_env", "cannot be rendered")]
 )
 def test_what_does_not_render_is_one_clear_error(factory, message):
     from pbt_rl.envs.films import film
