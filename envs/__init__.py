@@ -1,1 +1,1 @@
-"""Environments. They import no torch, and of the project only errors, registry, options and child processes."""
+"""Environments. Imports no torch, and of the project only errors, registry, options and child processes."""

@@ -1,6 +1,6 @@
-"""Gymnasium action spaces as columns of numbers: what a policy draws, and how that becomes an action again.
+"""Conversion between Gymnasium action spaces and columns of numbers.
 
-A Tuple or Dict of spaces, nested too, has the columns of its parts: first those of all discrete parts, then those of
+A Tuple or Dict of spaces, also nested, has the columns of its parts: first those of all discrete parts, then those of
 all Boxes, each in the order of the space. Axes: R rows, A columns.
 """
 
@@ -19,10 +19,10 @@ from pbt_rl.errors import EnvSetupError
 from .base import ActionSpec
 
 LARGEST_BOUND = 1e9
-"""Larger bounds stand for none."""
+"""Larger bounds count as infinite."""
 MOST_CHOICES = 2**16
 MOST_WHOLE = 256
-"""Most numbers that one component of a Box of whole numbers may take: each is a choice."""
+"""Maximum number of values of a component of an integer Box, because each value becomes a choice."""
 
 _DISCRETE = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
 Path = tuple[str | int, ...]
@@ -31,9 +31,9 @@ Decode = Callable[[NDArray[Any]], Any]
 
 
 def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
-    """Return the columns of an action space. A bound of a Box that is none (see LARGEST_BOUND) is infinite.
+    """Return the columns of an action space. Bounds beyond LARGEST_BOUND become infinite.
 
-    A Box of whole numbers has a choice for each. Raises EnvSetupError for anything but Discrete, MultiDiscrete,
+    Each value of an integer Box becomes a choice. Raises EnvSetupError for anything but Discrete, MultiDiscrete,
     MultiBinary, Box, and Tuples and Dicts of those.
     """
     check_space(space, "the action space", env_id)
@@ -47,7 +47,7 @@ def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
                 "(for example gymnasium.wrappers.TransformAction)"
             )
     if not parts:
-        raise EnvSetupError(f"{env_id}: the action space {space} is empty: give it at least one part")
+        raise EnvSetupError(f"{env_id}: the action space {space} is empty. Add at least one part")
     boxes = [part for part in parts.values() if isinstance(part, spaces.Box)]
     bounds = [_bounds(box) for box in boxes]
     sizes = tuple(n for part in parts.values() for n in _choices(part))
@@ -64,21 +64,21 @@ def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
 
 
 def check_space(space: object, what: str, env_id: str) -> None:
-    """Raise EnvSetupError for a space that is none of Gymnasium's."""
+    """Raise EnvSetupError unless the space is Gymnasium's."""
     if isinstance(space, spaces.Space):
         return
     kind = "None" if space is None else f"a {type(space).__module__}.{type(space).__qualname__}"
     raise EnvSetupError(
-        f"{env_id}: {what} is {kind}, no space of Gymnasium: use gymnasium.spaces (for an environment "
-        "from before Gymnasium see docs/reference/environment-interface.md)"
+        f"{env_id}: {what} is {kind}, not a space of Gymnasium. Use gymnasium.spaces (for an "
+        "environment of the old gym see docs/reference/environment-interface.md)"
     )
 
 
 def action_decoder(space: spaces.Space[Any]) -> Decode:
-    """Build the function that turns columns of actions into what an environment takes.
+    """Return a function that converts columns of actions to the environment's format.
 
-    It takes one row, [A], or all rows of a vector, [R, A]: then what it returns, or each part of a Tuple or Dict, has
-    a leading axis of R.
+    It takes one row, [A], or all rows of a vector env, [R, A]. In the second case its result, or each part of a Tuple
+    or Dict, has a leading axis of R.
     """
     columns = _columns(dict(_parts(space)))
 
@@ -96,7 +96,7 @@ def action_decoder(space: spaces.Space[Any]) -> Decode:
 
 
 def actions_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], list[Any]]:
-    """Build the function that turns all rows of actions ([R, A]) into one action per environment."""
+    """Return a function that converts actions [R, A] to one action per environment."""
     decode = action_decoder(space)
     if isinstance(space, spaces.Discrete):
         return lambda action_RA: list(decode(action_RA))
@@ -104,12 +104,12 @@ def actions_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], list[A
 
 
 def inner_spaces(space: spaces.Dict | spaces.Tuple[Any]) -> Iterable[tuple[Any, spaces.Space[Any]]]:
-    """Return the parts of a space with their keys or places."""
+    """Return the parts of a space with their keys or indices."""
     return space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
 
 
 def _parts(space: spaces.Space[Any], path: Path = ()) -> Iterator[tuple[Path, spaces.Space[Any]]]:
-    """Parts of a space that have no parts themselves, in its order."""
+    """Yield the leaf spaces of a space, in its order."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for key, part in inner_spaces(space):
             yield from _parts(part, (*path, key))
@@ -118,7 +118,7 @@ def _parts(space: spaces.Space[Any], path: Path = ()) -> Iterator[tuple[Path, sp
 
 
 def _choices_of(part: spaces.Space[Any]) -> spaces.Space[Any]:
-    """Return a Box of few whole numbers as the MultiDiscrete that it is; all else as it is."""
+    """Return an integer Box with few values as a MultiDiscrete; other spaces unchanged."""
     if not (isinstance(part, spaces.Box) and np.issubdtype(part.dtype, np.integer) and part.shape):
         return part
     low, high = part.low.astype(np.float64), part.high.astype(np.float64)
@@ -135,7 +135,7 @@ def _is_continuous(part: spaces.Space[Any]) -> bool:
 
 
 def _choices(part: spaces.Space[Any]) -> tuple[int, ...]:
-    """Sizes of the discrete columns of a part."""
+    """Return the sizes of the discrete columns of a part."""
     if isinstance(part, spaces.Discrete):
         return (int(part.n),)
     if isinstance(part, spaces.MultiBinary):
@@ -144,7 +144,7 @@ def _choices(part: spaces.Space[Any]) -> tuple[int, ...]:
 
 
 def _columns(parts: Mapping[Path, spaces.Space[Any]]) -> dict[Path, slice]:
-    """Columns of each part: the discrete ones lie first, whatever the order of the space."""
+    """Return the columns of each part. Discrete columns come first, whatever the order of the space."""
     found, start = {}, 0
     for continuous in (False, True):
         for path, part in parts.items():
@@ -156,7 +156,7 @@ def _columns(parts: Mapping[Path, spaces.Space[Any]]) -> dict[Path, slice]:
 
 
 def _decoder(space: spaces.Space[Any]) -> Decode:
-    """Build the decoder of a space without parts, from its columns alone."""
+    """Return the decoder of a space without parts, given its columns alone."""
     dtype, space = space.dtype, _choices_of(space)
     if isinstance(space, spaces.Discrete):
         first = int(space.start)

@@ -1,14 +1,14 @@
-"""Atari games by ale-py's native vector environment: one engine thread, 84x84 grey, newest frame only.
+"""Atari games on ale-py's native vector environment: one engine thread, 84x84 grey, newest frame only.
 
-The engine emulates, plays the no-op frames of a game's start, skips, max-pools and shrinks the screen. Scores and lives
-are interpreted by `AtariScoring`; FIRE, at a game's start and after a lost life, is pressed here.
+The engine emulates, plays the no-op frames at a game's start, skips frames, max-pools and shrinks the screen.
+`AtariScoring` interprets scores and lives. This module presses FIRE at a game's start and after a lost life.
 
-No-op frames are single frames and come before FIRE, as in DQN's protocol. That matters: without sticky actions they are
-all that tells two games apart, and in Breakout the ball's way depends on the frame in which it is launched, modulo
-four. With no-ops in whole steps, or after FIRE, every ball of every game goes the same way at first; a policy learns
-that way by heart, sooner than it learns to play.
+No-op frames are single frames and come before FIRE, as in DQN's protocol, because without sticky actions they are the
+only randomness. In Breakout the ball's path depends on the frame of its launch, modulo four. With no-ops in whole
+steps, or after FIRE, the first ball of every game would take the same path. A policy then memorises that path before
+it learns to play.
 
-Axes: R rows of the unit.
+Axes: R rows of the vector env.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SEEN = (84, 84)
 
 
 def names() -> tuple[str, ...]:
-    """Return all games, sorted: ale-py's ROMs that one player can play."""
+    """Return all games, sorted: ale-py's ROMs with a one-player mode."""
     from ale_py import roms  # noqa: PLC0415 - families are imported when used
 
     return tuple(sorted(set(roms.get_all_rom_ids()) - MULTIPLAYER_ONLY))
@@ -52,7 +52,7 @@ def probe(game: str, options: AtariOptions) -> EnvSpec:
     actions, lives = game_facts(game)
     shaping = {SCORE_SCALE: 1.0}
     if lives:
-        shaping[LIFE_LOSS_PENALTY] = 0.01  # not 0, so that a controller's factor can move it
+        shaping[LIFE_LOSS_PENALTY] = 0.01  # not 0, so that PBT can change it by a factor
     return EnvSpec(
         env_id=f"atari/{game}",
         obs={"obs": ArraySpec(SEEN, "uint8")},
@@ -64,7 +64,7 @@ def probe(game: str, options: AtariOptions) -> EnvSpec:
 
 
 def engine(game: str, rows: int, options: AtariOptions, **picture: Any) -> Any:
-    """Make the emulators of some rows; `picture` says how frames look. With the same seeds they play alike."""
+    """Make the emulators of some rows. `picture`: format of the frames. Equal seeds give equal games."""
     from ale_py.vector_env import AtariVectorEnv  # noqa: PLC0415 - families are imported when used
 
     return AtariVectorEnv(
@@ -76,7 +76,7 @@ def engine(game: str, rows: int, options: AtariOptions, **picture: Any) -> Any:
         full_action_space=options.full_action_space,
         stack_num=1,
         frameskip=options.frame_skip,
-        noop_max=options.noop_max + 1,  # it draws below that
+        noop_max=options.noop_max + 1,  # the upper limit is exclusive
         episodic_life=False,
         reward_clipping=False,
         use_fire_reset=False,  # the engine's FIRE comes before the no-ops
@@ -85,7 +85,7 @@ def engine(game: str, rows: int, options: AtariOptions, **picture: Any) -> Any:
 
 
 def fire_of(game: str, options: AtariOptions) -> int | None:
-    """Return the number of the action FIRE; None if there is none."""
+    """Return the index of the action FIRE; None if there is none."""
     names = game_facts(game)[0]
     if options.full_action_space:
         return 1
@@ -93,10 +93,10 @@ def fire_of(game: str, options: AtariOptions) -> int | None:
 
 
 class AtariUnit:
-    """R games of one kind, stepped together on one engine thread.
+    """R Atari games of one kind, stepped together on one engine thread.
 
-    The reset, the FIRE by which a game starts and the one that follows a lost life (where that is terminal) deliver
-    `first`: the action is ignored and the transition is not a real one.
+    These steps deliver `first`: the reset, the FIRE that starts a game, and the FIRE after a lost life (if that is
+    terminal). Their action is ignored and the transition is not a real one.
     """
 
     def __init__(
@@ -108,11 +108,11 @@ class AtariUnit:
         self._book = EpisodeBook(rows, shaping)
         self._pulse = pulse_of(shaping)
         self._missing_R = np.zeros(rows, np.bool_)
-        """Rows that are not there yet, in a unit that grows."""
+        """Rows that do not exist yet, with lazy construction."""
         with all_at_once(self._pulse, rows):
             self._engine: Any = self._make_all(game, options)
         self.seed_R = np.random.SeedSequence(seed).generate_state(rows).astype(np.int64) % 2**31
-        """Of the emulators: taken by the first reset only, their generators go on from there."""
+        """Seeds of the emulators, used by the first reset only."""
         self._seeded = False
 
         fire = fire_of(game, options)
@@ -120,18 +120,18 @@ class AtariUnit:
         self._scoring = AtariScoring(rows, options, may_fire=fire is not None)
 
         self._ended_R = np.zeros(rows, np.bool_)  # the engine's next step resets the row
-        self._starts_R = np.zeros(rows, np.bool_)  # the next step is the FIRE by which the game starts
+        self._starts_R = np.zeros(rows, np.bool_)  # the next step is the FIRE that starts the game
         self.pressed_R = np.zeros(rows, np.int64)
-        """What was given to the engine in the last step."""
+        """Actions of the last step, as passed to the engine."""
 
     def _make_all(self, game: str, options: AtariOptions) -> Any:
-        """Make what steps all rows."""
+        """Make the engine for all rows."""
         return self._make(game, self.rows, options)
 
     _make = staticmethod(engine)
 
     def reset(self, out: StepArrays) -> None:
-        """The first call seeds the emulators."""
+        """Reset all rows; the first call seeds the emulators."""
         with all_at_once(self._pulse, self.rows):
             frames_R, info = self._engine.reset(seed=None if self._seeded else self.seed_R)
         self._seeded = True
@@ -172,7 +172,7 @@ class AtariUnit:
         self._book.write(out)
 
     def close(self) -> None:
-        """Release the engine: its thread is joined when the last reference goes."""
+        """Release the engine: its thread is joined when the last reference is dropped."""
         self._engine = None
 
     def _begin_game(self, row: int) -> None:
@@ -182,7 +182,7 @@ class AtariUnit:
 
 def _unknown_game(game: str, known: tuple[str, ...]) -> str:
     if game in MULTIPLAYER_ONLY:
-        return f"atari/{game} needs several players and cannot be trained here; `pbt-rl envs` lists the games"
+        return f"atari/{game} needs several players. `pbt-rl envs` lists the supported games"
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", game).lower().replace("-", "_")
     close = difflib.get_close_matches(snake, known)
     hint = f"; did you mean {', '.join('atari/' + name for name in close)}?" if close else ""

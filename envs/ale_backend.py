@@ -1,4 +1,4 @@
-"""The family `atari`: games by ale-py, in units that grow where a run lets them."""
+"""The family `atari`: games on ale-py, with lazy construction where a run allows it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .growing import unit_that_grows
 
 
 def _make_unit(game: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
-    """Make a unit; one that grows, if it may."""
+    """Make a vector env, with lazy construction if the run allows it."""
     arguments = (game, rows, seed, options.of(AtariOptions), shaping)
     return unit_that_grows(*arguments) or AtariUnit(*arguments)
 
@@ -20,6 +20,6 @@ BACKEND = Backend(
     probe=lambda name, options: probe(name, options.of(AtariOptions)),
     make_unit=_make_unit,
     recipe=lambda _name, _options: recipe(),
-    begins="the first emulators are made",
+    begins="creating the first emulators",
     for_evaluation=lambda options: options.with_family(raw_scores(options.of(AtariOptions))),
 )

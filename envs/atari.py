@@ -1,7 +1,7 @@
-"""How Atari games are played and scored, whatever the engine: ale-py (family atari/) or another.
+"""Rules and scoring of Atari games for any engine: ale-py (family atari/) or another.
 
 The engine delivers whole games with raw scores. Clipping, lost lives and shaping are applied here, vectorised over
-rows, so the objective is the unclipped score of the whole game, whatever the policy learns from.
+rows. So the objective is always the unclipped score of the whole game.
 
 Axes: R rows.
 """
@@ -21,7 +21,7 @@ from pbt_rl.options.declare import option
 from .base import FamilyOptions
 
 MULTIPLAYER_ONLY = frozenset({"combat", "joust", "maze_craze", "warlords"})
-"""ROMs that come with ale-py but have no one-player mode: loading one ends the process."""
+"""ROMs of ale-py without a one-player mode: loading one ends the process."""
 
 SCORE_SCALE = "score_scale"
 LIFE_LOSS_PENALTY = "life_loss_penalty"
@@ -38,31 +38,32 @@ class AtariOptions(FamilyOptions):
     repeat_action_probability: float = option(0.0, at_least=0, below=1)
     """Sticky actions: probability per frame that the last action is repeated (0.25 in Machado et al. 2018)."""
     full_action_space: bool = False
-    """Use all 18 actions instead of those that the game needs."""
+    """Use all 18 actions instead of the game's minimal set."""
     noop_max: int = option(30, at_least=0)
     """Start a game with 0 to this many no-op frames, drawn for each game; FIRE follows them."""
     episodic_life: bool = True
-    """Treat a lost life as a terminal state in learning. The game goes on; the objective is its whole score."""
+    """Treat a lost life as a terminal state in learning. The game continues; the objective is its whole score."""
     clip_reward: bool = True
     """Learn from scores clipped to -1..1. The objective is not clipped."""
     fire_reset: bool = True
-    """Press FIRE at the start of a game that has this action, and in it after every lost life."""
+    """Press FIRE at the start of a game that has this action, and after every lost life."""
     max_frames_per_episode: int = 108_000
     """Truncate (not terminate) a game after this many frames; 108,000 are half an hour."""
 
     def __post_init__(self) -> None:
         if self.max_frames_per_episode <= self.frame_skip:
             raise EnvSetupError(
-                f"--atari.max-frames-per-episode {self.max_frames_per_episode} cannot be used: "
-                f"give more than --atari.frame-skip, {self.frame_skip}, or no game starts"
+                f"--atari.max-frames-per-episode {self.max_frames_per_episode} cannot be used: it "
+                f"must exceed --atari.frame-skip, {self.frame_skip}"
             )
 
 
 def recipe() -> dict[str, object]:
-    """Defaults of a run on Atari: the network of Mnih et al. 2015 and the PPO of Schulman et al. 2017 (table 5).
+    """Return default options: the network of Mnih et al. 2015 and the PPO of Schulman et al. 2017 (table 5).
 
-    Minibatches of 256 steps, a clip of 0.1 and an entropy coefficient of 0.01 are that table's. It has three passes
-    over a batch; four are those of its authors' code (openai/baselines) and of the runs that others compare with.
+    Minibatches of 256 steps, a clip of 0.1 and an entropy coefficient of 0.01 are from that table. It has three
+    epochs per batch. The four used here are those of the authors' code (openai/baselines) and of most published
+    comparisons.
     """
     return {
         "model.encoder": "nature",
@@ -73,12 +74,12 @@ def recipe() -> dict[str, object]:
         "learner.returns": "gae",
         "learner.epochs": 4,
         "learner.normalize_images": True,
-        # As in that paper's Atari runs (table 5), CleanRL's and Sample Factory's: with a constant rate the score sinks
-        # after its peak. It multiplies whatever rate PBT has found, of all members alike.
+        # As in that paper's Atari runs (table 5), CleanRL and Sample Factory. With a constant rate the score falls
+        # after its peak. The schedule multiplies the rate that PBT has found, equally for all members.
         "learner.lr_schedule": "linear",
         "hypers.unroll": 32,
-        # Twice that table's, whose runs have 40 million frames: as it falls to 0, those of few million learn Pong much
-        # sooner with it, and Breakout as well (docs/lab/games.md).
+        # Twice the table's rate, which is for 40 million frames. Since the rate decays to 0, runs of a few million
+        # frames learn Pong and Breakout much sooner with it (docs/lab/games.md).
         "hypers.learning_rate": 5e-4,
         "hypers.entropy_coef": 0.01,
         "hypers.clip_ratio": 0.1,
@@ -89,13 +90,13 @@ def recipe() -> dict[str, object]:
 
 
 def raw_scores(options: AtariOptions) -> AtariOptions:
-    """Return the options of evaluations: steps are scored unclipped. Games are played to their end in any case."""
+    """Return the options of evaluations, with unclipped rewards. Games are always played to their end."""
     return replace(options, clip_reward=False)
 
 
 @lru_cache(maxsize=8)
 def game_facts(rom: str) -> tuple[tuple[str, ...], int]:
-    """Read (names of the actions that a game uses, lives at its start) from the emulator. rom: one that ale-py has."""
+    """Return (names of a game's minimal actions, lives at its start) from the emulator. rom: a ROM of ale-py."""
     import ale_py  # noqa: PLC0415 - families are imported when used
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -108,7 +109,7 @@ def game_facts(rom: str) -> tuple[tuple[str, ...], int]:
 
 
 class AtariScoring:
-    """Turns the scores and lives of R games into what is learned from.
+    """Converter of scores and lives of R games to rewards and terminal flags.
 
     may_fire: the game has the action FIRE, and it is legal.
     """
@@ -116,10 +117,11 @@ class AtariScoring:
     def __init__(self, rows: int, options: AtariOptions, *, may_fire: bool) -> None:
         self._clip, self._episodic_life = options.clip_reward, options.episodic_life
         self.presses_fire = options.fire_reset and may_fire
-        """Whether games start, and go on after a lost life, by FIRE."""
+        """True if FIRE starts games and continues them after a lost life."""
         self.fire_R = np.zeros(rows, np.bool_)
-        """Rows whose next step is to be FIRE, whatever the policy says: they have lost a life in the last one. In many
-        games nothing moves until then."""
+        """Rows whose next action is overridden by FIRE because they lost a life in the last step. Many games stand
+        still until then.
+        """
         self._lives_R = np.zeros(rows, np.int64)
         self._score_scale_R = np.ones(rows)
         self._life_loss_penalty_R = np.zeros(rows)
@@ -130,15 +132,15 @@ class AtariScoring:
         self._life_loss_penalty_R[row] = shaping.get(LIFE_LOSS_PENALTY, 0.0)
 
     def played(self, goes_R: NDArray[np.bool_], fire_R: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return the rows of which a step is a transition to learn from.
+        """Return the rows whose step is a transition to learn from.
 
-        Where a lost life is terminal, FIRE leads to the first observation of what comes after, as a reset does. Where
-        it is not, FIRE stands in for an action like any other, and what the lost life leads to has its value from it.
+        If a lost life is terminal, FIRE leads to the first observation of the next life, as a reset does. If it is
+        not, FIRE is a normal action, and the state after the lost life gets its value from it.
         """
         return goes_R & ~fire_R if self._episodic_life else goes_R
 
     def reset(self, lives_R: NDArray[np.int64]) -> None:
-        """Take the lives with which all games start."""
+        """Set the lives at the start of all games."""
         self._lives_R[:] = lives_R
         self.fire_R[:] = False
 
@@ -147,13 +149,13 @@ class AtariScoring:
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Return (reward, whether a lost life is a terminal state for learning).
 
-        score_R: 0 where the step is not `played`. lives_R: lives that are left after the step. goes_R: rows whose game
-        went on in it, by the policy's action or by FIRE.
+        score_R: 0 where the step is not `played`. lives_R: lives left after the step. goes_R: rows whose game
+        continued in it, by the policy's action or by FIRE.
         """
         lost_R = goes_R * np.maximum(self._lives_R - lives_R, 0)
         self._lives_R = lives_R
         self.fire_R = (lost_R > 0) & (lives_R > 0) & self.presses_fire
         learned_R = np.clip(score_R, -1, 1) if self._clip else score_R
         reward_R = self._score_scale_R * learned_R - self._life_loss_penalty_R * lost_R
-        # Some games go on with 0 lives left for some frames: only the game's end is terminal there.
+        # Some games continue with 0 lives for some frames; only the game's end is terminal there.
         return reward_R, (lost_R > 0) & (lives_R > 0) & self._episodic_life

@@ -1,6 +1,6 @@
-"""The interface between environments and the trainer: a spec, a unit that steps rows, the arrays of a step.
+"""Interface between environments and the trainer: specs, vector envs, step arrays.
 
-Axes: R rows of a unit (R = P * b, row r belongs to slot r // b of its pack), A action components.
+Axes: R rows of a vector env (R = P * b, row r belongs to slot r // b of its pack), A action components.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 
 class FamilyOptions:
-    """Options of a family of environments: a frozen dataclass derives from this."""
+    """Base class for the options of an environment family: derive a frozen dataclass from it."""
 
     def reproducible(self) -> Self:
         """Return the options under which equal seeds give equal steps."""
@@ -25,36 +25,36 @@ class FamilyOptions:
 
 
 LARGEST_REWARD = 3.4e38
-"""A larger number is infinite in float32, as which rewards are learned from."""
+"""A larger number is infinite in float32, the dtype of rewards in the learner."""
 
 ACTION_MASK = "action_mask"
-"""Reserved name of an observation: the discrete actions that are allowed, uint8 [sum(nvec)], 1 = allowed.
+"""Reserved observation name: the mask of allowed discrete actions, uint8 [sum(nvec)], 1 = allowed.
 
-The components lie one after the other. A component without any 1 does not act in this step (an agent that is
-inactive, another player's turn): its action is ignored and nothing is learned from it.
+The components are concatenated. A component without any 1 does not act in this step, for example an inactive agent or
+another player's turn. Its action is ignored and excluded from the loss.
 """
 
 
 LAST = "last_action_reward"
-"""Reserved name of an observation: the last action and reward, float32 [sum(nvec) + 1].
+"""Reserved observation name: last action and reward, float32 [sum(nvec) + 1].
 
-One-hot last choice of each component, then the reward clipped to -1..1; zeros with the first observation of an
-episode. The network's encoder passes it on as it is, to the recurrent core if there is one.
+One-hot last choice of each component, then the reward clipped to -1..1. Zeros with the first observation of an
+episode. The encoder passes it unchanged to the recurrent core, if there is one.
 """
 
 
 MOST_STATS = 16
-"""Most extra statistics that an episode may have."""
+"""Maximum number of extra statistics per episode."""
 STAT_NAME_BYTES = 32
-"""Longest name of an extra statistic, in UTF-8."""
+"""Maximum length of the name of an extra statistic, in UTF-8 bytes."""
 
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """Shape (of one row, without leading axes) and numpy dtype name of one array of an observation.
+    """Shape (of one row, without leading axes) and numpy dtype name of one observation array.
 
-    given: what the environment gives instead, in words; empty: the same. boolean: it gives nothing but 0 and 1.
-    unscaled: its numbers have no bounds, or others than within -1 to 1.
+    given: description of the environment's own format if it differs, else empty. boolean: all values are 0 or 1.
+    unscaled: the values have no bounds, or bounds outside -1..1.
     """
 
     shape: tuple[int, ...]
@@ -66,9 +66,9 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """Discrete components (`nvec`: a size each), then continuous ones (`low`, `high`: a bound each), or one of both.
+    """Discrete components (`nvec`: their sizes), then continuous ones (`low`, `high`: their bounds).
 
-    A bound may be infinite: there is none on that side.
+    Either kind may be absent. An infinite bound means that there is none on that side.
     """
 
     nvec: tuple[int, ...] = ()
@@ -86,10 +86,10 @@ class ActionSpec:
 
     @property
     def units(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Centre and half width of each continuous component: what -1..1 of a policy is scaled to.
+        """Centre and half width of each continuous component, to which -1..1 of a policy is scaled.
 
-        Without a bound on both sides the half width is 1, the environment's own unit, and the centre what is
-        nearest to 0 within the other bound.
+        Without a bound on both sides, the half width is 1, the environment's own unit. The centre is then the value
+        nearest to 0 that the other bound allows.
         """
         ends = tuple(zip(self.low, self.high, self.unbounded, strict=True))
         centres = tuple(
@@ -99,7 +99,7 @@ class ActionSpec:
 
     @property
     def unbounded(self) -> tuple[bool, ...]:
-        """Whether each continuous component lacks a bound, on one side or both."""
+        """True for each continuous component that lacks a bound on one or both sides."""
         return tuple(math.isinf(high - low) for low, high in zip(self.low, self.high, strict=True))
 
     @property
@@ -110,23 +110,23 @@ class ActionSpec:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """The description of an environment, known before one is made in an actor.
+    """Specification of an environment, available before an actor makes one.
 
-    obs: name -> array of one row; only the newest frame if frames are stacked. The network does not see an array
-    named ACTION_MASK: it masks actions.
-    frame_skip: emulator frames per step (1 if an environment has no such notion).
-    frame_stack: how many past frames the device stacks for the 2-D uint8 array named "obs"; 1 = none.
+    obs: name -> array of one row; only the newest frame if frames are stacked. The array named ACTION_MASK masks
+    actions and is not a network input.
+    frame_skip: emulator frames per step (1 if the environment has no emulator).
+    frame_stack: number of past frames that the device stacks for the 2-D uint8 array named "obs"; 1 = none.
     shaping: the environment's default reward shaping, name -> value; PBT may tune it as `shaping.NAME`.
-    seats: agents that play in one environment (S), each of them a row; 1 without opponents.
+    seats: agents in one environment (S), each of them a row; 1 without opponents.
     tasks: names of the kinds of episodes (levels), if there are several. A member's objective is then the mean over
-    all tasks of the task's mean objective, capped at `task_cap`. In evaluations row r of R begins with the one at
-    r * tasks // R of an order, and plays them in turn.
-    critic: names of the observations that only the critic sees, which then is a network of its own; acting, exports
-    and evaluations do without them.
-    notes: what its user may not have meant, a sentence each: the checker and every start of a run show them.
-    time_limit: steps after which an episode is cut; 0 if that is not known.
-    mistakes: what is wrong though nothing breaks, likewise: a run and an evaluation warn of them.
-    resident: its rows are tensors on the learner's device, which steps them itself (envs/resident/).
+    all tasks of the task's mean objective, capped at `task_cap`. In evaluations row r of R starts with the task at r
+    * tasks // R of an order, and continues in that order.
+    critic: names of the observations that only the critic receives. The critic is then a separate network; acting,
+    exports and evaluations do not use them.
+    notes: sentences on settings that may be unintended; the checker and every start of a run print them.
+    time_limit: steps after which an episode is truncated; 0 if unknown.
+    mistakes: sentences on bugs that raise no error; a run and an evaluation warn of them.
+    resident: True if the rows are tensors on the learner's device, which steps them itself (envs/resident/).
 
     An observation is an image (uint8, 3-D), a text (int32, 1-D: hashed words at the end, 0 before them), or numbers.
     """
@@ -141,7 +141,8 @@ class EnvSpec:
     tasks: tuple[str, ...] = ()
     task_cap: float | None = None
     critic: tuple[str, ...] = field(default=(), compare=False)
-    """Not compared: a unit does not know what the user adds. Nor are notes and mistakes, which are words."""
+    """Not compared because a vector env lacks the user's additions. Notes and mistakes are text, so they are not
+    compared either."""
     notes: tuple[str, ...] = field(default=(), compare=False)
     mistakes: tuple[str, ...] = field(default=(), compare=False)
     resident: bool = False
@@ -150,22 +151,21 @@ class EnvSpec:
 
 @dataclass(frozen=True)
 class StepArrays:
-    """The arrays into which a unit writes a step of its rows: views on its mailbox, all with leading axis R.
+    """Arrays into which a vector env writes a step of its rows: views of its mailbox, with leading axis R.
 
-    The protocol of an episode's end is *next-step reset*: the step that ends an episode delivers the final
-    observation with `terminated` or `truncated` set; the following step ignores its action, resets the
-    environment and delivers the new episode's first observation with `first` set, reward 0 and nothing
-    else. So the final observation needs no array of its own. The transition of a reset is not a real one:
-    learners mask it.
+    Episodes end by *next-step reset*. The step that ends an episode delivers the final observation with `terminated`
+    or `truncated` set. The following step ignores its action and resets the environment. It delivers the new
+    episode's first observation with `first` set and reward 0. So the final observation needs no separate array.
+    Learners mask the transition of a reset because it is not a real one.
 
-    `terminated` may also be set without an episode's end (a lost life while training): no reset follows,
-    `first` stays False and no episode is reported.
+    `terminated` may also be set within an episode (a lost life while training). No reset follows, `first` stays False
+    and no episode is reported.
     """
 
     obs: Mapping[str, NDArray[Any]]
     """name -> [R, *shape]"""
     reward: NDArray[np.float32]
-    """[R] for learning: shaped, and clipped as the environment wants."""
+    """[R] reward for learning: shaped, and clipped as configured for the environment."""
     terminated: NDArray[np.bool_]
     """[R] the transition ended in a terminal state: do not bootstrap."""
     truncated: NDArray[np.bool_]
@@ -174,24 +174,25 @@ class StepArrays:
     """[R] `obs` is the first of an episode, and the transition that led here was a reset."""
 
     episode_done: NDArray[np.bool_]
-    """[R] a whole episode (a game, not a life) ended with this step; the fields below are valid for these rows."""
+    """[R] a whole episode (not only a life) ended with this step; the fields below are valid for these rows."""
     objective: NDArray[np.float64]
     """[R] `info["true_objective"]`, or the episode's raw return if the environment gives none."""
     raw_return: NDArray[np.float64]
-    """[R] sum of the environment's own rewards, unshaped and unclipped."""
+    """[R] sum of the environment's raw rewards, unshaped and unclipped."""
     shaped_return: NDArray[np.float64]
-    """[R] sum of what was written to `reward`."""
+    """[R] sum of the values written to `reward`."""
     length: NDArray[np.int64]
     """[R] steps (decisions) of the episode."""
     shaping_version: NDArray[np.int64]
-    """[R] version of the shaping in force during the episode (read when it began)."""
+    """[R] version of the shaping during the episode (read at its start)."""
     stat_names: NDArray[np.bytes_]
     """[R, MOST_STATS] see `Remarks.of_stats`."""
     stat_values: NDArray[np.float64]
-    """[R, MOST_STATS] NaN for none. A unit without extra statistics need not write either array."""
+    """[R, MOST_STATS] NaN for none. A vector env without extra statistics may leave both arrays unwritten."""
     seat: NDArray[np.int64] | None = None
-    """[R] seat of the row: environment * S + seat. Only if `spec.seats` is above 1; all rows of an environment then
-    have `episode_done` set in the same step, that of the game's end."""
+    """[R] agent of the row: environment * S + agent. Only if `spec.seats` is above 1. All rows of an environment
+    then have `episode_done` set in the same step, the end of the shared episode.
+    """
     task: NDArray[np.int64] | None = None
     """[R] task of the episode, an index in `EnvSpec.tasks`; None without tasks."""
 
@@ -208,29 +209,29 @@ ShapingSource = Callable[[int], tuple[int, Mapping[str, float]]]
 
 
 def seeds_of(seed: int, environments: int) -> list[int]:
-    """Return a seed for each environment of a unit, below 2^31: many simulators take no other."""
+    """Return a seed below 2^31 for each environment of a vector env; many simulators accept no larger one."""
     return [int(one) % 2**31 for one in np.random.SeedSequence(seed).generate_state(environments)]
 
 
 def default_shaping_source(spec: EnvSpec) -> ShapingSource:
-    """Return a source that always gives version 0 and the environment's defaults (evaluation, tests)."""
+    """Return a source of version 0 and the environment's default values (evaluation, tests)."""
     return lambda _row: (0, spec.shaping)
 
 
 MatchupSource = Callable[[], tuple[int, NDArray[np.int64]]]
-"""() -> (matchup version, row_ES): row of each seat, [E, S], each row 0..R-1 once. Called before every step."""
+"""() -> (matchup version, row_ES): row of each agent, [E, S], each row 0..R-1 once. Called before every step."""
 
 
 @runtime_checkable
 class Seated(Protocol):
-    """A unit of environments with several seats, which follows matchups."""
+    """Vector env of environments with several agents, which follows matchups."""
 
     def follow(self, matchups: MatchupSource) -> None:
-        """Seat the rows by this source, from the next reset on, and again whenever its version changes."""
+        """Assign rows to agents by this source, from the next reset on and at each change of its version."""
 
 
 class Unit(Protocol):
-    """One vector environment inside an actor."""
+    """Protocol of a vector env inside an actor."""
 
     spec: EnvSpec
     rows: int
@@ -247,13 +248,14 @@ class Unit(Protocol):
 
 @runtime_checkable
 class SavesState(Protocol):
-    """Optional, for environments and units: the whole state as JSON types, from which another object continues.
+    """Optional protocol of environments and vector envs that save their state as JSON types.
 
-    A serial run of such environments is resumed as if it had not been interrupted; others begin new episodes.
+    A serial run of such environments resumes as if it had not been interrupted. Other environments begin new
+    episodes.
     """
 
     def save_state(self) -> dict[str, Any] | None:
-        """Return the state between two steps, random generators included; None if it cannot be saved."""
+        """Return the state between two steps, including random generators; None if it cannot be saved."""
 
     def restore_state(self, state: dict[str, Any]) -> None:
         """Continue from a state that `save_state` returned."""
@@ -261,29 +263,29 @@ class SavesState(Protocol):
 
 @runtime_checkable
 class SpreadsPhases(Protocol):
-    """Optional, for units whose rows can begin in different phases of their episodes.
+    """Optional protocol of vector envs whose rows can start in different phases of their episodes.
 
-    Else rows whose episodes all have one length stay in phase for ever, and every batch is of one phase.
+    Otherwise rows with episodes of equal length stay in phase forever, and every batch covers one phase only.
     """
 
     def spread_phases(self, rng: np.random.Generator) -> bool:
-        """Let the first episode of each row end by truncation at a drawn step; once, before `reset`.
+        """Truncate the first episode of each row at a random step. Call once, before `reset`.
 
-        Return whether: a unit that does not know how long its episodes may be leaves them whole.
+        Returns False if the maximum episode length is unknown; episodes are then left whole.
         """
 
 
 def cpu_clock(unit: Unit) -> Callable[[], int]:
-    """Clock of the CPU-nanoseconds that a unit's steps take: this process's, or the unit's own `cpu_ns()`.
+    """Return the clock of the CPU-nanoseconds of a vector env's steps: this process's, or `cpu_ns()`.
 
-    A unit whose environments compute in other processes has its own clock, which includes this process.
+    A vector env whose environments compute in other processes defines `cpu_ns()`, which includes this process.
     """
     own: Callable[[], int] = getattr(unit, "cpu_ns", time.process_time_ns)
     return own
 
 
 def cpu_ns_of(processes: Sequence[int]) -> int:
-    """Return the CPU-nanoseconds of processes so far. Dead ones count nothing."""
+    """Return the CPU-nanoseconds of processes so far. Dead processes count 0."""
     total = 0
     for pid in processes:
         with contextlib.suppress(OSError):  # Linux's clock of another process (see clock_getcpuclockid(3))
@@ -293,46 +295,47 @@ def cpu_ns_of(processes: Sequence[int]) -> int:
 
 @runtime_checkable
 class TrainingInfoInterface(Protocol):
-    """Implemented by an environment that adapts to the progress of its member's training (a curriculum).
+    """Interface of an environment that adapts to the training progress of its member (a curriculum).
 
-    It is called before each episode in training, but not by `pbt-rl eval` or the checker: an environment is made in
-    the form in which it is evaluated.
+    It is called before each training episode, but not by `pbt-rl eval` or the checker. So a newly made environment
+    must have the form in which it is evaluated.
     """
 
     def set_training_info(self, info: dict[str, Any]) -> None:
         """Take `{"frames": int, "budget_frames": int}`.
 
-        frames: sampled so far for the member that plays here. budget_frames: expected at the end of the run
+        frames: frames sampled so far for this row's member. budget_frames: frames expected at the end of the run
         (--train-for-frames, or fewer with --train-for-seconds), which may change. A native vector environment is
         called for each row, with the row in `info["row"]`.
         """
 
 
 def training_info(source: ShapingSource, row: int) -> dict[str, Any] | None:
-    """Return the progress of the member on a row, if the source of shaping has a method of this name; else None."""
+    """Return the training progress of a row's member if the shaping source provides it, else None."""
     progress = getattr(source, "training_info", None)
     return None if progress is None else progress(row)
 
 
 @runtime_checkable
 class RewardShapingInterface(Protocol):
-    """Implemented by an environment whose reward shaping (or any other parameter) is tuned.
+    """Interface of an environment whose reward shaping (or any other parameter) is tuned.
 
-    A change takes effect when an episode begins. Values are numbers; a nested dict of numbers is allowed
-    and is flattened with dots (`shaping.weapon.shotgun`).
+    A change takes effect at the start of an episode. Values are numbers. A nested dict of numbers is flattened with
+    dots (`shaping.weapon.shotgun`).
     """
 
     def get_default_reward_shaping(self) -> dict[str, Any]:
         """Return the default values."""
 
     def set_reward_shaping(self, reward_shaping: dict[str, Any], agent_idx: int | slice) -> None:
-        """Use these values from now on, for one agent or a slice of them (single-agent: 0)."""
+        """Use these values from now on, for one agent or a slice of agents (single-agent: 0)."""
 
 
 def random_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
     """Draw the continuous components of actions, uniform within their bounds: [R, len(low)].
 
-    Without any bound: standard normal. With one: that and an exponential number of mean 1, as Gymnasium's `Box.sample`.
+    Without bounds: standard normal. With one bound: the bound plus or minus an exponential number of mean 1, as in
+    Gymnasium's `Box.sample`.
     """
     free = np.array(action.unbounded)
     low, high = (np.where(free, 0, np.array(bound, np.float32)) for bound in (action.low, action.high))
@@ -348,7 +351,7 @@ def random_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> ND
 
 
 def untrained_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Draw them as a policy does that has learned nothing: normal, and cut off at bounds."""
+    """Draw continuous components as an untrained policy does: normal, clipped at the bounds."""
     centre, half = (np.array(part) for part in action.units)
     drawn = centre + half * rng.standard_normal((rows, len(centre)))
     return np.clip(drawn, action.low, action.high).astype(np.float32)
@@ -362,7 +365,7 @@ def random_actions(
 ) -> NDArray[Any]:
     """Draw random actions [R, A] for a step: uniform among those that the action mask (if any) allows.
 
-    numbers: draws the continuous components.
+    numbers: function that draws the continuous components.
     """
     action, rows = spec.action, len(out.reward)
     parts: list[NDArray[Any]] = []
@@ -385,7 +388,7 @@ def random_allowed(
 
 
 def step_array_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
-    """Return the table of fields from which mailboxes and private buffers are laid out.
+    """Return the fields from which mailboxes and private buffers are laid out.
 
     Field of StepArrays -> array of one row, in layout order (observations as `obs.NAME`).
     """
@@ -405,7 +408,7 @@ def step_array_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
 
 
 def step_arrays(spec: EnvSpec, arrays: Mapping[str, NDArray[Any]]) -> StepArrays:
-    """Gather the arrays of `step_array_specs` in a StepArrays."""
+    """Build StepArrays from the arrays of `step_array_specs`."""
     obs = {name: arrays[f"obs.{name}"] for name in spec.obs}
     return StepArrays(obs=obs, **{k: v for k, v in arrays.items() if not k.startswith("obs.")})
 

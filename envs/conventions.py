@@ -1,7 +1,7 @@
-"""What an environment does wrong though nothing breaks, or says in the way of other trainers, which nothing here reads.
+"""Detection of environment bugs that raise no error, and of other trainers' conventions that are unused here.
 
-What the checker calls a mistake of an environment that actors step, training says as well, but for what shows in no
-single run: steps that differ under the same seed.
+The checker and training warn of the same mistakes in environments that actors step. Only the checker can detect those
+that need several runs, such as different steps under the same seed.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from .spaces import parts_of
 from .values import array_of, attribute, briefly, has_methods, metadata_of, number_of, wrapped
 
 NORMALIZING = {"NormalizeReward", "VecNormalize", "ClipReward"}
-"""Wrappers whose rewards are in a unit of their own."""
+"""Wrappers that change the scale of rewards."""
 RECORDING = {"RecordEpisodeStatistics", "Monitor"}
-"""Wrappers that report the return of what they wrap in `info["episode"]["r"]`."""
+"""Wrappers that report the return of the wrapped environment in `info["episode"]["r"]`."""
 
 
 def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
-    """Return what the author of an environment may not have meant: `EnvSpec.notes`.
+    """Return warnings about settings that may be unintended: `EnvSpec.notes`.
 
-    Raises EnvSetupError for a method that has no other half, or cannot be called as it is in training.
+    Raises EnvSetupError for a method that lacks its counterpart, or that cannot be called as in training.
     """
     if isinstance(env, gymnasium.Env):
         _check_reset(env_id, env)
@@ -54,8 +54,8 @@ def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
         _check_methods(env_id, one)
     zeros = [name for name, value in default_shaping(env_id, env).items() if value == 0]
     of_shaping = (
-        f"shaping {name} begins at 0 and stays there, as PBT multiplies values: give it a range to tune it, "
-        f"--pbt.tune shaping.{name}=LOW:HIGH"
+        f"shaping {name} is 0 by default and stays 0 because PBT multiplies values: to tune it, give "
+        f"it a range, --pbt.tune shaping.{name}=LOW:HIGH"
         for name in zeros
     )
     return (*of_shaping, *_reward_notes(env))
@@ -66,13 +66,13 @@ def _can_be_called(method: Any, *arguments: object, **keywords: object) -> bool:
         inspect.signature(method).bind(*arguments, **keywords)
     except TypeError:
         return False
-    except ValueError:  # written in C, which does not tell
+    except ValueError:  # C functions without a signature
         pass
     return True
 
 
 def _check_reset(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
-    """Raise EnvSetupError if `reset` cannot be called as it is later: by the interface of before Gymnasium."""
+    """Raise EnvSetupError if `reset` has the old gym signature."""
     bare = attribute(env, "unwrapped") or env
     arguments = {"seed": None} | ({} if env is bare else {"options": None})  # wrappers pass both
     if has_methods(bare, ("reset",)) and not _can_be_called(bare.reset, **arguments):
@@ -102,15 +102,15 @@ def _check_methods(env_id: str, env: Any) -> None:
 
 
 def _reward_notes(env: Any) -> tuple[str, ...]:
-    """Return a note if a wrapper normalises or clips the rewards, and nobody inside it reports the true return."""
+    """Return a note if a wrapper changes the rewards and no wrapper inside it reports the true return."""
     changing: set[str] = set()
     for one in wrapped(env):
         bases = {base.__name__ for base in type(one).__mro__}
         changing = set() if bases & RECORDING else bases & NORMALIZING or changing
     text = (
-        f"rewards are changed by {', '.join(changing)}, and members are compared by sums of them, each row's by "
-        "statistics of its own: leave it out (returns are normalised by the learner), put RecordEpisodeStatistics "
-        'inside it, or give info["true_objective"]'
+        f"rewards are changed by {', '.join(changing)} with separate statistics for each row, but "
+        "members are compared by sums of them: leave it out (returns are normalised by the learner), "
+        'put RecordEpisodeStatistics inside it, or give info["true_objective"]'
     )
     return (text,) if changing else ()
 
@@ -118,9 +118,9 @@ def _reward_notes(env: Any) -> tuple[str, ...]:
 def mistakes_of(
     env: Any, obs: spaces.Space[Any], action: ActionSpec, *, masked: bool = False
 ) -> tuple[str, ...]:
-    """Return what is wrong with an environment though nothing breaks: `EnvSpec.mistakes`.
+    """Return an environment's mistakes that raise no error: `EnvSpec.mistakes`.
 
-    obs: the space of its observation. masked: there is a mask of actions that is not in it.
+    obs: the observation space. masked: True if the action mask is outside the observation.
     """
     found = [normalised(type(one).__name__) for one in wrapped(env) if _normalises(one)]
     choices, parts = sum(action.nvec), {name: part for name, part, _ in parts_of(obs)}
@@ -130,7 +130,7 @@ def mistakes_of(
         found += [f"its method {name}() {UNREAD}" for name in dir(type(one)) if _is_mask_method(one, name)]
         for name, value in getattr(one, "__dict__", {}).items():
             listed = _MOVES.search(name) and _is_mask(name, value, choices, 1)
-            if listed and len(np.unique(value)) < choices:  # else a list of all
+            if listed and len(np.unique(value)) < choices:  # otherwise a list of all choices
                 found.append(f"its attribute {name} {UNREAD}")
     for name, space in parts.items():
         fits = math.prod(space.shape or ()) == choices
@@ -142,20 +142,21 @@ def mistakes_of(
 def normalised(kind: str) -> str:
     """Return the mistake of a wrapper that normalises observations."""
     return (
-        f"observations are normalised by {kind}, whose statistics are no part of a member: each environment has "
-        "its own, and eval, export and resume begin with none, so their scores are not those of training. Leave it out "
-        "and give --learner.normalize-observations yes, whose statistics are saved with each member"
+        f"observations are normalised by {kind}, whose statistics are not saved with a member: each "
+        "environment has separate ones, and eval, export and resume begin with none, so their scores "
+        "are not those of training. Leave it out and give --learner.normalize-observations yes, "
+        "whose statistics are saved with each member"
     )
 
 
 _RUNNING = re.compile(r"Running(MeanStd|Stat|Norm)|Welford|ZFilter|MeanStdFilter")
-"""Classes that keep a deviation, by which something is normalised."""
+"""Class names of running statistics for normalisation."""
 _MOMENTS = ({"mean"}, {"var", "std", "m2"}, {"count", "n"})
-"""What others have that keep one: attributes whose names end with one of each."""
+"""Suffixes of attribute names that identify other running statistics: one of each set."""
 
 
 def _normalises(env: Any) -> bool:
-    """Whether a wrapper keeps running statistics of observations, as those of Gymnasium, SB3 and Baselines do."""
+    """Check whether a wrapper has running statistics of observations, as in Gymnasium, SB3 and Baselines."""
     named = {base.__name__ for base in type(env).__mro__} & {"NormalizeObservation", "VecNormalize"}
     own = _of_observations(env)
     if inspect.isfunction(func := own.get("func")):  # of TransformObservation
@@ -166,7 +167,7 @@ def _normalises(env: Any) -> bool:
 
 
 def _of_observations(thing: Any) -> dict[str, Any]:
-    """Return attributes that are not of rewards or of whole episodes."""
+    """Return the attributes, without those of rewards or of whole episodes."""
     own = {name.lstrip("_").lower(): value for name, value in getattr(thing, "__dict__", {}).items()}
     return {name: own[name] for name in own if not name.startswith(("ret", "rew", "ep", "len"))}
 
@@ -181,15 +182,15 @@ UNREAD = (
     '{"action_mask": True} on the environment, or as the key action_mask of the outermost Dict of its observations'
 )
 _MASK = re.compile(r"mask|valid(?!at)|avail|legal|allowed|possible|feasible|permitted", re.IGNORECASE)
-"""Names under which other trainers take one."""
+"""Names of action masks in other trainers."""
 _MOVES = re.compile(r"action|move", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]?[a-z]+")
 _OTHERS = re.compile(r"get|compute|in|im|not|current|all|list|agent|fn")
-"""Words that may stand beside those two in the name of a method."""
+"""Other words that may occur in the name of such a method."""
 
 
 def _is_mask_method(env: Any, name: str) -> bool:
-    """Whether it is a method without arguments, or a property, that is named as a mask is."""
+    """Check whether it is a method without arguments, or a property, with the name of a mask."""
     words = _WORD.findall(name)
     known = all(_MASK.search(word) or _MOVES.match(word) or _OTHERS.fullmatch(word.lower()) for word in words)
     if name.startswith("_") or not (known and _MASK.search(name) and _MOVES.search(name)):
@@ -208,7 +209,7 @@ def _is_binary(space: Any) -> bool:
 
 
 def _is_mask(name: Any, value: Any, choices: int, rows: int) -> bool:
-    """Whether an entry of an info dict tells for each choice of each row whether it is allowed, or lists those."""
+    """Check whether an entry of an info dict is a mask of each row's choices, or a list of allowed ones."""
     if not isinstance(name, str) or name.startswith("_") or not _MASK.search(name):
         return False
     try:
@@ -229,29 +230,29 @@ def _is_mask(name: Any, value: Any, choices: int, rows: int) -> bool:
 # -- while it is stepped
 
 _LIMIT = re.compile(r"time_?(out|limit)|truncat|bad_transition", re.IGNORECASE)
-"""Names under which others tell an end by a time limit."""
+"""Names of flags for an end by a time limit in other trainers."""
 MISSING_FINAL = (
     "missing final observation: at all {} truncations the observation is {}; return the last one of the old episode, "
     "whose value the learner needs (do not reset inside step)"
 )
 LEAST_ENDS = 3
-"""Truncations of which all are to be alike."""
+"""Minimum number of truncations, all of which must match."""
 LOOKS = 2
-"""Steps that are looked into, at whose like an environment has cut an episode."""
+"""Number of watched steps, at step counts where an environment has truncated an episode."""
 SLOW_RESET_SHARE, SLOW_RESET_SECONDS = 0.5, 0.02
 INFORMS = 'info["episode_extra_stats"]'
-"""A remark that begins with this is about what decides nothing."""
+"""Prefix of warnings that do not affect training."""
 
 
 SHADED = 200
 STRETCHED = "stretched to 0..255"
-"""Stands in `ArraySpec.given` of a picture of other bounds."""
+"""Text in `ArraySpec.given` of a picture with bounds other than 0 and 255."""
 FEWEST_SHADES = 8
-"""Of 0 to 255, in a picture of which something can be seen."""
+"""Minimum range of shades, within 0 to 255, of a picture with recognisable content."""
 
 
 def few_shades(name: str, darkest: int, brightest: int) -> str:
-    """Return what to say of a picture with these shades; nothing if something can be seen."""
+    """Return a warning for a picture with too few shades, else ""."""
     if brightest - darkest >= FEWEST_SHADES:
         return ""
     return (
@@ -261,24 +262,27 @@ def few_shades(name: str, darkest: int, brightest: int) -> str:
 
 
 class Remarks:
-    """Tells what an environment does wrong though nothing breaks, each thing once.
+    """Warnings about environment bugs that raise no error, each given once.
 
-    A run prints each sentence, and the checker calls it a mistake.
+    A run prints each warning, and the checker reports it as a mistake.
     """
 
     def __init__(self, source: ShapingSource, spec: EnvSpec, rows: int = 1) -> None:
-        """source: of a unit's shaping, whose attribute `remark`, if it has one, is told. rows: of an info dict."""
+        """source: a vector env's shaping source, whose optional attribute `remark` receives the warnings.
+
+        rows: number of rows of an info dict.
+        """
         self._choices = 0 if ACTION_MASK in spec.obs else sum(spec.action.nvec)
         self._defaults, self._rows, self._seen = spec.shaping, rows, set[Any]()
         self._say = once(getattr(source, "remark", lambda _text: None))
         self._given = set[bool]()
         self._objective_seen = self._shaping_changed = False
         self.limit = 0
-        """Step of an episode that is to be taken by `step_watched`; 0: none."""
+        """Step of an episode that `step_watched` must take; 0: none."""
         self._looks = list[bool]()
 
     def of_info(self, info: Any) -> None:
-        """Note an action mask that nobody reads, under whatever name it is in an info dict."""
+        """Warn of an unused action mask in an info dict, under any name."""
         if not self._objective_seen and isinstance(info, Mapping):
             self._objective_seen = "true_objective" in info
         if not self._choices or not isinstance(info, Mapping) or info.keys() <= self._seen:
@@ -293,9 +297,9 @@ class Remarks:
                     self._say(f'info["{place}"] {UNREAD}')
 
     def of_end(self, info: Mapping[str, Any], *, terminated: bool) -> None:
-        """Note an end by a time limit that is told in the way of before Gymnasium alone, or of other trainers."""
+        """Warn of an end by a time limit that only the old gym's or other trainers' flags report."""
         for name in filter(tells_limit, info if terminated else ()):
-            kinds = "bi" if name == "TimeLimit.truncated" else "b"  # another's 1 may be a second
+            kinds = "bi" if name == "TimeLimit.truncated" else "b"  # elsewhere 1 may be a second
             with suppress(ValueError):  # a ragged list
                 flag = array_of(info[name])
                 if flag.size == 1 and flag.dtype.kind in kinds and flag.all():
@@ -305,13 +309,13 @@ class Remarks:
                     )
 
     def of_cut(self, step: int) -> None:
-        """Note the step of an episode at which an environment has cut it."""
+        """Record the step at which an environment has truncated an episode."""
         self.limit = step if len(self._looks) < LOOKS else 0
 
     def step_watched(self, env: Any, action: Any) -> Any:
-        """Step, and note whether a reset inside returned the observation that the step returns.
+        """Step, and check whether the step returned the observation of a reset inside it.
 
-        If first observations are drawn at random, nothing else shows that it is one.
+        With random first observations there is no other way to detect this.
         """
         layers, seen = {*map(id, wrapped(env))}, dict[str, list[Any]]()
 
@@ -327,9 +331,9 @@ class Remarks:
             answer = env.step(action)
         finally:
             sys.setprofile(before)
-        with suppress(Exception):  # data of theirs that cannot be compared
+        with suppress(Exception):  # user data that cannot be compared
             cut = [step[0] for step in seen.get("step", []) if step[3]]
-            first = [reset[0] for reset in seen.get("reset", []) if reset]  # Gymnasium's own returns nothing
+            first = [reset[0] for reset in seen.get("reset", []) if reset]  # Gymnasium's returns None
             self._looks += [any(data_equivalence(a, b, exact=True) for a in first for b in cut)] * bool(cut)
         if len(self._looks) >= LOOKS:
             self.limit = 0
@@ -338,7 +342,7 @@ class Remarks:
         return answer
 
     def of_shaping(self, shaper: RewardShapingInterface, values: Mapping[str, float]) -> None:
-        """Note defaults that are others after other values have been set."""
+        """Warn if the defaults change after other values have been set."""
         if self._shaping_changed or values == self._defaults:
             return
         self._shaping_changed = True
@@ -349,13 +353,13 @@ class Remarks:
             )
 
     def of_spaces(self) -> None:
-        """Note that they are not what they were."""
+        """Warn that the spaces have changed."""
         self._say("its spaces change while it runs; training reads them once, at the start")
 
     def of_observation(self, space: Any, obs: Any) -> None:
-        """Note arrays of another dtype than their space."""
+        """Warn of arrays whose dtype differs from their space's."""
         for name, box, array in boxes(space, obs):
-            if array.dtype != box.dtype and array.dtype.kind in "fiub":  # else the unit refuses it
+            if array.dtype != box.dtype and array.dtype.kind in "fiub":  # otherwise an error
                 self._say(
                     f"observation {name!r} has dtype {array.dtype}, its space has {box.dtype}: it is converted"
                 )
@@ -363,8 +367,8 @@ class Remarks:
     def of_stats(self, out: StepArrays, row: int, stats: Any) -> None:
         """Record a row's `info["episode_extra_stats"]` at its episode's end: name -> finite number.
 
-        They inform, and nothing more: what is none is left out, and so is what is behind the first MOST_STATS; names
-        are cut to STAT_NAME_BYTES in UTF-8.
+        They are only displayed. Invalid entries and those after the first MOST_STATS are dropped; names are cut to
+        STAT_NAME_BYTES in UTF-8.
         """
         out.stat_values[row] = np.nan
         if stats is None:
@@ -381,12 +385,12 @@ class Remarks:
                 kept += 1
         if wrong:
             self._say(
-                f"{INFORMS} is not recorded as it is: it is to be a dict of finite numbers, of {MOST_STATS} names at "
-                f"most, of {STAT_NAME_BYTES} bytes each, and holds {wrong}"
+                f"{INFORMS} is not recorded completely: it must be a dict of finite numbers, of "
+                f"{MOST_STATS} names at most, of {STAT_NAME_BYTES} bytes each, and holds {wrong}"
             )
 
     def of_objective(self, *, given: bool) -> None:
-        """Note whether the true objective of an episode is given."""
+        """Record whether an episode has a true objective, and warn if it is inconsistent."""
         self._given.add(given)
         if self._objective_seen and True not in self._given:
             self._say(
@@ -406,32 +410,32 @@ class Remarks:
 
 
 class Watch:
-    """Tells what is wrong with the steps that a unit of any kind delivers, though each is well formed.
+    """Detector of mistakes in well-formed steps of any vector env.
 
     Axes: R rows.
     """
 
     def __init__(self, tell: Callable[[str], None], spec: EnvSpec | None = None) -> None:
-        """spec: with it, pictures are looked at whose bounds were stretched to 0..255, in the first SHADED steps."""
+        """spec: with it, the first SHADED steps check pictures whose bounds were stretched to 0..255."""
         self._say = once(tell)
         stretched = () if spec is None else (n for n, a in spec.obs.items() if STRETCHED in a.given)
         self._shades = dict.fromkeys(stretched, (255, 0))
         self._due = 10
-        """Episodes that are to have begun when it judges next."""
+        """Number of begun episodes at the next check."""
         self._began = self._cut = 0
         self._done_R: NDArray[np.bool_] | None = None
-        """Rows whose episode ended with the last step. Rows that wait deliver `first` too, and begin nothing."""
+        """Rows whose episode ended with the last step. Waiting rows deliver `first` without a new episode."""
         self._steps, self._seconds = [0, 0], [0.0, 0.0]
-        """Of steps without and with a reset."""
+        """Steps without and with a reset."""
         self._ends = dict[int, tuple[bytes, bool]]()
         """Row -> its final observation and whether that is blank, if its last step was truncated."""
         self._firsts = dict[int, bytes]()
-        """Row -> the observation of its last step, if that began an episode behind a truncation."""
+        """Row -> the observation of its last step, if that began an episode after a truncation."""
         self._varied = self._allowed = False
         self._all_next = self._all_blank = True
 
     def note(self, out: StepArrays, seconds: float) -> None:
-        """Note a step and the time that it took."""
+        """Record a step and its duration."""
         if self._shades:
             self._note_shades(out)
         began = 0 if self._done_R is None else (out.first & self._done_R).tobytes().count(1)
@@ -452,7 +456,8 @@ class Watch:
                 self._cut += 1
                 self._all_next &= final == now
                 self._all_blank &= blank and not begins_blank
-        cut_R = out.truncated & out.episode_done  # an agent that is cut before the others waits for their end
+        # An agent that is truncated before the others waits for their end.
+        cut_R = out.truncated & out.episode_done
         self._ends |= {row: _observation(out, row) for row in np.flatnonzero(cut_R).tolist()}
         if self._began >= self._due:
             self._due *= 10
@@ -469,31 +474,31 @@ class Watch:
             self._shades = {}
 
     def judge(self) -> None:
-        """Tell what is wrong so far."""
+        """Warn of the mistakes so far."""
         next_one = self._varied and self._all_next
         if self._cut >= LEAST_ENDS and (next_one or self._all_blank):
             what = "the first one of the next episode" if next_one else "all zeros"
             self._say(MISSING_FINAL.format(self._cut, what))
         if not self._allowed and any(self._steps):
-            self._say("the action mask never allows anything: nothing can be learned")
+            self._say("the action mask never allows anything: learning is impossible")
         plain = self._seconds[0] / max(self._steps[0], 1)
         resets = self._seconds[1] - self._steps[1] * plain
         each, share = resets / max(self._began, 1), resets / max(sum(self._seconds), 1e-9)
         if share > SLOW_RESET_SHARE and each > SLOW_RESET_SECONDS:
             self._say(
-                f"slow reset: it takes {1e3 * each:.0f} ms, {share:.0%} of all time, and the other rows of a unit wait "
+                f"slow reset: it takes {1e3 * each:.0f} ms, {share:.0%} of all time, and the other rows wait "
                 "for it: load once in __init__, or make episodes longer"
             )
 
 
 def _observation(out: StepArrays, row: int) -> tuple[bytes, bool]:
-    """Return what is seen, and whether it is all zeros."""
+    """Return the bytes of a row's observation, and whether it is all zeros."""
     arrays = [array[row] for name, array in out.obs.items() if name != ACTION_MASK]
     return b"".join(array.tobytes() for array in arrays), not any(array.any() for array in arrays)
 
 
 def once(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Return what tells each thing once. Texts that differ only behind a colon are one."""
+    """Return a function that passes each text on once. Texts with an equal part before the colon count as equal."""
     told = set[str]()
 
     def say(text: str) -> None:
@@ -506,12 +511,12 @@ def once(tell: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def tells_limit(name: object) -> bool:
-    """Whether a name in an info dict may tell an end by a time limit."""
+    """Check whether a name in an info dict may be a flag for an end by a time limit."""
     return isinstance(name, str) and _LIMIT.search(name) is not None
 
 
 def boxes(space: Any, obs: Any) -> Iterator[tuple[str, spaces.Box, NDArray[Any]]]:
-    """Yield name, space and array of each Box of an observation, but of what cannot be read: the unit refuses it."""
+    """Yield name, space and array of each readable Box of an observation; the vector env rejects others."""
     for name, part, value in parts_of(space, obs):
         if isinstance(part, spaces.Box):
             with suppress(ValueError):
@@ -521,6 +526,6 @@ def boxes(space: Any, obs: Any) -> Iterator[tuple[str, spaces.Box, NDArray[Any]]
 def _finite(value: Any) -> float | None:
     try:
         number = number_of(value)
-    except Exception:  # noqa: BLE001 - the conversion is theirs
+    except Exception:  # noqa: BLE001 - the user's conversion may raise anything
         return None
     return number if math.isfinite(number) else None

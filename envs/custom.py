@@ -1,8 +1,8 @@
-"""The user's own environments: `module:factory`, or the name of an entry point in the group `pbt_rl.envs`.
+"""The user's own environments: `module:factory`, or an entry point in the group `pbt_rl.envs`.
 
 The factory is called with the keywords of --env-option. It returns a Gymnasium environment (it is called once per
-row), or an environment of another kind (`KINDS`). One with the parameters `rows` and `device` makes rows of tensors.
-An entry point `NAME` can also be used as `NAME/LEVEL`: LEVEL is the first argument of its factory.
+row), or an environment of another kind (`KINDS`). A factory with the parameters `rows` and `device` makes rows of
+tensors. An entry point `NAME` also accepts `NAME/LEVEL`: LEVEL is the first argument of its factory.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from .time_limits import closing, making, time_limit
 from .vectors import KIND as VECTOR
 
 CustomEnv = gymnasium.Env[Any, Any]
-"""Or an object that one of KINDS is for."""
+"""Return type of a factory; it may also be an object of one of KINDS."""
 KINDS = (SEVERAL_AGENTS, VECTOR)
-"""What a factory may return besides an environment of Gymnasium."""
+"""Supported kinds besides Gymnasium environments."""
 
 
 def make(env_id: str, rows: int, keywords: Mapping[str, Any], index: int = 0) -> CustomEnv:
-    """Call the user's factory once: for one environment, or for one that has all R rows (`Kind.all_rows`).
+    """Call the user's factory once, for one environment or for one that has all R rows (`Kind.all_rows`).
 
-    index: a number of its own among those that play at the same time, the same one when it is made again.
+    index: a unique number among concurrent environments. A recreated environment gets the same number.
     """
     factory = find_factory(env_id)
     arguments = dict(keywords)
@@ -58,8 +58,8 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any], index: int = 0) ->
     if kind is not None and kind.all_rows and made.num_envs != rows:
         made.close()
         raise EnvSetupError(
-            f"{env_id} returned a vector environment of {made.num_envs} rows, but {rows} are needed: "
-            "give it the parameter num_envs, and do not set that by --env-option"
+            f"{env_id} returned a vector environment of {made.num_envs} rows, but {rows} are needed. "
+            "Give the factory the parameter num_envs, and do not set it by --env-option"
         )
     return cast("CustomEnv", made)
 
@@ -78,7 +78,7 @@ def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
 
 
 def make_unit(env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
-    """Make R environments, or as many of another kind as R rows fill."""
+    """Make R environments, or the number of another kind that R rows need."""
     other = resident_backend(env_id)
     if other is not None:
         return other.make_unit(env_id, rows, seed, EnvOptions(keywords=options.keywords), shaping)
@@ -88,7 +88,7 @@ def make_unit(env_id: str, rows: int, seed: int, options: EnvOptions, shaping: S
 
 
 def resident_backend(env_id: str) -> Backend | None:
-    """Return what makes rows of tensors, if the factory has the parameters of that."""
+    """Return the backend for rows of tensors if the factory has the parameters for it."""
     factory = find_factory(env_id)
     return load_backend(".resident.custom") if takes(factory, "rows") and takes(factory, "device") else None
 
@@ -104,7 +104,7 @@ def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOp
 def unit_of(
     env: CustomEnv, env_id: str, rows: int, seed: int, shaping: ShapingSource, options: EnvOptions
 ) -> Unit:
-    """Return the unit of a factory's first environment; further ones are made as they are needed."""
+    """Return the vector env of a factory's first environment; further ones are made when needed."""
     kind = kind_of(env)
     if kind is not None:
         places = count(options.first_row + 1)
@@ -114,7 +114,7 @@ def unit_of(
 
 
 def kind_of(env: object) -> Kind | None:
-    """Return what an environment that is none of Gymnasium's can be played by, if there is something."""
+    """Return the kind of a non-Gymnasium environment; None if it is unknown."""
     if isinstance(env, gymnasium.Env):
         return None
     return next((kind for kind in KINDS if kind.fits(env)), None)
@@ -123,7 +123,7 @@ def kind_of(env: object) -> Kind | None:
 def one_by_one(
     env_id: str, first: gymnasium.Env[Any, Any], options: EnvOptions
 ) -> Callable[[], gymnasium.Env[Any, Any]]:
-    """Return a function that gives the existing environment first, then new ones."""
+    """Return a function that returns the existing environment first, then new ones."""
     places = count(options.first_row + 1)
 
     def again() -> gymnasium.Env[Any, Any]:
@@ -137,7 +137,7 @@ def one_by_one(
 
 
 def find_factory(env_id: str) -> Callable[..., object]:
-    """Import the factory that the id names. Exceptions of the module itself pass through."""
+    """Import the factory of an id. Exceptions of the module itself pass through."""
     if ":" in env_id:
         module_name, _, path = env_id.partition(":")
         factory = _attribute(env_id, _import(env_id, module_name), path)
@@ -147,8 +147,8 @@ def find_factory(env_id: str) -> Callable[..., object]:
         factory = plugins()[name].load()
     if not callable(factory):
         raise EnvSetupError(
-            f"{env_id} is {type(factory).__name__}, not a function: name a function or class that returns "
-            "an environment"
+            f"{env_id} is {type(factory).__name__}, not a function. Use a function or class that "
+            "returns an environment"
         )
     return functools.partial(factory, level) if level else factory
 
@@ -156,15 +156,15 @@ def find_factory(env_id: str) -> Callable[..., object]:
 def _import(env_id: str, module_name: str) -> Any:
     if module_name.endswith(".py") or "/" in module_name or module_name[:1] in ("", "."):
         dotted = module_name.removesuffix(".py").strip("./").replace("/", ".") or "module"
-        raise EnvSetupError(f"{env_id} cannot be found: write module:factory, such as {dotted}:make_env")
+        raise EnvSetupError(f"{env_id} cannot be found. Write module:factory, such as {dotted}:make_env")
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # one that the user's module needs
+            raise  # a module that the user's module imports
         raise EnvSetupError(
-            f"{env_id} cannot be found: there is no module {error.name!r} in the working directory "
-            f"{os.getcwd()} nor installed; run from the folder that holds it, or install it"  # noqa: PTH109
+            f"{env_id} cannot be found: module {error.name!r} is neither in the working directory "
+            f"{os.getcwd()} nor installed. Run from the folder that contains it, or install it"  # noqa: PTH109
         ) from error
 
 
@@ -184,18 +184,18 @@ def _attribute(env_id: str, module: Any, path: str) -> Any:
 def _signature(factory: Callable[..., object]) -> inspect.Signature | None:
     try:
         return inspect.signature(factory)
-    except ValueError:  # some that are written in C have none
+    except ValueError:  # some C functions have no signature
         return None
 
 
 def takes(factory: Callable[..., object], name: str) -> bool:
-    """Whether a factory has a parameter of this name."""
+    """Check whether a factory has a parameter of this name."""
     signature = _signature(factory)
     return signature is not None and name in signature.parameters
 
 
 def check_keywords(env_id: str, factory: Callable[..., object], keywords: Mapping[str, Any]) -> None:
-    """Raise EnvSetupError, in one line, if a call with these keywords would raise TypeError."""
+    """Raise a one-line EnvSetupError if a call with these keywords would raise TypeError."""
     signature = _signature(factory)
     if signature is None:
         return
@@ -204,20 +204,20 @@ def check_keywords(env_id: str, factory: Callable[..., object], keywords: Mappin
     except TypeError as error:
         taken = ", ".join(str(parameter) for parameter in signature.parameters.values()) or "none"
         raise EnvSetupError(
-            f"{env_id} cannot be called so: {error}; its options are: {taken} (--env-option key=value)"
+            f"{env_id} cannot be called: {error}. Its options are: {taken} (--env-option key=value)"
         ) from None
 
 
 def _not_usable(env_id: str, env: object) -> str:
     if isinstance(env, type):
         return (
-            f"{env_id} returned the class {env.__qualname__}, not an environment: return {env.__qualname__}()"
+            f"{env_id} returned the class {env.__qualname__}, not an environment. Return {env.__qualname__}()"
         )
     given = f"{type(env).__module__}.{type(env).__qualname__}"
     if text := remedy(env):
         return f"{env_id} returned {given}, {text}"
     usable = ", or ".join(["a gymnasium.Env", *(kind.title for kind in KINDS)])
-    return f"{env_id} returned {given}, not an environment: return {usable}"
+    return f"{env_id} returned {given}, not an environment. Return {usable}"
 
 
 BACKEND = replace(

@@ -1,14 +1,14 @@
-"""EnvPool: what its engines have (Atari, MuJoCo, MiniGrid, classic control ...), as native vectors.
+"""EnvPool tasks (Atari, MuJoCo, MiniGrid, classic control ...) as native vector envs.
 
-A unit is one EnvPool of R rows on one engine thread, stepped in lockstep; nothing loops over rows. EnvPool
-resets a row in the step after its episode's end, ignoring that step's action, as a unit does: every final
-observation is delivered. A time limit is a truncation.
+A vector env is one EnvPool of R rows on one engine thread, stepped in lockstep without a loop over rows. EnvPool
+resets a row in the step after its episode's end and ignores that step's action, as this project's protocol requires.
+So every final observation is delivered. A time limit is a truncation.
 
-A bad option ends the engine's process, without an exception. So a task with its options is first tried out in a
-copy of this process (`first_trial.tried`), whose output becomes the error.
+An invalid option ends the engine's process without an exception. So a task with its options is first tried in a fork
+of this process (`first_trial.tried`), whose output becomes the error.
 
-Atari is played as by the family atari/: options are --atari.*, the engine gives the newest frame and the raw
-score, and `AtariScoring` handles clipping and lives. The objective is the raw score.
+Atari follows the family atari/: options are --atari.*, the engine returns the newest frame and the raw score, and
+`AtariScoring` handles clipping and lives. The objective is the raw score.
 
 Axes: R rows.
 """
@@ -46,7 +46,7 @@ from .spaces import SMALL, Leaf, obs_leaves, read_rows, with_mask
 from .time_limits import GRACE_SECONDS, PROBE_SECONDS
 
 OURS = ("num_envs", "batch_size", "seed", "env_seed", "max_num_players", "gym_reset_return_info", "base_path")
-"""Options of `envpool.make` that the unit sets itself."""
+"""Options of `envpool.make` that the vector env sets itself."""
 BY_ATARI_OPTIONS = {
     "frame_skip": "frame-skip",
     "stack_num": "frame-stack",
@@ -60,12 +60,12 @@ BY_ATARI_OPTIONS = {
 }
 DOOM = "envpool.vizdoom"
 MOST_CHOICES_SEEN = 512
-"""An integer observation with more values is delivered as a number, not one-hot."""
+"""An integer observation with more values is delivered as a number instead of one-hot."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A task with its options, as the unit uses it."""
+    """A task with its options, prepared for the vector env."""
 
     keywords: Mapping[str, Any]
     """Keywords of `envpool.make`."""
@@ -74,11 +74,11 @@ class Task:
     decode: Callable[[NDArray[Any]], Any]
     is_atari: bool
     fire: int | None
-    """The action FIRE of an Atari game that has it."""
+    """Index of the action FIRE of an Atari game; None if there is none."""
 
 
 def names() -> tuple[str, ...]:
-    """Return the tasks for one player, sorted; the first name of a task that has several."""
+    """Return the single-player tasks, sorted; the first name of a task that has several."""
     found: dict[str, str] = {}
     for name, (module, spec, fixed) in _registry.specs.items():
         if module == DOOM:
@@ -90,9 +90,9 @@ def names() -> tuple[str, ...]:
 
 
 def describe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> Task:
-    """Read a task's spec; no environment is made. Raises EnvSetupError."""
+    """Read a task's spec without making an environment. Raises EnvSetupError."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Gymnasium's, of bounds that float32 does not hold exactly
+        warnings.simplefilter("ignore")  # Gymnasium warns of bounds that float32 cannot represent
         return _described(name, options, keywords)
 
 
@@ -101,21 +101,21 @@ def _described(name: str, options: AtariOptions, keywords: Mapping[str, Any]) ->
     module = _module_of(name)
     if module == DOOM:
         raise EnvSetupError(
-            f"{env_id} cannot be used: EnvPool's Doom hangs with some seeds and leaves its engine behind when it is "
-            "killed; use vizdoom/ instead, see `pbt-rl envs`"
+            f"{env_id} cannot be used: EnvPool's Doom hangs with some seeds and leaves its engine "
+            "process behind when it is killed. Use vizdoom/ instead, see `pbt-rl envs`"
         )
     is_atari = module == "envpool.atari"
     for key in keywords:
         own = BY_ATARI_OPTIONS.get(key) if is_atari else None
         if own or key in OURS:
-            why = f"use --atari.{own}" if own else "the unit sets it itself"
+            why = f"use --atari.{own}" if own else "the vector env sets it itself"
             raise EnvSetupError(f"--env-option {key}=... cannot be used with {env_id}: {why}")
     settings = {**_defaults(module, options), **keywords}
     engine = _engine_spec(name, settings)
     if engine.config.max_num_players > 1:
         raise EnvSetupError(
-            f"{env_id} is for {engine.config.max_num_players} players: envpool/ trains tasks of one; see "
-            "`pbt-rl envs`"
+            f"{env_id} is for {engine.config.max_num_players} players, but envpool/ supports "
+            "single-player tasks only. See `pbt-rl envs`"
         )
     action_space = engine.gymnasium_action_space
     action = action_spec(action_space, env_id)
@@ -134,7 +134,7 @@ def _described(name: str, options: AtariOptions, keywords: Mapping[str, Any]) ->
 
 
 def _fire(name: str, options: AtariOptions) -> int | None:
-    """All 18 actions are in the order of the emulator, and those of a game as well."""
+    """Return the index of FIRE, or None. Both action sets are in the emulator's order."""
     actions, _ = atari.game_facts(_registry.specs[name][2]["task"])
     return None if "FIRE" not in actions else 1 if options.full_action_space else actions.index("FIRE")
 
@@ -151,11 +151,11 @@ def _module_of(name: str) -> str:
 
 
 def _defaults(module: str, options: AtariOptions) -> dict[str, Any]:
-    """Return the defaults of this family for a kind of tasks."""
+    """Return this family's default options for a kind of tasks."""
     if module != "envpool.atari":
         return {}
     return {
-        "stack_num": 1,  # the device stacks
+        "stack_num": 1,  # the device stacks frames
         "episodic_life": False,
         "reward_clip": False,
         "frame_skip": options.frame_skip,
@@ -176,7 +176,8 @@ def _engine_spec(name: str, keywords: Mapping[str, Any]) -> Any:
         if unknown:
             known = ", ".join(sorted(set(fields) - set(OURS)))
             raise EnvSetupError(
-                f"envpool/{name} has no option {', '.join(unknown)}: it has {known} (--env-option key=value)"
+                f"envpool/{name} has no option {', '.join(unknown)}. Supported: {known} (--env-option "
+                "key=value)"
             ) from error
         given = "; ".join(f"{key}={value!r}" for key, value in keywords.items())
         raise EnvSetupError(
@@ -187,7 +188,7 @@ def _engine_spec(name: str, keywords: Mapping[str, Any]) -> Any:
 
 
 def _decoder(engine: Any, space: spaces.Space[Any]) -> Callable[[NDArray[Any]], Any]:
-    """Return a function from actions [R, A] to the engine's shape and dtype."""
+    """Return a function that converts actions [R, A] to the engine's shape and dtype."""
     of_engine = list(engine.action_array_spec.values())[-1]
     shape = tuple(of_engine.shape)
     tail = shape[1:] if shape and shape[0] == -1 else shape
@@ -196,7 +197,7 @@ def _decoder(engine: Any, space: spaces.Space[Any]) -> Callable[[NDArray[Any]], 
 
 
 def _leaves(engine: Any, env_id: str, choices: int) -> tuple[Leaf, ...]:
-    """Return the observation's arrays: pictures of SMALL and more as bytes, else flat numbers, and the action mask."""
+    """Return the observation leaves: pictures from SMALL pixels a side as bytes, else flat numbers, and the mask."""
     space = engine.gymnasium_observation_space
     mask = space.spaces.get(ACTION_MASK) if isinstance(space, spaces.Dict) else None
     if isinstance(space, spaces.Dict) and mask is not None:
@@ -210,7 +211,7 @@ def _leaves(engine: Any, env_id: str, choices: int) -> tuple[Leaf, ...]:
     if size == choices:
         spec = ArraySpec((size,), "uint8")
         return (*leaves, Leaf(ACTION_MASK, where[0], "mask", (size,), spec, in_info=where[1]))
-    # A mask of combinations, which independent components cannot obey: something to see.
+    # Independent components cannot obey a mask of combinations, so it is an observation.
     seen = Leaf("allowed", where[0], "float", (size,), ArraySpec((size,), "float32"), in_info=where[1])
     return (*leaves, seen)
 
@@ -218,23 +219,21 @@ def _leaves(engine: Any, env_id: str, choices: int) -> tuple[Leaf, ...]:
 def _as_delivered(leaf: Leaf) -> Leaf:
     whole = leaf.kind in ("bytes", "image") and len(leaf.shape) == 3 and min(leaf.spec.shape[1:]) >= SMALL
     if whole and leaf.kind == "bytes" and leaf.shape[0] == 1:
-        return replace(
-            leaf, spec=ArraySpec(leaf.shape[1:], "uint8")
-        )  # one grey frame, for the device to stack
+        return replace(leaf, spec=ArraySpec(leaf.shape[1:], "uint8"))  # one grey frame, stacked on the device
     if whole or (leaf.kind == "one_hot" and leaf.spec.shape[0] <= MOST_CHOICES_SEEN):
         return leaf
     return replace(leaf, kind="float", scale=1.0, spec=ArraySpec((math.prod(leaf.shape),), "float32"))
 
 
 def _last_line(text: str) -> str:
-    """Return the last line with a message, skipping stacks of addresses."""
+    """Return the last line with a message, without stack traces of addresses."""
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith(("***", "@"))]
     return lines[-1][:300] if lines else ""
 
 
 def probe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Describe a task, after a trial in a process of its own. Raises EnvSetupError if it cannot be used."""
+    """Describe a task after a trial in a separate process. Raises EnvSetupError if it cannot be used."""
     task = describe(name, options, keywords)
     given = ", ".join(f"{key}={value}" for key, value in keywords.items())
     _try_out(name, json.dumps({"num_threads": 1, **task.keywords}), f" with {given}" if given else "")
@@ -243,10 +242,10 @@ def probe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> EnvS
 
 @lru_cache(maxsize=32)
 def _try_out(name: str, request: str, given: str) -> None:
-    """Make and step a task once. request: JSON of its keywords. given: those of the user, for the message."""
+    """Make and step a task once. request: JSON of its keywords. given: the user's keywords, for the message."""
 
     def play() -> None:
-        with TemporaryDirectory() as folder, contextlib.chdir(folder):  # MuJoCo writes a log where it runs
+        with TemporaryDirectory() as folder, contextlib.chdir(folder):  # MuJoCo writes a log there
             env = envpool.make(name, "gymnasium", num_envs=2, seed=0, **json.loads(request))
             env.reset()
             action = list(env.spec.action_array_spec.values())[-1]
@@ -254,22 +253,23 @@ def _try_out(name: str, request: str, given: str) -> None:
             for _ in range(3):
                 env.step(np.zeros((2, *of_one), action.dtype))
 
-    tried(f"envpool/{name}{given}", play, PROBE_SECONDS + GRACE_SECONDS, when="when it was tried")
+    tried(f"envpool/{name}{given}", play, PROBE_SECONDS + GRACE_SECONDS, when="during its trial")
 
 
 def recipe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> dict[str, object]:
-    """Return defaults of a run: Atari's, or by actions and observations."""
+    """Return default options: Atari's, or by actions and observations."""
     task = describe(name, options, keywords)
     if task.is_atari:
         return atari.recipe()
     found = gym_recipe(task.spec)
-    if found["model.encoder"] == "mlp":  # the scales of EnvPool's observations differ by orders of magnitude
+    # The scales of EnvPool's observations differ by orders of magnitude.
+    if found["model.encoder"] == "mlp":
         found = {**found, "learner.normalize_observations": True}
     return found
 
 
 class EnvPoolUnit:
-    """R rows of one task on one engine thread. Equal seeds give equal units."""
+    """R rows of one task on one engine thread. Equal seeds give equal vector envs."""
 
     def __init__(
         self,
@@ -296,7 +296,7 @@ class EnvPoolUnit:
                 name, "gymnasium", num_envs=rows, seed=seeds.tolist(), **settings
             )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it makes its spaces at first access; see `describe`
+            warnings.simplefilter("ignore")  # it creates its spaces at first access; see `describe`
             assert self._engine.observation_space is not None
         self._ended_R = np.zeros(rows, np.bool_)
         self._none_R = np.zeros(rows, np.bool_)
@@ -328,7 +328,7 @@ class EnvPoolUnit:
         over_R, cut_R = over.astype(np.bool_, copy=False), cut.astype(np.bool_, copy=False)
         score_R = np.where(goes_R, score.astype(np.float64), 0.0)
         if not (np.abs(score_R) < LARGEST_REWARD).all():
-            raise EnvSetupError(f"{self.spec.env_id} gave a reward that is not finite: leave this task out")
+            raise EnvSetupError(f"{self.spec.env_id} returned a reward that is not finite. Use another task")
         ends_R = over_R
         reward_R = score_R
         if self._scoring is not None:
@@ -346,7 +346,7 @@ class EnvPoolUnit:
         self._book.write(out)
 
     def close(self) -> None:
-        """Release the engine: its thread is joined when the last reference goes."""
+        """Release the engine: its thread is joined when the last reference is dropped."""
         self._engine = None
 
     def _begin_episodes(self, rows: Iterable[int]) -> None:

@@ -1,9 +1,9 @@
-"""What every unit keeps alike: the accounts of running episodes (returns, lengths, shaping versions), and its pulse.
+"""Statistics of running episodes (returns, lengths, shaping versions), and the heartbeat of a vector env.
 
-The pulse shows that the unit gets on: two cells of memory that the supervisor watches, so that slow environments are
-not taken for hung ones. A unit finds it at its source of shaping (see `ShapingSource`), which in an actor has the
-attribute `pulse`. One that loops over rows in Python writes `pulse[ROW]` after each: one store, without a clock. One
-call for all rows gives no sign until it returns; making and seeding them is announced by `all_at_once`.
+The heartbeat `pulse` shows progress: two cells of memory that the supervisor watches, so that slow environments are
+not mistaken for hanging ones. It is the attribute `pulse` of a vector env's shaping source (see `ShapingSource`) in
+an actor. A vector env that loops over rows in Python writes `pulse[ROW]` after each row: one store, without a clock.
+A single call for all rows gives no heartbeat until it returns. `all_at_once` announces calls that make or seed rows.
 
 Axes: R rows.
 """
@@ -24,22 +24,23 @@ from .base import LARGEST_REWARD, ShapingSource, StepArrays
 from .values import briefly, number_of
 
 ROW, AT_ONCE = range(2)
-"""Cells. ROW: any number that differs from that of the row before. AT_ONCE: rows that the present call handles."""
+"""Cells. ROW: a number that changes with every row. AT_ONCE: number of rows in the current call."""
 SECONDS_PER_ROW = 1.0
-"""Patience for each row that is made or seeded in one call. An Atari game takes 0.1 s for either on an idle core, and
-0.5 s where six processes share it."""
+"""Timeout per row that is made or seeded in one call. An Atari game takes 0.1 s for either on an idle core, and 0.5
+s on a core shared by six processes.
+"""
 
 T = TypeVar("T")
 
 
 def pulse_of(source: ShapingSource) -> memoryview:
-    """Return the pulse of the unit that has this source; cells that nobody watches if it has none."""
+    """Return the heartbeat cells of a shaping source; unused cells if it has none."""
     watched: memoryview | None = getattr(source, "pulse", None)
     return memoryview(bytearray(16)).cast("q") if watched is None else watched
 
 
 def beating(pulse: memoryview, items: Iterable[T]) -> Iterator[T]:
-    """Yield the items, and give a sign when the caller asks for the next one: the one before is done."""
+    """Yield the items, and give a heartbeat when the caller requests the next one."""
     for row, item in enumerate(items):
         yield item
         pulse[ROW] = row
@@ -52,7 +53,7 @@ def all_at_once(pulse: memoryview, rows: int) -> Iterator[None]:
     try:
         yield
     finally:
-        pulse[ROW] += 1  # first, so that a watcher who sees the announcement gone sees the sign too
+        pulse[ROW] += 1  # first, so that whoever sees the announcement removed also sees the heartbeat
         pulse[AT_ONCE] = 0
 
 
@@ -61,10 +62,10 @@ _ACCOUNTS = ("raw_R", "shaped_R", "length_R", "shaping_version_R")
 
 
 class EpisodeBook:
-    """Sums over the running episode of each row, and the version of the shaping that is in force in it.
+    """Sums over the current episode of each row, and the version of its shaping.
 
-    A unit calls `open_episode` when an episode starts on a row, `add` for every step of a row, and `write` before a
-    step in which an episode ends is read.
+    A vector env calls `open_episode` when an episode starts on a row, `add` for every step of a row, and `write`
+    before a step that ends an episode is read.
     """
 
     def __init__(self, rows: int, shaping: ShapingSource) -> None:
@@ -75,17 +76,17 @@ class EpisodeBook:
         self._shaping = shaping
 
     def open_episode(self, row: int) -> Mapping[str, float]:
-        """Start an episode on a row; return the values of its shaping."""
+        """Start an episode on a row; return its shaping values."""
         self.shaping_version_R[row], values = self._shaping(row)
         self.raw_R[row] = self.shaped_R[row] = self.length_R[row] = 0
         return values
 
     def save_state(self) -> dict[str, Any]:
-        """Return the accounts as JSON types."""
+        """Return the statistics as JSON types."""
         return {name: getattr(self, name).tolist() for name in _ACCOUNTS}
 
     def restore_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `save_state` returned."""
+        """Continue from a state that `save_state` returned."""
         for name in _ACCOUNTS:
             getattr(self, name)[:] = state[name]
 
@@ -100,7 +101,7 @@ class EpisodeBook:
 
         raw, shaped: rewards for the two returns. played: whether a row took a step.
         """
-        if rows is None:  # apart, because indexing costs as much as a small environment's step
+        if rows is None:  # separate, because indexing costs as much as a step of a small environment
             self.raw_R += raw
             self.shaped_R += shaped
             self.length_R += played
@@ -110,7 +111,7 @@ class EpisodeBook:
             self.length_R[rows] += played
 
     def write(self, out: StepArrays, objective_R: NDArray[np.float64] | None = None) -> None:
-        """Write the accounts of all rows. objective_R: default is the raw return."""
+        """Write the statistics of all rows. objective_R: default is the raw return."""
         out.objective[:] = self.raw_R if objective_R is None else objective_R
         out.raw_return[:] = self.raw_R
         out.shaped_return[:] = self.shaped_R
@@ -119,16 +120,16 @@ class EpisodeBook:
 
 
 def write_reset(out: StepArrays) -> None:
-    """Mark the step of all rows as a reset: `first` is set, the reward is 0 and nothing has ended."""
+    """Mark the step of all rows as a reset: `first` is set, the reward is 0 and no episode has ended."""
     out.first[:] = True
     for array_R in (out.reward, out.terminated, out.truncated, out.episode_done):
         array_R[:] = 0
 
 
 def true_objective(env_id: str, value: Any) -> float:
-    """Return `info["true_objective"]`. Raises EnvSetupError for what is no finite number.
+    """Return `info["true_objective"]`. Raises EnvSetupError for a value that is not a finite number.
 
-    One infinite episode would make every mean infinite, and so all members alike.
+    One infinite episode would make every mean infinite, so that members could not be ranked.
     """
     try:
         objective = number_of(value)
@@ -136,17 +137,18 @@ def true_objective(env_id: str, value: Any) -> float:
         objective = math.nan
     if not abs(objective) < LARGEST_REWARD:
         raise EnvSetupError(
-            f'{env_id} breaks its contract: info["true_objective"] must be a finite number, got {briefly(value)}. '
-            "Correct the environment: give a failed episode the worst number that there is"
+            f'{env_id} breaks its contract: info["true_objective"] must be a finite number, got '
+            f"{briefly(value)}. Use the worst possible number for a failed episode"
         )
     return objective
 
 
 def objective_of(env_id: str, info: Mapping[str, Any], summed: float) -> float | None:
-    """Return the objective of an episode that its last info dict tells; None if it is the sum of its rewards.
+    """Return an episode's objective from its last info dict; None if it is the sum of its rewards.
 
-    That is the true one, or `info["episode"]["r"]`, the return that Gymnasium's RecordEpisodeStatistics and its like
-    report: another than the sum, and not only by what rounding does, if wrappers outside have changed the rewards.
+    That is the true objective, or `info["episode"]["r"]`, the return from Gymnasium's RecordEpisodeStatistics and
+    similar wrappers. The latter counts if it differs from the sum by more than rounding, because outer wrappers
+    changed the rewards.
     """
     if "true_objective" in info:
         return true_objective(env_id, info["true_objective"])

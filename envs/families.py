@@ -1,12 +1,16 @@
-"""The families of environments that come with the project, described without importing them.
+"""Built-in families of environments, described without importing them.
 
-`pbt_rl/registry.py` names them by family; another package adds its own `Family` as an entry point `pbt_rl.families`.
+`pbt_rl/registry.py` lists them by name. Another package adds a `Family` as an entry point `pbt_rl.families`.
 
-RSL_RL is `config/example_config.yaml` of https://github.com/leggedrobotics/rsl_rl (rsl-rl-lib 3 to 5), which are also
-the defaults of its `PPO.__init__`, in our units: its value loss has no factor of 1/2, so that its weight of 1.0 is ours
-of 2.0, and its `clip_param` clips ratio and value. What differs: weights begin orthogonal; advantages are normalised
-per minibatch, not per batch; the rate follows the divergence after a batch, not after each minibatch; the gradients of
-policy and value are limited together, not each.
+RSL_RL is `config/example_config.yaml` of https://github.com/leggedrobotics/rsl_rl (rsl-rl-lib 3 to 5), equal to the
+defaults of its `PPO.__init__`, converted to this project's definitions. RSL-RL's value loss has no factor of 1/2, so
+its weight of 1.0 is 2.0 here. Its `clip_param` clips ratio and value.
+
+Differences from RSL-RL:
+- Weights are initialised orthogonally.
+- Advantages are normalised per minibatch, not per batch.
+- The learning rate follows the KL divergence after a batch, not after each minibatch.
+- The gradients of policy and value are clipped together, not separately.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from .dmlab.options import DmlabOptions
 from .family import Family
 
 RESIDENT: dict[str, object] = {"mode": "sync"}
-"""Defaults of every run on an environment that is resident: it is stepped by the thread that learns."""
+"""Defaults of every run on a resident environment, because the learner's thread steps it."""
 RSL_RL: dict[str, object] = RESIDENT | {
     "model.encoder": "mlp",
     "model.critic": "separate",
@@ -52,20 +56,24 @@ ROBOTS: dict[str, object] = RSL_RL | {
     "hypers.clip_value": 1.0,
     "train_for_frames": 100_000_000,
 }
-"""Defaults of a population on robots. PBT tunes the rate, which then follows no divergence, and weights of terms, which
-change the size of returns: so those are normalised. Layers and entropy are mjlab's (`RslRlModelCfg` and
-`RslRlPpoAlgorithmCfg` of 1.6)."""
+"""Defaults of a population on robots.
+
+PBT tunes the learning rate, so it does not follow the divergence. PBT also tunes the weights of reward terms, which
+changes the scale of returns, so returns are normalised. Layers and entropy are mjlab's (`RslRlModelCfg` and
+`RslRlPpoAlgorithmCfg` of 1.6).
+"""
 ROBOT_RECIPES = {
     "rsl-ppo": Recipe(
-        "RSL-RL's published PPO values, for simulators on the device; the learning rate follows the divergence.",
+        "RSL-RL's published PPO values, for simulators on the device; the learning rate follows the "
+        "KL divergence.",
         RSL_RL,
     )
 }
 DMLAB_RECIPES = {
-    # Sample Factory's published command line for DMLab-30 with four agents, option by option. Its numbers of processes
-    # (90 workers of 12 environments, core affinity) are planned from the machine here; experience is decorrelated at
-    # the start by the units' different levels. Returns are V-trace's, and the network sees the last action and reward
-    # (unlike there), as in every run on DMLab.
+    # Sample Factory's published command line for DMLab-30 with four agents, option by option. Its numbers of
+    # processes (90 workers of 12 environments, core affinity) are planned from the machine here. Experience is
+    # decorrelated at the start by different levels in the vector envs. As in every run on DMLab, returns are
+    # V-trace's and the network gets the last action and reward (unlike there).
     "dmlab30-pbt": Recipe(
         "Sample Factory's DMLab-30 with four agents.",
         {
@@ -86,7 +94,7 @@ DMLAB_RECIPES = {
             "hypers.gamma": 0.99,
             "hypers.learning_rate": 1e-4,
             "hypers.entropy_coef": 0.003,
-            "hypers.value_coef": 1.0,  # its 0.5, of a value loss without our factor of 1/2
+            "hypers.value_coef": 1.0,  # its 0.5, for a value loss without the factor of 1/2 used here
             "hypers.max_grad_norm": 1e9,  # no limit
             "dmlab.actions": "extended",
             "dmlab.reward_unit": 5.0,
@@ -120,7 +128,9 @@ GYM = Family(
     ".gym",
     takes_keywords=True,
 )
-TOY = Family("toy", "toys with known answers", "toy/memory", ("gymnasium",), "pip install gymnasium", ".toy")
+TOY = Family(
+    "toy", "toys with known solutions", "toy/memory", ("gymnasium",), "pip install gymnasium", ".toy"
+)
 DMLAB2D = Family(
     "dmlab2d",
     "DeepMind Lab2D levels",
@@ -146,8 +156,9 @@ DMLAB = Family(
     "DeepMind Lab",
     "dmlab/dmlab30",
     ("deepmind_lab",),
-    "it is on no registry; build the module deepmind_lab as https://github.com/google-deepmind/lab says "
-    "(python/pip_package), and install that or put it on PYTHONPATH",
+    "not on any registry; build the module deepmind_lab as described at "
+    "https://github.com/google-deepmind/lab (python/pip_package), then install it or add it to "
+    "PYTHONPATH",
     ".dmlab.unit",
     takes_keywords=True,
     options={"dmlab": DmlabOptions},
@@ -199,7 +210,8 @@ ISAACLAB = Family(
     "Isaac Lab's tasks, on the learner's device (never run, see docs/reference/simulators.md)",
     "isaaclab/Isaac-Velocity-Flat-Anymal-C-v0",
     ("isaaclab", "isaaclab_tasks", "isaaclab_rl"),
-    "install Isaac Lab as https://isaac-sim.github.io/IsaacLab says, and pbt_rl into its Python environment",
+    "install Isaac Lab as described at https://isaac-sim.github.io/IsaacLab, and pbt_rl into its "
+    "Python environment",
     ".resident.rsl:ISAACLAB",
     takes_keywords=True,
     on_device=True,

@@ -1,6 +1,6 @@
-"""Units with a camera on row 0, of any family that has pictures. Films do not change how an environment is played.
+"""Vector envs with a camera on row 0, for any family with pictures. Filming does not change the episodes.
 
-A unit has no pictures of its own, because learners need none.
+Vector envs have no pictures themselves because learners need none.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from .values import metadata_of
 
 
 class Camera(Protocol):
-    """Takes pictures of row 0 of a unit."""
+    """Camera on row 0 of a vector env."""
 
     @property
     def frames_per_second(self) -> float:
         """Pictures per second of the environment's own time."""
 
     def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:
-        """Show row 0 after the step that this action caused; None after the first reset."""
+        """Return a picture of row 0 after the step that this action caused; None after the first reset."""
 
     def close(self) -> None:
-        """Release what belongs to the camera alone."""
+        """Release the camera's own resources."""
 
 
 class SeenPictures:
-    """The RGB picture [3, H, W] that the policy itself sees."""
+    """Camera that returns the policy's own RGB observation [3, H, W]."""
 
     def __init__(self, frames_per_second: float) -> None:
         self.frames_per_second = frames_per_second
@@ -50,16 +50,16 @@ class SeenPictures:
         return np.moveaxis(step.obs["obs"][0], 0, -1)
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Release nothing."""
 
 
 USUAL_FPS, MOST_FPS = 30.0, 1000
 
 
 class RenderCamera:
-    """Shows what an environment renders, made with `render_mode="rgb_array"`. row: of a vector, which renders all.
+    """Camera that renders an environment, made with `render_mode="rgb_array"`.
 
-    remedy: what to do if it gives no picture.
+    row: the row of a vector environment, which renders all. remedy: advice in the error if there is no picture.
     """
 
     def __init__(self, env: Any, row: int | None = None, remedy: str = "") -> None:
@@ -71,14 +71,16 @@ class RenderCamera:
         )
 
     def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
-        """Raises EnvSetupError if the environment cannot be drawn."""
+        """Render a picture. Raises EnvSetupError if the environment cannot be rendered."""
         try:
             picture: Any = self._env.render()
             if self._row is not None and picture is not None:
                 picture = picture[self._row]
         except Exception as error:  # the environment's own code
             why = str(error).rstrip(".") or type(error).__name__
-            raise EnvSetupError(f"--video: the environment cannot be drawn: {why}{self._remedy}") from error
+            raise EnvSetupError(
+                f"--video: the environment cannot be rendered: {why}{self._remedy}"
+            ) from error
         try:
             return self._frames.picture(picture)
         except ValueError as error:
@@ -87,7 +89,7 @@ class RenderCamera:
             ) from None
 
     def close(self) -> None:
-        """The unit closes its environments."""
+        """Do nothing, because the vector env closes its environments."""
 
 
 FRAMES_PER_SECOND = 60
@@ -96,9 +98,9 @@ SCREEN = (210, 160)
 
 
 class ColourTwin:
-    """The same Atari game as a unit's first a second time, in colour: whatever is pressed there is pressed here.
+    """A second, coloured emulator of the first row's Atari game, which gets the same actions.
 
-    Both draw alike, as they have the same seed.
+    Both draw the same random numbers because they have the same seed.
     """
 
     def __init__(self, game: str, options: AtariOptions, unit: AtariUnit) -> None:
@@ -133,7 +135,7 @@ def _film_atari(
 def _film_gym(
     gym_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[GymUnit, RenderCamera]:
-    """Make a unit with a camera on its row 0. Raises EnvSetupError if the environment renders no `rgb_array`."""
+    """Make a vector env with a camera on row 0. Raises EnvSetupError if the environment renders no `rgb_array`."""
     others = maker(gym_id, options.keywords)
     plain = others()
     modes = [mode for mode in metadata_of(plain).get("render_modes") or [] if isinstance(mode, str)]
@@ -148,17 +150,17 @@ def _film_gym(
 
 
 OWN_REMEDY = (
-    ": its factory must return an environment whose render() gives a picture; with a parameter render_mode it is asked "
-    'for "rgb_array"'
+    ": its factory must return an environment whose render() gives a picture; a parameter "
+    'render_mode receives "rgb_array"'
 )
 
 
 def _film_own(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[Unit, Camera] | None:
-    """Make a unit with a camera on its row 0, whose factory is told to draw if it can be told.
+    """Make a vector env with a camera on row 0; the factory gets `render_mode` if it has that parameter.
 
-    Whether `render()` gives pictures shows when the first one is taken. None for rows of tensors without any.
+    The first picture shows whether `render()` works. Returns None for rows of tensors without pictures.
     """
     other = resident_backend(env_id)
     if other is not None:
@@ -178,14 +180,14 @@ FILMED: Mapping[str, Callable[[str, int, int, EnvOptions, ShapingSource], tuple[
     "gym": _film_gym,
     "": _film_own,
 }
-"""Family -> what films it, where that is not in its `BACKEND`; "": environments of the user's own."""
+"""Family -> function that films it, if its `BACKEND` has none; "": the user's own environments."""
 REMEDY = ": render() of its rows must show row 0 as uint8 [H, W, 3]"
 
 
 def film(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[Unit, Camera] | None:
-    """Make a unit with a camera on its row 0; None for a family without pictures."""
+    """Make a vector env with a camera on row 0; None for a family without pictures."""
     backend, name = backend_of(env_id, options)
     own = FILMED.get(_family(env_id))
     if own is not None:
@@ -198,7 +200,7 @@ def film(
 def film_by(
     backend: Backend, name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[Unit, Camera] | None:
-    """Make a unit of a family that says itself what shows its row 0: see `Backend.film`."""
+    """Make a vector env of a family that provides the camera itself: see `Backend.film`."""
     made = None if backend.film is None else backend.film(name, rows, seed, options, shaping)
     if made is None:
         return None
@@ -209,7 +211,7 @@ def film_by(
 
 
 def has_pictures(env_id: str, options: EnvOptions) -> bool:
-    """Return whether environments of its family can be filmed at all."""
+    """Check whether environments of this family can be filmed at all."""
     return backend_of(env_id, options)[0].film is not None or _family(env_id) in FILMED
 
 

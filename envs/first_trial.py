@@ -1,12 +1,12 @@
-"""The first use of an environment's code: in a copy of this process, which it may end.
+"""First use of an environment's code, in a fork of this process that it may end.
 
-`sys.exit`, `os._exit`, an abort or a crash in C would else end the command without a word. A copy (fork) takes
-milliseconds, and knows what this process knows: its modules, its path, environments that it has registered.
+Without the fork, `sys.exit`, `os._exit`, an abort or a crash in C would end the command without a message. A fork
+takes milliseconds, and shares this process's state: modules, path, registered environments.
 
-    this process -- keeper -- copy -- what the environment starts, however it detaches
+    this process -- keeper -- fork -- processes that the environment starts, even detached ones
 
-The keeper (`pbt_rl.processes.keeper`) is a copy as well, in which no code of others runs. It ends all that the copy has
-started when the copy ends, or when this process says so or dies.
+The keeper (`pbt_rl.processes.keeper`) is a fork as well, without any user code. It ends all processes that the fork
+has started when the fork ends, or when this process dies or requests it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from .values import briefly
 
 T = TypeVar("T")
 OURS = f"{Path(__file__).parent.parent}/"
-"""Folder of the code that is not an environment's own."""
+"""Folder of this package's code, as opposed to the environment's."""
 
 
 def environment_traceback(error: BaseException) -> str:
-    """Return the traceback of an error and of its causes, each from the first frame that is not ours.
+    """Return the traceback of an error and its causes, each from the first frame of user code.
 
-    An error of an environment of ours has no such frame, and is shown whole; that of a file that is no Python names it.
+    An error of a built-in environment has no such frame, and is shown in full. A syntax error names its file.
     """
     shown = traceback.TracebackException.from_exception(error)
     not_theirs = (OURS, "<frozen importlib", importlib.__file__)
@@ -66,7 +66,7 @@ _NO_INTEGER = re.compile(
 
 
 def environment_output(text: str) -> str:
-    """Return what a process printed before it ended, without our frames and their callers' in a crash's stack.
+    """Return a process's last output; in a crash's stack, without this package's frames and their callers'.
 
     text: with the stack that `faulthandler` adds, newest frame first.
     """
@@ -80,7 +80,7 @@ def environment_output(text: str) -> str:
 
 TAIL_BYTES = 16_000
 LONG = b"long"
-"""What a copy writes instead of an outcome before it makes a simulator: see `LONG_SECONDS`."""
+"""Message of a fork before it makes a simulator, instead of an outcome: see `LONG_SECONDS`."""
 SHOWN_CHARACTERS = 4000
 
 
@@ -92,11 +92,11 @@ def tried(
     captured: bool = True,
     when: str = "when it was made",
 ) -> T:
-    """Call a function in a copy of this process, and return what it returns, which must be picklable.
+    """Call a function in a fork of this process, and return its result, which must be picklable.
 
-    captured: keep the end of what it prints, for the error if the copy ends, else for stderr when it is done.
-    Raises EnvSetupError with the message of the function's own; for everything else that it raises, with its
-    traceback; and if the copy ends, or is not done within the limit.
+    captured: keep the end of the output, for the error if the fork ends, otherwise for stderr. Raises EnvSetupError
+    with the function's own message if it raises one. For other exceptions the error has their traceback. It is also
+    raised if the fork ends or exceeds the time limit.
     """
     if not _can_be_copied():
         return function()
@@ -136,9 +136,10 @@ def tried(
 
 
 def _can_be_copied() -> bool:
-    """Whether a copy of this process works: it has no thread but the one that makes it, and no GPU.
+    """Check whether this process can be forked: no other threads and no GPU.
 
-    Libraries that have started threads would wait for them for ever; torch does not, if it may use one only.
+    Libraries that have started threads would wait for them forever in the fork. torch does not if limited to one
+    thread.
     """
     torch: Any = sys.modules.get("torch")
     on_gpu = torch is not None and torch.cuda.is_initialized()
@@ -146,14 +147,14 @@ def _can_be_copied() -> bool:
 
 
 def _copy() -> int:
-    """Fork. The copy never collects garbage of this process, whose destructors may need threads that it lacks."""
+    """Fork. The fork never collects this process's garbage, whose destructors may need missing threads."""
     sys.stdout.flush()
     sys.stderr.flush()
     collects = gc.isenabled()
     gc.disable()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Python's, of threads: see `_can_be_copied`
+            warnings.simplefilter("ignore", DeprecationWarning)  # on threads: see `_can_be_copied`
             pid = os.fork()
         if pid == 0:
             gc.freeze()
@@ -164,15 +165,15 @@ def _copy() -> int:
 
 
 class FirstProbe:
-    """Describes environments of a family without keeping them, each in a copy of this process.
+    """Probes of a family's environments, each in a fork of this process.
 
-    prefix: of their ids. The recipe of a run, which is asked for first, and its spec follow from one trial.
+    prefix: of their ids. One trial serves both the default options of a run, which are requested first, and its spec.
     """
 
     def __init__(self, prefix: str, probe: Callable[[str, Mapping[str, Any]], EnvSpec]) -> None:
         self._prefix, self._probe = prefix, probe
         self._known: tuple[str, EnvSpec] | None = None
-        """What the last recipe was made from, until it is asked for."""
+        """Spec of the last request for default options, until it is requested itself."""
 
     def for_recipe(self, name: str, keywords: Mapping[str, Any]) -> EnvSpec:
         """Describe an environment anew. Raises EnvSetupError."""
@@ -189,7 +190,7 @@ class FirstProbe:
         return tried(self._prefix + name, lambda: self._probe(name, keywords), limit)
 
     def _key(self, name: str, keywords: Mapping[str, Any]) -> str:
-        """Include where a name is looked up: the same one may mean another environment elsewhere."""
+        """Include the lookup path in the key, because a name may mean another environment elsewhere."""
         return repr((name, sorted(keywords.items()), os.getcwd(), sys.path))  # noqa: PTH109 - as the import does
 
 
@@ -197,9 +198,9 @@ class FirstProbe:
 
 
 def _keep(parent: int, line: int, run: Callable[[], object], *, captured: bool) -> NoReturn:
-    """Make the copy, leave nothing of it when it or the parent ends, and end as it has ended.
+    """Make the fork, leave none of its processes when it or the parent ends, and exit with its status.
 
-    line: descriptor of a socket to the parent, which gets the end of what the copy has printed.
+    line: descriptor of a socket to the parent, which receives the end of the fork's output.
     """
     try:
         os.setsid()  # Ctrl-C is for the parent
@@ -231,8 +232,8 @@ def _keep(parent: int, line: int, run: Callable[[], object], *, captured: bool) 
 
 def _run(env_id: str, function: Callable[[], object], when: str, outcome: int) -> None:
     """Call the function, and write its `_outcome` as a pickle."""
-    faulthandler.enable(2)  # a crash shows where
-    if "torch" in sys.modules:  # it must not use the threads that the copy lacks
+    faulthandler.enable(2)  # a crash prints its location
+    if "torch" in sys.modules:  # torch must not use threads that the fork lacks
         torch: Any = sys.modules["torch"]
         torch.set_num_threads(1)
     time_limits.told_of_long.append(lambda: os.pwrite(outcome, LONG, 0))
@@ -242,12 +243,12 @@ def _run(env_id: str, function: Callable[[], object], when: str, outcome: int) -
 
 
 def _outcome(env_id: str, function: Callable[[], object], when: str) -> tuple[object, str, bool]:
-    """Return (what the function returns, the error if it raises, whether that was to end the process)."""
+    """Return (the function's result, the error if it raises, whether that was to end the process)."""
     try:
         return function(), "", False
     except EnvSetupError as error:
         return None, str(error), False
-    except BaseException as error:  # noqa: BLE001 - whatever it raises is shown
+    except BaseException as error:  # noqa: BLE001 - every exception is reported
         exits, kind = isinstance(error, SystemExit), type(error).__name__
         folders = Path(traceback.extract_tb(error.__traceback__)[-1].filename).parts[-3:-1]
         if kind == "NotImplementedError" and folders == ("gymnasium", "spaces"):
@@ -262,7 +263,7 @@ def _outcome(env_id: str, function: Callable[[], object], when: str) -> tuple[ob
 
 
 def _redirect(output: int) -> None:
-    """Have everything printed go to `output`, whatever stands for stdout here (a notebook, a test)."""
+    """Redirect all output to `output`, whatever replaces stdout here (a notebook, a test)."""
     null = os.open(os.devnull, os.O_RDONLY)
     for fd, target in ((null, 0), (output, 1), (output, 2)):
         os.dup2(fd, target)
@@ -276,7 +277,7 @@ def _redirect(output: int) -> None:
 
 
 def _wait(pid: int, line: socket.socket, limit_seconds: float | None, outcome: int) -> tuple[bool, int, str]:
-    """Wait for the keeper. Return (whether the limit was kept, the copy's status, the end of the output)."""
+    """Wait for the keeper. Return (whether the limit was kept, the fork's status, the end of the output)."""
     in_time, tail = False, b""
     try:
         for pause in _pauses(pid, limit_seconds, outcome):
@@ -294,7 +295,7 @@ def _wait(pid: int, line: socket.socket, limit_seconds: float | None, outcome: i
 
 
 def _pauses(pid: int, limit_seconds: float | None, outcome: int) -> Iterator[float | None]:
-    """Yield seconds to wait (None: for ever) until the limit is reached, or the longer one that the copy asked for."""
+    """Yield seconds to wait (None: unlimited) until the limit, or until the longer one that the fork requested."""
     if limit_seconds is None:
         yield None
         return

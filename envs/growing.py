@@ -1,15 +1,15 @@
-"""Atari games whose emulators are made while the unit runs.
+"""Atari vector envs with lazy construction of emulators.
 
-An emulator takes about 0.1 s to make, and as long again to be seeded. Such units play in runs whose processes do not
-wait for each other, so that no seed makes them reproducible. Without sticky actions they are not seeded: the engine
-draws no-ops, all that tells games apart, from the machine's entropy. With sticky actions they are: unseeded, the engine
-draws those by the time in seconds, alike in all emulators that are made within one.
+An emulator takes about 0.1 s to make, and as long again to seed. Lazy construction is limited to asynchronous runs,
+which no seed makes reproducible. Without sticky actions the emulators are not seeded: the engine draws the no-ops,
+the only randomness, from the machine's entropy. With sticky actions they are seeded, because unseeded engines draw
+sticky actions by the time in seconds. Emulators made within the same second would then be equal.
 
-The library holds the interpreter while it makes emulators, for seconds in all. So rows are dealt to several engines: a
-small one is there from the beginning, and an actor that may begin without all its rows has the others made while it
+The library holds the interpreter lock while it makes emulators, for seconds in all. So rows are distributed over
+several engines. A small engine exists from the start. An actor that may start incomplete has the others made while it
 runs (`Engines`, `grow`).
 
-Axes: R rows of the unit, E rows of one engine.
+Axes: R rows of the vector env, E rows of one engine.
 """
 
 from __future__ import annotations
@@ -26,21 +26,25 @@ from .base import ShapingSource
 from .episodes import all_at_once
 
 ENGINE_ROWS = 16
-"""Most rows of an engine of a large unit. Fewer cost speed: a call takes about 0.1 ms, the step of a row 0.3 ms."""
+"""Maximum rows of an engine in a large vector env. Smaller engines are slower because a call takes about 0.1 ms and the
+step of a row 0.3 ms.
+"""
 FIRST_ROWS = 8
-"""Rows of the first engine of a unit that is not large; the others have up to LATER_ROWS, as each costs a call."""
+"""Rows of the first engine of a vector env that is not large. The others have up to LATER_ROWS because each costs a
+call.
+"""
 LATER_ROWS = 32
 LARGE_ROWS = 64
-"""A unit with more rows is large."""
+"""A vector env with more rows is large."""
 WHOLE_ROWS = 16
-"""A unit with no more rows is not divided."""
+"""A vector env with at most this many rows is not divided."""
 
 
 def dealt(rows: int, together: int) -> list[NDArray[np.intp]]:
-    """Deal rows to engines, in the order in which they are made; [E] each.
+    """Distribute rows over engines, in the order of construction; [E] each.
 
-    together: neighbouring rows that belong to one policy. Each policy gets a row in turn, forth and back, so that all
-    have as much of the time in which the unit grows.
+    together: neighbouring rows of one policy. Policies get rows round-robin, alternately forwards and backwards, so
+    that all have equal shares of rows during construction.
     """
     row_EP = np.arange(rows).reshape(-1, together).T.copy()
     row_EP[1::2] = row_EP[1::2, ::-1]
@@ -53,10 +57,10 @@ def dealt(rows: int, together: int) -> list[NDArray[np.intp]]:
 
 
 class Engines:
-    """Answers `step` and `reset` as one engine of all rows. A row without an emulator is black, and silent.
+    """Several engines behind the interface of one. A row without an emulator is black, with reward 0.
 
-    make: makes an engine of so many rows. together: neighbouring rows that belong to one policy. empty: the first
-    engine is made later, too.
+    make: makes an engine of a given number of rows. together: neighbouring rows of one policy. empty: make the first
+    engine later, too.
     """
 
     def __init__(
@@ -71,7 +75,7 @@ class Engines:
 
     @property
     def missing(self) -> NDArray[np.bool_]:
-        """Rows without an emulator, [R]."""
+        """Return the rows without an emulator, [R]."""
         missing_R = np.zeros(self._rows, np.bool_)
         for part in self._parts[len(self._engines) :]:
             missing_R[part] = True
@@ -79,7 +83,7 @@ class Engines:
 
     @property
     def next_size(self) -> int:
-        """Rows of the engine that is made next; 0 if all are there."""
+        """Return the rows of the next engine; 0 if all exist."""
         return len(self._parts[len(self._engines)]) if len(self._engines) < len(self._parts) else 0
 
     def grow(self) -> NDArray[np.intp]:
@@ -90,14 +94,14 @@ class Engines:
         return self._parts[number]
 
     def reset(self, *, seed: NDArray[np.int64] | None = None) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Begin a game on every row that is there. seed: one per row; engines made later take theirs from it."""
+        """Begin a game on every existing row. seed: one per row, also for engines that are made later."""
         self._seeds = self._seeds if seed is None else seed
         self._arrived = [(self._parts[e], self._begun(e, seed)) for e in range(len(self._engines))]
         frames_R, *_, info = self._arrivals()
         return frames_R, info
 
     def step(self, action_R: NDArray[np.integer[Any]]) -> tuple[Any, ...]:
-        """Step every row that is there, but for those whose games begin."""
+        """Step every existing row, except those whose games begin."""
         there = len(self._engines) - len(self._arrived)
         answers = self._arrivals()
         *arrays_R, info_R = answers
@@ -116,7 +120,7 @@ class Engines:
         return frames_E.copy(), info["lives"].copy()
 
     def _arrivals(self) -> tuple[Any, ...]:
-        """Return (frames, scores, over, cut, info) with nothing but the rows whose games begin."""
+        """Return (frames, scores, over, cut, info) of only the rows whose games begin."""
         rows = self._rows
         frames_R, lives_R = np.zeros((rows, 1, *SEEN), np.uint8), np.zeros(rows, np.int64)
         for part, (frames_E, lives_E) in self._arrived:
@@ -127,7 +131,7 @@ class Engines:
 
 
 class GrowingAtariUnit(AtariUnit):
-    """R games of one kind, which begin with some emulators, or none."""
+    """R Atari games of one kind, with lazy construction from some or no emulators."""
 
     def __init__(
         self, game: str, rows: int, seed: int, options: AtariOptions, shaping: ShapingSource
@@ -136,10 +140,10 @@ class GrowingAtariUnit(AtariUnit):
         super().__init__(game, rows, seed, options, shaping)
         self._missing_R = self._engine.missing
         if not options.repeat_action_probability:
-            self._seeded = True  # the first reset leaves the engines' own seeds
+            self._seeded = True  # the first reset keeps the engines' own seeds
 
     def _make_all(self, game: str, options: AtariOptions) -> Any:
-        empty: bool = getattr(self._source, "begins_empty", False)  # no step is taken before it is whole
+        empty: bool = getattr(self._source, "begins_empty", False)  # no step is taken before all rows exist
         together: int = getattr(self._source, "envs_per_policy", 1)
         return Engines(lambda part: self._make(game, part, options), self.rows, together, empty=empty)
 
@@ -157,7 +161,7 @@ class GrowingAtariUnit(AtariUnit):
 def unit_that_grows(
     game: str, rows: int, seed: int, options: AtariOptions, shaping: ShapingSource
 ) -> GrowingAtariUnit | None:
-    """Make a unit that grows, if whoever makes it lets it (an attribute of its source) and it is worth it."""
+    """Make a vector env with lazy construction if its source allows it and it has enough rows, else return None."""
     if rows <= WHOLE_ROWS or not getattr(shaping, "lets_grow", False):
         return None
     return GrowingAtariUnit(game, rows, seed, options, shaping)

@@ -1,7 +1,7 @@
-"""Any Gymnasium environment as a unit: one per row, stepped in a loop, its contract checked in every step.
+"""Gymnasium environments as a vector env: one per row, stepped in a loop, checked in every step.
 
-Exceptions of the environment's own code pass through. A return value that breaks its own spaces raises an
-EnvSetupError that names the environment, the expected value and the given one. `recipe` has the defaults of runs.
+Exceptions of the environment's own code pass through. A return value that violates its spaces raises an EnvSetupError
+with the environment, the expected value and the actual one. `recipe` holds the default options of runs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from .values import attribute, briefly, flag_of, metadata_of, number_of
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
-    """Defaults of a run, by what is acted and seen: images, continuous control, grids, or short vectors."""
+    """Return default options by actions and observations: images, continuous control, grids, or short vectors."""
     images = [array for array in spec.obs.values() if array.dtype == "uint8" and len(array.shape) > 1]
     grids = [array for array in images if is_grid(array)]
     if len(images) > len(grids):
@@ -61,12 +61,12 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
             {"hypers.entropy_coef": _CONTINUOUS["hypers.entropy_coef"]} if spec.action.low else {}
         )
     found = dict(_CONTINUOUS if spec.action.low else _DISCRETE)
-    if spec.resident or any(array.unscaled for array in spec.obs.values()):  # rows of tensors tell no bounds
-        found["learner.normalize_observations"] = True  # from numbers near 1000 nothing was learned without
+    if spec.resident or any(array.unscaled for array in spec.obs.values()):  # tensor rows provide no bounds
+        found["learner.normalize_observations"] = True  # without it, numbers near 1000 prevented learning
     if grids:
         found |= _GRIDS
     if any(map(looks_like_a_picture, spec.obs.values())):
-        del found["model.encoder"]  # that it be read as numbers has to be asked for
+        del found["model.encoder"]  # reading a picture as numbers requires an explicit option
     elif not spec.action.low and any(array.boolean and len(array.shape) == 3 for array in spec.obs.values()):
         found |= PLANES
     return found
@@ -81,7 +81,7 @@ _DISCRETE: dict[str, object] = {
     "learner.minibatches": 4,
     "learner.epochs": 4,
     "hypers.unroll": 32,
-    "learner.lr_schedule": "linear",  # with a constant rate, members that had reached the top fell again
+    "learner.lr_schedule": "linear",  # with a constant rate, members at the maximum got worse again
     "hypers.learning_rate": 1e-3,
     "hypers.entropy_coef": 0.005,
     "hypers.clip_ratio": 0.2,
@@ -89,15 +89,17 @@ _DISCRETE: dict[str, object] = {
     "hypers.gae_lambda": 0.95,
     "train_for_frames": 500_000,
 }
-"""With gamma 0.98 and lambda 0.8, values that are published for CartPole, LunarLander was learned by one seed of four
-(docs/lab/games.md)."""
+"""With gamma 0.98 and lambda 0.8, values published for CartPole, one seed of four learned LunarLander
+(docs/lab/games.md).
+"""
 
 _CONTINUOUS: dict[str, object] = {
     "model.encoder": "mlp",
     "model.hidden": 64,
     "model.layers": 2,
-    "model.critic": "separate",  # with one trunk Hopper and Walker2d learn slowly (docs/lab/games.md)
-    "model.initial_deviation": (1.0, 0.5),  # Hopper wants the one, HalfCheetah the other (docs/lab/games.md)
+    "model.critic": "separate",  # with a shared trunk Hopper and Walker2d learn slowly (docs/lab/games.md)
+    # Hopper needs the first, HalfCheetah the second (docs/lab/games.md)
+    "model.initial_deviation": (1.0, 0.5),
     "learner.rollout": 64,
     "learner.batch": 2048,
     "learner.minibatches": 8,
@@ -118,9 +120,11 @@ _GRIDS: dict[str, object] = {
     "learner.normalize_advantage": False,
     "train_for_frames": 2_000_000,
 }
-"""What is different with grids of codes: they are read by an MLP, whatever their codes are. Their rewards are often
-rare: where a batch holds none, normalised advantages are noise of full size, and the policy was narrow before the first
-reward (docs/lab/environments.md)."""
+"""Overrides for grids of codes, which an MLP reads whatever their codes are.
+
+Their rewards are often rare. In a batch without rewards, normalised advantages are noise of full size, so the policy
+collapsed before the first reward (docs/lab/environments.md).
+"""
 
 PLANES: dict[str, object] = {
     "model.critic": "separate",
@@ -133,17 +137,19 @@ PLANES: dict[str, object] = {
     "hypers.entropy_coef": 0.01,
     "train_for_frames": 5_000_000,
 }
-"""What is different with the games of MinAtar: 0 and 1 in three axes, a plane for each kind of thing. The values of
-PureJaxRL for them (its `examples/brax_minatar.ipynb`). With elu and rollouts of 32 steps Breakout ended at 18, with one
-network of 128 tanh, two passes and a rate of 1e-3 at 6 (docs/lab/evidence.md)."""
+"""Overrides for MinAtar: 0 and 1 in three axes, a plane for each kind of object.
+
+The values are PureJaxRL's (`examples/brax_minatar.ipynb`). With elu and rollouts of 32 steps Breakout reached 18.
+With one network of 128 tanh units, two epochs and a rate of 1e-3 it reached 6 (docs/lab/evidence.md).
+"""
 
 
 _IMAGES = {name: value for name, value in atari.recipe().items() if not name.startswith("model.")}
-"""Images of any environment are learned from as Atari's; only the network differs, and no reward is clipped."""
+"""Image environments use Atari's learner options; only the network differs, and no reward is clipped."""
 
 
 def _time_limit_of(env: Any) -> int:
-    """Return the steps after which Gymnasium's wrapper cuts an episode; 0 without one."""
+    """Return the step limit of Gymnasium's `TimeLimit` wrapper; 0 without one."""
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, gymnasium.wrappers.TimeLimit):
             return env._max_episode_steps  # noqa: SLF001 - the only place of it
@@ -152,13 +158,13 @@ def _time_limit_of(env: Any) -> int:
 
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
-"""Makes one environment; called once per row."""
+"""Function that makes one environment; called once per row."""
 
 _FLAGS = {bool, np.bool_}
 
 
 def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
-    """Return the spec of an environment. Raises EnvSetupError for spaces or shaping that cannot be used."""
+    """Return the spec of an environment. Raises EnvSetupError for unsupported spaces or shaping."""
     notes, shaping = notes_of(env_id, env), default_shaping(env_id, env)
     leaves, action = _leaves_of(env_id, env), action_spec(env.action_space, env_id)
     spec = EnvSpec(
@@ -177,7 +183,7 @@ def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
 def _leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
     for name in ("observation_space", "action_space"):
         if not hasattr(env, name):
-            raise EnvSetupError(f"{env_id} has no {name}: set self.{name} to a space in __init__")
+            raise EnvSetupError(f"{env_id} has no {name}. Set self.{name} to a space in __init__")
     return leaves_of(env_id, env.observation_space, env.action_space, metadata_of(env))
 
 
@@ -190,7 +196,7 @@ def probe_with(env_id: str, make: MakeEnv) -> EnvSpec:
 
 
 class GymUnit:
-    """R environments of one kind. The first reset seeds the rows; their generators go on from there."""
+    """R environments of one kind. Only the first reset seeds the rows."""
 
     def __init__(self, env_id: str, make: MakeEnv, rows: int, seed: int, shaping: ShapingSource) -> None:
         assert rows > 0
@@ -198,10 +204,10 @@ class GymUnit:
         self._envs = [make() for _ in beating(self._pulse, range(rows))]
         self.spec = describe(env_id, self._envs[0])
         if len({*map(id, self._envs)}) < rows:
-            raise EnvSetupError(f"{env_id} returned the same environment twice: make a new one in every call")
+            raise EnvSetupError(f"{env_id} returned the same environment twice. Make a new one in every call")
         if any(describe(env_id, env) != self.spec for env in self._envs[1:]):
             raise EnvSetupError(
-                f"{env_id}: two environments differ in their spaces or shaping; make them all alike"
+                f"{env_id}: two environments differ in their spaces or shaping. Make them all alike"
             )
         self.rows = rows
         self._shaping = shaping
@@ -214,19 +220,20 @@ class GymUnit:
         self._book = EpisodeBook(rows, shaping)
         self._remark = Remarks(shaping, self.spec)
         self._spaces = [(env.observation_space, env.action_space) for env in self._envs]
-        # The step of each row. Lists: writing one number into an array costs as much as a small environment.
+        # State of each row in this step. Lists are used because writing one number into an array costs as much as a
+        # step of a small environment.
         self._first = [True] * rows
         self._terminated = [False] * rows
         self._truncated = [False] * rows
         self._ended = [False] * rows
         self._reward = [0.0] * rows
         self._objective: dict[int, float] = {}
-        """Row -> objective of the episode that ended with this step, if that is not the sum of its rewards."""
+        """Row -> objective of the episode that ended with this step, if it differs from the sum of its rewards."""
         self._cut_at: dict[int, int] = {}
-        """Row -> the step at which its first episode is cut short, while that runs."""
+        """Row -> step at which its first episode is truncated, until that episode ends."""
 
     def spread_phases(self, rng: np.random.Generator) -> bool:
-        """Steps are drawn up to the limit of a `TimeLimit`, the only one that is known."""
+        """Draw steps up to the limit of a `TimeLimit` wrapper, the only limit that is available."""
         limit = self.spec.time_limit
         if limit:
             self._cut_at = dict(enumerate(rng.integers(1, limit + 1, self.rows).tolist()))
@@ -252,7 +259,7 @@ class GymUnit:
             self._write(out)
 
     def save_state(self) -> dict[str, Any] | None:
-        """None unless every environment saves its state, and none is hidden in a wrapper."""
+        """Return None unless every environment saves its state, and none is hidden in a wrapper."""
         states = [env.save_state() if isinstance(env, SavesState) else None for env in self._envs]
         if None in states:
             return None
@@ -265,7 +272,7 @@ class GymUnit:
         }
 
     def restore_state(self, state: dict[str, Any]) -> None:
-        """What the last step was is not needed: it was delivered."""
+        """Restore all but the last step, which was already delivered."""
         for env, saved in zip(self._envs, state["envs"], strict=True):
             assert isinstance(env, SavesState)
             env.restore_state(saved)
@@ -274,7 +281,7 @@ class GymUnit:
         self._cut_at = dict(state["cut_at"])
 
     def close(self) -> None:
-        """Close every environment once, also if one raises."""
+        """Close every environment once, even if one raises."""
         with contextlib.ExitStack() as closing:
             while self._envs:
                 closing.callback(self._envs.pop().close)
@@ -294,7 +301,7 @@ class GymUnit:
             raise self._breach("reset() must return (observation, info)", answer)
         self._remark.of_info(answer[1])
         self._write_obs(row, answer[0], answer[1], out)
-        if seed is not None:  # once
+        if seed is not None:  # once per row
             self._remark.of_observation(env.observation_space, answer[0])
         if (env.observation_space, env.action_space) != self._spaces[row]:
             self._remark.of_spaces()
@@ -332,7 +339,7 @@ class GymUnit:
             self._truncated[row] = not terminated
             self._ended[row] = True
             self._end(row, info, out)
-            # No action follows: the environment need not give a mask.
+            # No action follows, so the environment may omit the mask.
             info = {ACTION_MASK: self._all_allowed, **info}
         self._write_obs(row, obs, info, out)
 
@@ -358,7 +365,8 @@ class GymUnit:
                 check_finite(leaf, out.obs[leaf.name], self.spec.env_id)
         first_R, reward_R = np.array(self._first), np.array(self._reward, np.float64)
         self._book.add(reward_R, reward_R, ~first_R)
-        if True in self._ended:  # the accounts count there alone; writing them costs a fifth of a small step
+        # Episode statistics are read only there; writing them costs a fifth of a small step
+        if True in self._ended:
             self._book.write(out)
             while self._objective:
                 row, objective = self._objective.popitem()
@@ -388,11 +396,11 @@ class GymUnit:
 
 
 def names() -> tuple[str, ...]:
-    """Return the registered ids whose packages are installed, except Atari's, which have their own family."""
+    """Return the registered ids whose packages are installed, except Atari's, which has its own family."""
     found = []
     for env_id, spec in gymnasium.registry.items():
         point = spec.entry_point if isinstance(spec.entry_point, str) else ""
-        # A function of Gymnasium's own only names the package that has the environment now.
+        # If the entry point is a function in Gymnasium, it only names the package that contains the environment now.
         moved = getattr(spec.entry_point, "__module__", "").startswith("gymnasium.")
         needs = [package for prefix, package in EXTRAS.items() if point.startswith(prefix)]
         if not (moved or point.startswith("ale_py")) and all(map(find_spec, needs)):
@@ -403,13 +411,13 @@ def names() -> tuple[str, ...]:
 def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> MakeEnv:
     """Return a function that makes environments by id: `CartPole-v1`, `namespace/Name-v0` or `package:Name-v0`.
 
-    The function raises EnvSetupError for an unknown id and for a package that is missing.
+    The function raises EnvSetupError for an unknown id and for a missing package.
     """
 
     def make() -> gymnasium.Env[Any, Any]:
         try:
-            # Our own checks cost less than the checker's, and they raise where it warns.
-            with warnings.catch_warnings():  # what it raises says it, too
+            # The checks of this package cost less than the checker's, and raise where it warns.
+            with warnings.catch_warnings():  # the exception contains it, too
                 warnings.filterwarnings("ignore", ".*is out of date", DeprecationWarning)
                 return gymnasium.make(registered(gym_id), disable_env_checker=True, **keywords)
         except (gymnasium.error.Error, ImportError, TypeError) as error:
@@ -427,15 +435,15 @@ def _cannot_make(gym_id: str, error: Exception) -> str:
     name = gym_id.rpartition(":")[2]
     if name in (attribute(registry, "env_specs") or registry) or "named 'gym'" in reason:
         return (
-            f"gym/{gym_id} cannot be made: it is registered with gym, the package of before Gymnasium. Write a factory "
-            f'that returns pbt_rl.envs.old_gym.OldGym(gym.make("{name}")), and give it as --env module:factory'
-            + ("" if old else "; gym itself is not installed (pip install gym)")
+            f"gym/{gym_id} cannot be made: it is registered with gym, the predecessor of Gymnasium. "
+            f'Write a factory that returns pbt_rl.envs.old_gym.OldGym(gym.make("{name}")), and pass '
+            "it as --env module:factory" + ("" if old else "; gym itself is not installed (pip install gym)")
         )
     if gym_id not in gymnasium.registry:
         close = difflib.get_close_matches(gym_id, names())
         hint = f" Did you mean {', '.join(f'gym/{name}' for name in close)}?" if close else ""
         if not close and ":" not in gym_id:
-            hint = f" If a module of your own registers it, write gym/MODULE:{gym_id}."
+            hint = f" If your own module registers it, write gym/MODULE:{gym_id}."
     return f"gym/{gym_id} cannot be made: {reason}.{hint} `pbt-rl envs` lists what is installed"
 
 

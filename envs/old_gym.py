@@ -1,4 +1,4 @@
-"""Environments of the interface before Gymnasium (OpenAI's gym, and what only looks like it) as Gymnasium's."""
+"""Adapter of the old gym interface (OpenAI's gym and compatible classes) to Gymnasium's."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .values import attribute, flag_of, metadata_of
 
 
 class OldGym(gymnasium.Env[Any, Any]):
-    """Wraps an environment whose `reset` takes no seed, whose `step` returns four values, or whose spaces are old.
+    """Adapter for environments whose `reset` takes no seed, whose `step` returns four values, or with old spaces.
 
-    Values of `reset` and `step` that are Gymnasium's already pass as they are.
+    Return values of `reset` and `step` that already follow Gymnasium pass unchanged.
     """
 
     def __init__(self, env: Any, render_mode: str | None = None) -> None:
@@ -31,7 +31,7 @@ class OldGym(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset it, with the seed in whatever way it takes one."""
+        """Reset the environment, with the seed in the form that it supports."""
         super().reset(seed=seed)
         taken = inspect.signature(self.old.reset).parameters
         given = {"seed": seed, "options": options} if "seed" in taken else {}
@@ -42,12 +42,12 @@ class OldGym(gymnasium.Env[Any, Any]):
         return answer if with_info else (answer, {})
 
     def seed_old(self, seed: int) -> None:
-        """Seed it before a reset."""
+        """Seed the environment before a reset."""
         if callable(seeding := attribute(self.old, "seed")):
             seeding(seed)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step it: an episode that ended by its time limit is truncated."""
+        """Step the environment; an episode that ended by its time limit is truncated."""
         answer = self.old.step(action)
         if len(answer) != 4:
             five: tuple[Any, Any, bool, bool, dict[str, Any]] = answer
@@ -58,7 +58,7 @@ class OldGym(gymnasium.Env[Any, Any]):
         return obs, reward, over and not cut, cut, info
 
     def was_cut(self, info: Any) -> bool:
-        """Whether an episode that is over was ended by a limit."""
+        """Check whether a finished episode ended by a limit."""
         return isinstance(info, dict) and flag_of(info.get("TimeLimit.truncated"))
 
     def render(self) -> Any:
@@ -67,13 +67,13 @@ class OldGym(gymnasium.Env[Any, Any]):
         return self.old.render(mode="rgb_array") if takes else self.old.render()
 
     def close(self) -> None:
-        """Close it, if it can be closed."""
+        """Close the environment, if it has `close`."""
         if callable(closing := attribute(self.old, "close")):
             closing()
 
 
 def converted(space: Any) -> spaces.Space[Any]:
-    """Return a space of Gymnasium for one of another package, by what it is called and has."""
+    """Convert a space of another package to Gymnasium's, by its class name and attributes."""
     if isinstance(space, spaces.Space):
         return space
     kind = type(space).__name__
@@ -89,13 +89,11 @@ def converted(space: Any) -> spaces.Space[Any]:
         return spaces.MultiBinary(space.n)
     if kind.startswith("Box"):
         return spaces.Box(space.low, space.high, tuple(map(int, space.shape)), np.dtype(space.dtype).type)
-    raise EnvSetupError(
-        f"the space {space} is of no kind that Gymnasium has: give it one of gymnasium.spaces"
-    )
+    raise EnvSetupError(f"the space {space} has no equivalent in Gymnasium. Use one of gymnasium.spaces")
 
 
 class _InOrder(dict[Any, None]):
-    """A set that is walked through in the order of its additions; Python's own orders objects by their addresses."""
+    """A set in insertion order, because Python's set orders objects by their addresses."""
 
     def add(self, item: Any) -> None:
         self[item] = None
@@ -105,11 +103,11 @@ class _InOrder(dict[Any, None]):
 
 
 class _Crafter(OldGym):
-    """Crafter chooses among the objects of a set: so that equal seeds give equal episodes, its sets are ordered."""
+    """Crafter with ordered sets, because it samples from sets of objects and equal seeds must give equal episodes."""
 
     def __init__(self, old: Any, render_mode: str | None = None) -> None:
         super().__init__(old, render_mode)
-        world, reset = old._world, old._world.reset  # noqa: SLF001 - it has no other seam
+        world, reset = old._world, old._world.reset  # noqa: SLF001 - there is no public access
 
         def ordered(seed: int | None = None) -> None:
             reset(seed)
@@ -118,7 +116,7 @@ class _Crafter(OldGym):
         world.reset = ordered
 
     def seed_old(self, seed: int) -> None:
-        self.old._seed, self.old._episode = seed, 0  # noqa: SLF001 - it is only given with the constructor
+        self.old._seed, self.old._episode = seed, 0  # noqa: SLF001 - only the constructor accepts it
 
     def was_cut(self, info: Any) -> bool:
         return bool(info["discount"] > 0)  # 0: the player has died
@@ -132,12 +130,12 @@ def make_crafter(render_mode: str | None = None, **options: Any) -> gymnasium.En
 
 
 def remedy(env: object) -> str:
-    """Say what to return instead of an environment of before Gymnasium; "" if an object is none."""
+    """Return advice if an object is an environment of the old interface, else ""."""
     needed = ("reset", "step", "observation_space", "action_space")
     if any(attribute(env, name) is None for name in needed):
         return ""
     return (
-        "an environment of the interface before Gymnasium: return pbt_rl.envs.old_gym.OldGym(env) of it, or one of "
+        "an environment of the old gym interface. Return pbt_rl.envs.old_gym.OldGym(env), or one of "
         "Shimmy's wrappers: GymV21CompatibilityV0(env=env) if its step returns four values, "
         "GymV26CompatibilityV0(env=env) if five"
     )

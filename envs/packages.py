@@ -1,6 +1,6 @@
-"""Environments of other packages, by the ids that these register with Gymnasium when they are imported.
+"""Environments that other packages register with Gymnasium on import.
 
-`PACKAGE/ID`, with any installed package, is `gym/PACKAGE:ID`. A few packages are known here by the beginnings of their
+`PACKAGE/ID`, with any installed package, is `gym/PACKAGE:ID`. A few packages are listed here by the prefixes of their
 ids, so that `gym/MiniGrid-Empty-5x5-v0` suffices, and because some need more than an import.
 """
 
@@ -19,7 +19,7 @@ def _register_minatar() -> None:
 
 @dataclass(frozen=True)
 class Package:
-    """module: to import. ids: beginnings of its ids. register: what else it needs. usual: id if none is given."""
+    """module: to import. ids: prefixes of its ids. register: further setup. usual: id if none is given."""
 
     module: str
     ids: tuple[str, ...]
@@ -42,7 +42,7 @@ PACKAGES: Mapping[str, Package] = {
     "shimmy": Package("shimmy", ()),
     "crafter": Package("crafter", ("Crafter",), _register_crafter, "CrafterReward-v1"),
 }
-"""Name as it is written -> package."""
+"""Name in ids -> package."""
 EXTRAS = {
     "gymnasium.envs.box2d": "Box2D",
     "gymnasium.envs.mujoco": "mujoco",
@@ -50,13 +50,13 @@ EXTRAS = {
     "gymnasium.envs.tabular": "jax",
     "shimmy": "shimmy",
 }
-"""Module prefix of registered environments -> the package that they need."""
+"""Module prefix of registered environments -> required package."""
 EXTRA_GROUPS = {"box2d", "mujoco"}
-"""Parts of Gymnasium that are installed as its extras."""
+"""Extras of Gymnasium."""
 
 
 def named_by(env_id: str) -> str:
-    """Return Gymnasium's name, `package:ID`, for `package/ID` or a known package alone; "" if it names none."""
+    """Return Gymnasium's `package:ID` for `package/ID` or a listed package alone; "" if there is none."""
     head, _, name = env_id.partition("/")
     package = head.lower().replace("-", "_")
     known = PACKAGES.get(package)
@@ -67,9 +67,9 @@ def named_by(env_id: str) -> str:
 
 
 def registered(gym_id: str) -> str:
-    """Import what registers an id, and return the id without its package.
+    """Import the package that registers an id, and return the id without its package.
 
-    gym_id: `ID`, or `package:ID`; the id may lack the namespace of its package.
+    gym_id: `ID`, or `package:ID`; the namespace of the package may be omitted.
     """
     known_ids = import_module("gymnasium").registry
     if gym_id in known_ids:
@@ -89,7 +89,7 @@ def registered(gym_id: str) -> str:
     except ModuleNotFoundError:
         if known is not None:
             raise
-        return gym_id  # Gymnasium says what is wrong
+        return gym_id  # Gymnasium raises the error
     if (
         known is not None
         and known.register is not None
@@ -98,7 +98,7 @@ def registered(gym_id: str) -> str:
         known.register()
     if name in known_ids:
         return name
-    # It may lack a namespace, or a prefix of its package.
+    # The namespace or the package's prefix may be missing.
     prefixes = (f"{package}/", f"{package}-", *(one for other in PACKAGES.values() for one in other.ids))
     ends = [one for one in known_ids if one.lower() in {f"{prefix}{name}".lower() for prefix in prefixes}]
     ends = ends or [one for one in set(known_ids) - before if one.rpartition("/")[2] == name]
@@ -106,7 +106,7 @@ def registered(gym_id: str) -> str:
 
 
 def registered_ids() -> Mapping[str, str]:
-    """Return what Gymnasium has registered so far, but Atari's games: id -> its group, such as mujoco, or ""."""
+    """Return Gymnasium's registered ids without Atari's: id -> its group, such as mujoco, or ""."""
     found = {}
     for env_id, spec in import_module("gymnasium").registry.items():
         point = spec.entry_point if isinstance(spec.entry_point, str) else ""
@@ -117,7 +117,7 @@ def registered_ids() -> Mapping[str, str]:
 
 
 def absent() -> str:
-    """Return a whole line for each part of Gymnasium that is not installed: its environments, and the command."""
+    """Return a line for each extra of Gymnasium that is not installed: its environments and the pip command."""
     ids: dict[str, list[str]] = {}
     for env_id, group in registered_ids().items():
         ids.setdefault(group, []).append(env_id)

@@ -1,4 +1,4 @@
-"""Pictures [H, W, 3] of bytes, from whatever an environment renders."""
+"""Conversion of rendered frames to pictures [H, W, 3] of bytes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ CHANNELS = (1, 3, 4)
 
 
 class Frames:
-    """Converts the frames of one film. Floats are of one scale in all of them: 0 to 1, -1 to 1, or 0 to 255."""
+    """Converter for the frames of one film. All floats have one scale: 0 to 1, -1 to 1, or 0 to 255."""
 
     def __init__(self) -> None:
         self._signed = self._bytes = False
-        """A frame had values below 0, above 1."""
+        """True if a frame had values below 0, or above 1."""
 
     def picture(self, frame: Any) -> Picture:
-        """Return the picture of a frame. Raises ValueError for what shows none."""
+        """Return the picture of a frame. Raises ValueError for anything that is not a picture."""
         array = _of_three_axes(frame)
-        if array.shape[2] == 4:  # the last one is opacity
+        if array.shape[2] == 4:  # the last channel is opacity
             array = array[..., :3]
         return self._shades(np.broadcast_to(array, (*array.shape[:2], 3)))
 
@@ -35,7 +35,7 @@ class Frames:
         if array.dtype == np.bool_:
             return array.astype(np.uint8) * 255
         if array.dtype.kind in "iu":
-            if array.dtype == np.uint16 and array.max() > 255:  # 16 bits a shade
+            if array.dtype == np.uint16 and array.max() > 255:  # 16 bits per channel
                 array = array >> 8
             return array.clip(0, 255).astype(np.uint8)
         shades = np.nan_to_num(array.astype(np.float64), nan=0.0, posinf=255.0, neginf=0.0)
@@ -47,13 +47,13 @@ class Frames:
 
 
 def _of_three_axes(frame: Any) -> NDArray[Any]:
-    """Return the frame as [H, W, C], of 1, 3 or 4 channels."""
+    """Return the frame as [H, W, C], with 1, 3 or 4 channels."""
     while isinstance(frame, Mapping) and frame:  # by camera
         frame = next(iter(frame.values()))
     if isinstance(frame, list | tuple) and frame and not isinstance(frame[-1], list | tuple):
         frame = frame[-1]  # `rgb_array_list`: the newest one
     array = array_of(frame)
-    while array.ndim > 3:  # a batch of one, or the newest of some frames
+    while array.ndim > 3:  # a batch of one, or the newest of several frames
         array = array[-1]
     if array.ndim == 2:
         array = array[..., None]
@@ -65,7 +65,7 @@ def _of_three_axes(frame: Any) -> NDArray[Any]:
 
 
 def fitted(picture: Picture, height: int, width: int) -> Picture:
-    """Return the picture within this size, scaled by its nearest pixels, in the middle of black."""
+    """Return the picture within this size, scaled by nearest pixels and centred on black."""
     tall, wide = picture.shape[:2]
     if (tall, wide) == (height, width):
         return picture

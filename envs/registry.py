@@ -1,6 +1,6 @@
-"""The environments that there are: families, looked up by `family/name`, and the user's own, `module:factory`.
+"""Lookup of environments: families by `family/name`, and the user's own by `module:factory`.
 
-A family is imported when it is used.
+A family is imported at its first use.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .shaping import with_critic
 
 
 def with_last(spec: EnvSpec) -> EnvSpec:
-    """Add LAST to the observations, unless the environment gives it itself."""
+    """Add LAST to the observations, unless the environment already has it."""
     if LAST in spec.obs:
         return spec
     numbers = sum(spec.action.nvec) + len(spec.action.low)
@@ -48,13 +48,13 @@ def with_last(spec: EnvSpec) -> EnvSpec:
 
 
 class LastUnit:
-    """A unit that also writes LAST: the one-hot last choices, continuous components as they are, then the reward.
+    """Wrapper that writes LAST: one-hot last choices, unchanged continuous components, then the reward.
 
-    The reward is that for learning, clipped to -1..1. Zeros where an episode begins.
+    The reward is the learner's, clipped to -1..1. All are zero at the start of an episode.
     """
 
     def __init__(self, unit: Unit) -> None:
-        assert LAST not in unit.spec.obs, "the environment gives the last action and reward itself"
+        assert LAST not in unit.spec.obs, "the environment already returns the last action and reward"
         self._unit = unit
         self.spec, self.rows = with_last(unit.spec), unit.rows
         self.cpu_ns = cpu_clock(unit)
@@ -79,7 +79,7 @@ class LastUnit:
         last[out.first] = 0
 
     def _inner_of(self, out: StepArrays) -> StepArrays:
-        """Return the arrays that the unit itself writes. Made once: a unit is given the same arrays in every step."""
+        """Return the arrays that the inner vector env writes. Built once because every step gets the same arrays."""
         if self._given is not out:
             own = {name: array for name, array in out.obs.items() if name != LAST}
             self._given, self._inner = out, replace(out, obs=own)
@@ -89,11 +89,11 @@ class LastUnit:
         self._unit.close()
 
     def follow(self, matchups: MatchupSource) -> None:
-        assert isinstance(self._unit, Seated), "only units of several seats follow matchups"
+        assert isinstance(self._unit, Seated), "only vector envs with several agents follow matchups"
         self._unit.follow(matchups)
 
     def save_state(self) -> dict[str, Any] | None:
-        """What this class adds is in the observation that was delivered."""
+        """Return the inner state; this wrapper's own state is in the observation that was delivered."""
         return self._unit.save_state() if isinstance(self._unit, SavesState) else None
 
     def restore_state(self, state: dict[str, Any]) -> None:
@@ -103,26 +103,28 @@ class LastUnit:
 
 FAMILIES: registry.Registry[Family] = registry.FAMILIES
 __all__ = ["FAMILIES", "EnvOptions", "Family", "FamilyOptions"]
-"""Of other modules, to be had from here."""
+"""Re-exported names of other modules."""
 DEFAULTS = EnvOptions()
 _VERSION = re.compile(r"(-ram)?(NoFrameskip|Deterministic)?-v\d+$")
-"""What Gymnasium's ids end with."""
+"""Suffix of Gymnasium ids."""
 
 
 def keywords(env_option: Iterable[str]) -> dict[str, Any]:
-    """Read `key=value` pairs; see `free_value` for what a value may be."""
+    """Read `key=value` pairs; `free_value` defines the values."""
     found: dict[str, Any] = {}
     for pair in env_option:
         key, equals, text = pair.partition("=")
         if not equals or not key.isidentifier() or key in found:
-            remedy = "it is given twice" if key in found else "write key=value, key as in Python"
+            remedy = (
+                "it is given twice" if key in found else "write key=value, with a Python identifier as key"
+            )
             raise EnvSetupError(f"--env-option {pair:.200} cannot be used: {remedy}")
         found[key] = free_value(text)
     return found
 
 
 def probe(env_id: str, options: EnvOptions) -> EnvSpec:
-    """Describe an environment without keeping it. Raises EnvSetupError if it cannot be made."""
+    """Return an environment's spec without keeping the environment. Raises EnvSetupError if it cannot be made."""
     backend, name = backend_of(env_id, options)
     spec = backend.probe(name, options)
     if options.last_action_reward:
@@ -131,55 +133,55 @@ def probe(env_id: str, options: EnvOptions) -> EnvSpec:
 
 
 def make_unit(env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
-    """Make one vector environment of R rows. Equal seeds give equal units, different seeds different ones."""
+    """Make one vector env of R rows. Equal seeds give equal vector envs, different seeds different ones."""
     backend, name = backend_of(env_id, options)
     return seeing(backend.make_unit(name, rows, seed, options, shaping), options)
 
 
 def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
-    """Make the `ResidentEnv` of a spec that is `resident`: R rows on a device."""
+    """Make the `ResidentEnv` of a `resident` spec: R rows on a device."""
     backend, name = backend_of(env_id, options)
     assert backend.make_resident is not None, f"{env_id} is not resident"
     return backend.make_resident(name, rows, seed, device, options)
 
 
 def recipe(env_id: str, options: EnvOptions = DEFAULTS) -> dict[str, object]:
-    """Return defaults of a run: dotted name of a config field -> value. The user's options win."""
+    """Return default options of a run: dotted name of a config field -> value. The user's options override them."""
     backend, name = backend_of(env_id, options)
     return backend.recipe(name, options)
 
 
 def make_raw(env_id: str, options: EnvOptions) -> RawEnv | None:
-    """Make one environment as its author wrote it; None for a family that has only an engine of many."""
+    """Make one unwrapped environment; None for a family that has only an engine of many."""
     backend, name = backend_of(env_id, options)
     return None if backend.make is None else backend.make(name, options)
 
 
 def evaluation_options(env_id: str, options: EnvOptions) -> EnvOptions:
-    """Return the options with which a run's members are evaluated."""
+    """Return the options for the evaluation of a run's members."""
     backend, _ = backend_of(env_id, options)
     return backend.for_evaluation(options)
 
 
 def shown_name(env_id: str, options: EnvOptions) -> str:
-    """Return the id of what is played under these options, which for an evaluation may be another level."""
+    """Return the id of the environment under these options; an evaluation may use another level."""
     backend, name = backend_of(env_id, options)
     shown = backend.shown(name, options)
     return env_id if shown == name else f"{env_id.partition('/')[0]}/{shown}"
 
 
 def seeing(unit: Unit, options: EnvOptions) -> Unit:
-    """Let a unit give what the options add to the observations of any environment."""
+    """Wrap a vector env to add the observations that the options request."""
     return LastUnit(unit) if options.last_action_reward and LAST not in unit.spec.obs else unit
 
 
 def plugins() -> dict[str, EntryPoint]:
-    """Return the environments that installed packages offer as entry points `pbt_rl.envs`, by name."""
+    """Return the environments of installed packages (entry points `pbt_rl.envs`), by name."""
     return {point.name: point for point in entry_points(group="pbt_rl.envs")}
 
 
 def family_of(env_id: str) -> Family | None:
-    """Look up the family of an id; None for the user's own environments. Raises EnvSetupError if it has none."""
+    """Return the family of an id; None for the user's own environments. Raises EnvSetupError if unknown."""
     key, slash, name = _full(env_id).partition("/")
     if key not in FAMILIES and (":" in key or key in plugins()):
         return None
@@ -189,25 +191,26 @@ def family_of(env_id: str) -> Family | None:
     near = f"did you mean {close[0]}/{name or 'NAME'}?" if close else ""
     package = PACKAGES.get(re.split(r"\W|_", env_id.lower())[0])
     if package is not None and find_spec(package.module) is None:
-        hint = f"{key.lower()} is of the package {package.module}, which is not installed"
+        hint = f"{key.lower()} belongs to the package {package.module}, which is not installed"
     else:
         hint = ("" if near and (slash or key in FAMILIES) else _meant(env_id)) or near
     if not hint:
         known = ", ".join(f"{family}/NAME" for family in FAMILIES)
         hint = f"write {known} (family/name), or module:factory for your own."
     raise EnvSetupError(
-        f"{env_id!r} names no environment: {hint}{'' if hint[-1] in '?.' else '.'} `pbt-rl envs` lists them all"
+        f"Unknown environment {env_id!r}: {hint}{'' if hint[-1] in '?.' else '.'} `pbt-rl envs` lists all"
     )
 
 
 def _meant(env_id: str) -> str:
-    """Return what an unknown id may have meant, as the end of a sentence; "" if nothing is like it."""
+    """Return a suggestion for an unknown id, as the end of a sentence; "" without a close match."""
     if ".py" in env_id or (env_id.isidentifier() and Path(f"{env_id}.py").is_file()):
         module = env_id.partition(".py")[0].strip("./").replace("/", ".")
         return f"write {module}:{env_id.partition(':')[2] or 'make_env'}, as Python imports it"
     words = re.findall(r"[A-Za-z0-9]+", _VERSION.sub("", env_id))
     known: dict[str, str] = {}
-    # The first family's name stays; a simulator on the device is named where nothing else is.
+    # The first family's name takes precedence. A simulator on the device is suggested only if no other family has the
+    # name.
     for family in sorted(FAMILIES.values(), key=lambda family: family.on_device):
         names = registered_ids() if family.name == "gym" else family.names()
         known = {_plain(name): f"{family.name}/{name}" for name in names} | known
@@ -215,19 +218,19 @@ def _meant(env_id: str) -> str:
     tails = ["".join(words[begin:]).lower() for begin in range(len(words))]
     found = [known[tail] for tail in tails if tail in known][:1]
     if not found and re.fullmatch(r"[\w.-]+-v\d+", env_id):
-        return f"write gym/{env_id}, or gym/MODULE:{env_id} if a module of yours registers it"
+        return f"write gym/{env_id}, or gym/MODULE:{env_id} if your own module registers it"
     near = (difflib.get_close_matches(tail, known, 2, 0.8) for tail in tails)
     close = found or [known[one] for one in next(filter(None, near), [])]
     return f"did you mean {' or '.join(close)}?" if close else ""
 
 
 def _plain(name: str) -> str:
-    """Return a name without its version and its spelling: HalfCheetah-v5 is halfcheetah."""
+    """Return a name without version, case and punctuation: HalfCheetah-v5 becomes halfcheetah."""
     return re.sub(r"[^a-z0-9]", "", _VERSION.sub("", name).lower())
 
 
 def backend_of(env_id: str, options: EnvOptions) -> tuple[Backend, str]:
-    """Return what makes an environment, and its name there. Raises EnvSetupError."""
+    """Return the backend of an environment and its name there. Raises EnvSetupError."""
     family = family_of(env_id)
     if family is None:
         return load_backend(".custom"), env_id  # the user's own: NAME is the whole id
@@ -236,14 +239,14 @@ def backend_of(env_id: str, options: EnvOptions) -> tuple[Backend, str]:
     if options.keywords and not family.takes_keywords:
         takers = ", ".join(f"{one.name}/" for one in FAMILIES.values() if one.takes_keywords)
         raise EnvSetupError(
-            f"--env-option {next(iter(options.keywords))}=... cannot be used: it is for {takers} and "
-            f"environments of your own, not for {family.name}/"
+            f"--env-option {next(iter(options.keywords))}=... cannot be used with {family.name}/. It "
+            f"applies to {takers} and your own environments"
         )
     return family.load(), _full(env_id).partition("/")[2]
 
 
 def _full(env_id: str) -> str:
-    """Return `family/name` for an id that may be short, or begin with the package that registers it."""
+    """Return `family/name` for an id that may be short or start with its package."""
     full = SHORT_NAMES.get(env_id, env_id)
     head = full.partition("/")[0]
     if head in FAMILIES or ":" in full or head in plugins() or find_spec("gymnasium") is None:
@@ -253,4 +256,4 @@ def _full(env_id: str) -> str:
 
 
 SHORT_NAMES = {short: env for family in FAMILIES.values() for short, env in family.short_names.items()}
-"""Environments that can also be named without their family."""
+"""Environments with a short name, without their family."""

@@ -1,5 +1,7 @@
-"""Declarations of an environment beside its spaces: reward shaping as flat numbers, frames per step, and observations
-that only the critic sees, such as what a simulator knows and a robot's sensors do not.
+"""Declarations of an environment beside its spaces: reward shaping, frames per step, critic-only observations.
+
+Reward shaping is flattened to numbers. A critic-only observation is, for example, a simulator state that a robot's
+sensors cannot measure.
 """
 
 from __future__ import annotations
@@ -19,16 +21,16 @@ from .values import attribute, briefly, has_methods, number_of, wrapped
 
 
 def flatten(nested: Mapping[str, Any]) -> dict[str, float]:
-    """Turn `{"weapon": {"shotgun": 1}}` into `{"weapon.shotgun": 1.0}`.
+    """Convert `{"weapon": {"shotgun": 1}}` to `{"weapon.shotgun": 1.0}`.
 
-    Raises EnvSetupError for a value that is not a finite number and for a name that looks like a path.
+    Raises EnvSetupError for a value that is not a finite number and for a name with a dot.
     """
     flat: dict[str, float] = {}
     for name, value in nested.items():
         if not isinstance(name, str) or not name or "." in name:
             raise EnvSetupError(
-                f"reward shaping has the name {name!r}: use non-empty strings without a dot, "
-                "and nested dicts where you want a path"
+                f"reward shaping has the name {name!r}. Use non-empty strings without a dot, and "
+                "nested dicts for a path"
             )
         if isinstance(value, Mapping):
             flat.update({f"{name}.{inner}": number for inner, number in flatten(value).items()})
@@ -39,13 +41,14 @@ def flatten(nested: Mapping[str, Any]) -> dict[str, float]:
             flat[name] = math.nan
         if not math.isfinite(flat[name]):
             raise EnvSetupError(
-                f"reward shaping {name!r} is {briefly(value)}: give a finite number (a controller multiplies it)"
+                f"reward shaping {name!r} is {briefly(value)}. Use a finite number (a controller "
+                "multiplies it)"
             )
     return flat
 
 
 def unflatten(flat: Mapping[str, float]) -> dict[str, Any]:
-    """Undo `flatten`: `{"weapon.shotgun": 1.0}` to `{"weapon": {"shotgun": 1.0}}`."""
+    """Invert `flatten`: `{"weapon.shotgun": 1.0}` to `{"weapon": {"shotgun": 1.0}}`."""
     nested: dict[str, Any] = {}
     for path, value in flat.items():
         *parents, name = path.split(".")
@@ -65,14 +68,14 @@ def find_interface(env: Any) -> RewardShapingInterface | None:
 
 
 def find_training_info(env: Any) -> TrainingInfoInterface | None:
-    """Return the outermost wrapper (or the environment itself) that takes the progress of training."""
+    """Return the outermost wrapper (or the environment itself) that receives the training progress."""
     return next((one for one in wrapped(env) if has_methods(one, ("set_training_info",))), None)
 
 
 def default_shaping(env_id: str, env: Any) -> dict[str, float]:
     """Return the flat default shaping of an environment; empty if it has none.
 
-    Raises EnvSetupError as `flatten` does.
+    Raises the errors of `flatten`.
     """
     interface = find_interface(env)
     if interface is None:
@@ -80,15 +83,16 @@ def default_shaping(env_id: str, env: Any) -> dict[str, float]:
     defaults = interface.get_default_reward_shaping()
     if not isinstance(defaults, Mapping):
         raise EnvSetupError(
-            f"{env_id}: get_default_reward_shaping() returned {type(defaults).__name__}: return a dict of numbers"
+            f"{env_id}: get_default_reward_shaping() returned {type(defaults).__name__}. Return a "
+            "dict of numbers"
         )
     return flatten(defaults)
 
 
 def frames_per_step(env_id: str, env: Any) -> int:
-    """Return `frames_per_step` of an environment or of one that it wraps; 1 if none has it.
+    """Return `frames_per_step` of an environment or of a wrapped one; 1 if none has it.
 
-    Not `frame_skip`: environments use that name for substeps of physics, which do not count as frames.
+    `frame_skip` is not used because environments use that name for physics substeps, which do not count as frames.
     """
     for one in wrapped(env):
         frames = attribute(one, "frames_per_step")
@@ -97,12 +101,12 @@ def frames_per_step(env_id: str, env: Any) -> int:
         number = float(frames) if isinstance(frames, Real) and not isinstance(frames, bool) else 0.0
         if number.is_integer() and number >= 1:
             return int(number)
-        raise EnvSetupError(f"{env_id}: its frames_per_step is {frames!r}: give a whole number of 1 or more")
+        raise EnvSetupError(f"{env_id}: its frames_per_step is {frames!r}. Use a whole number of 1 or more")
     return 1
 
 
 CRITIC_ONLY = "critic_only"
-"""Key of an environment's metadata: their names."""
+"""Key of an environment's metadata for the names of critic-only observations."""
 
 
 def names_of(text: str) -> tuple[str, ...]:
@@ -111,23 +115,23 @@ def names_of(text: str) -> tuple[str, ...]:
 
 
 def declared(env_id: str, metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names that an environment declares. Raises EnvSetupError if they are none."""
+    """Return the names that an environment declares. Raises EnvSetupError if they are not strings."""
     given = metadata.get(CRITIC_ONLY, ())
     if isinstance(given, str):
         return names_of(given)
     if not isinstance(given, tuple | list | set | frozenset) or not all(isinstance(x, str) for x in given):
         raise EnvSetupError(
-            f'{env_id}: metadata["{CRITIC_ONLY}"] is {given!r:.100}: give names of observations, such as '
-            '("privileged",)'
+            f'{env_id}: metadata["{CRITIC_ONLY}"] is {given!r:.100}. Use names of observations, such '
+            'as ("privileged",)'
         )
     return tuple(given)
 
 
 def with_critic(spec: EnvSpec, names: Iterable[str]) -> EnvSpec:
-    """Let only the critic see these observations, and those that the spec has already.
+    """Return the spec with these observations added to the critic-only ones.
 
-    A name is that of an array, or of a Dict whose parts they are: `sim` for `sim.mass` and `sim.friction`. Raises
-    EnvSetupError for a name that there is not, and if the policy would see nothing.
+    A name is that of an array, or of a Dict with all its parts: `sim` for `sim.mass` and `sim.friction`. Raises
+    EnvSetupError for an unknown name, and if the policy would have no observation.
     """
     found = set(spec.critic)
     for name in names:
@@ -135,12 +139,12 @@ def with_critic(spec: EnvSpec, names: Iterable[str]) -> EnvSpec:
         if not meant or name == ACTION_MASK:
             there = ", ".join(one for one in spec.obs if one != ACTION_MASK)
             raise EnvSetupError(
-                f"{spec.env_id}: only the critic is to see {name!r}, which is none of its observations: name some of "
-                f"{there}"
+                f"{spec.env_id}: critic-only observation {name!r} does not exist. Use some of {there}"
             )
         found |= meant
     if found and found >= spec.obs.keys() - {ACTION_MASK}:
         raise EnvSetupError(
-            f"{spec.env_id}: only the critic is to see {', '.join(sorted(found))}: leave the policy an observation"
+            f"{spec.env_id}: {', '.join(sorted(found))} cannot all be critic-only. Leave the policy "
+            "an observation"
         )
     return replace(spec, critic=tuple(name for name in spec.obs if name in found)) if found else spec

@@ -1,16 +1,19 @@
-"""Gymnasium observation spaces as arrays: converts observations, and checks what environments return.
+"""Conversion of Gymnasium observations to arrays, with checks of what environments return.
 
-What an array of an observation is, is decided here alone. It follows from its space: kind, dtype, axes, sizes, bounds.
+This module alone determines how an observation becomes an array. The space decides: kind, dtype, axes, sizes, bounds.
 
-    picture    [.., H, W, ..], delivered uint8 [C, H, W] from 0 to 255, whatever its bounds are. All other axes
-               (colours, frames) become channels, in their order. Those of uint8 with two axes or more; small ones of
-               other whole numbers (grids of codes); those of any numbers with two sides of SMALL and more, if their
-               bounds are finite and the same for all pixels, or of each channel.
+    picture    [.., H, W, ..], delivered as uint8 [C, H, W] from 0 to 255, whatever its bounds are. All other axes
+               (colours, frames) become channels, in their order. Pictures are:
+               - uint8 arrays with two axes or more;
+               - small arrays of other whole numbers (grids of codes);
+               - arrays of any numbers with two sides of at least SMALL, if the bounds are finite and equal for all
+                 pixels, or for all pixels of each channel.
     choices    Discrete and MultiDiscrete, delivered as a one-hot part for each.
     words      Text, delivered as hashed words.
-    numbers    all else, delivered float32. Whole numbers beyond +-LARGEST_CODE are divided by their largest bound.
+    numbers    all else, delivered as float32. Whole numbers with bounds beyond +-LARGEST_CODE are divided by their
+               largest bound.
 
-Sentences become arrays of hashed words: a word's number depends on its letters alone, in every process and version.
+A word's hash depends on its letters alone, so it is equal in every process and version.
 """
 
 from __future__ import annotations
@@ -34,14 +37,15 @@ from .base import ACTION_MASK, ActionSpec, ArraySpec
 from .values import array_of, briefly
 
 SMALL = 36
-"""The Nature CNN needs pictures of so many pixels a side. Smaller ones (grids of codes, mostly) are read by an MLP, and
-normalised by their running statistics; beside larger ones by IMPALA's network."""
+"""Minimum side in pixels for the Nature CNN. Smaller pictures (mostly grids of codes) are read by an MLP, normalised
+by running statistics. Beside larger pictures they are read by IMPALA's network.
+"""
 SMALLEST_GRID = 3
-"""Whole numbers (but uint8) in two axes, one of which is shorter, are a table of numbers."""
+"""Minimum side of a grid. Whole numbers (except uint8) in two axes with a shorter side are a table of numbers."""
 LARGEST_CODE = 16
-"""Whole numbers up to this are codes or counts, which a network reads as they are."""
+"""Whole numbers up to this are codes or counts, which the network reads unscaled."""
 LARGEST_LEVEL = 2**16
-"""Bounds of whole numbers and of pixels beyond this say nothing of them."""
+"""Larger bounds of whole numbers and of pixels are ignored because they carry no information."""
 MOST_WORDS = 32
 
 
@@ -49,9 +53,10 @@ Levels = tuple[float, float] | tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def _as_picture(space: spaces.Box | spaces.MultiBinary) -> tuple[tuple[int, ...], Levels | None] | None:
-    """Return a picture's axes in the order C.., H, W, and the levels that become 0 and 255; None for other numbers.
+    """Return a picture's axes in the order C.., H, W and the levels that become 0 and 255, or None.
 
-    Levels are None if they are 0 and 255, and arrays to broadcast if they differ between channels.
+    None means that the space is not a picture. Levels are None if they are 0 and 255, and arrays to broadcast if they
+    differ between channels.
     """
     shape, bounds = space.shape, _bounds(space)
     if len(shape) < 2:
@@ -65,17 +70,17 @@ def _as_picture(space: spaces.Box | spaces.MultiBinary) -> tuple[tuple[int, ...]
 
 
 def looks_like_a_picture(array: ArraySpec) -> bool:
-    """Whether numbers that are delivered as they are have the axes of a picture: their bounds are not known, then."""
+    """Check whether float32 numbers have the axes of a picture, whose bounds are unknown."""
     return array.dtype == "float32" and len(array.shape) > 2 and sorted(array.shape)[-2] >= SMALL
 
 
 def is_image(array: ArraySpec | NDArray[Any]) -> bool:
-    """Whether an array is a picture as it is delivered, [C, H, W]."""
+    """Check whether a delivered array is a picture, [C, H, W]."""
     return array.dtype == "uint8" and len(array.shape) == 3
 
 
 def is_grid(array: ArraySpec | NDArray[Any]) -> bool:
-    """Whether an array is a picture of less than SMALL pixels a side."""
+    """Check whether an array is a picture with a side of less than SMALL pixels."""
     return is_image(array) and min(array.shape[1:]) < SMALL
 
 
@@ -84,13 +89,13 @@ def _is_picture(space: Any, bounds: Levels, side: int) -> bool:
     if space.dtype == np.uint8:
         return True
     if side >= SMALL:
-        shades = low >= 0 and (high <= 255 or space.dtype.kind in "iu")  # else it is a table of numbers
+        shades = low >= 0 and (high <= 255 or space.dtype.kind in "iu")  # otherwise a table of numbers
         return bool(shades or len(space.shape) > 2)
     return bool(space.dtype.kind in "iu" and side >= SMALLEST_GRID and low >= 0 and 1 < high <= 255)
 
 
 def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the axes of an array of two and more in the order (channels.., height, width).
+    """Return the axes of an array with at least two axes in the order (channels.., height, width).
 
     The channels are the short axes: last in most environments, first after some wrappers.
     """
@@ -102,9 +107,9 @@ def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _bounds(space: Any, axes: tuple[int, ...] | None = None) -> Levels | None:
-    """Return the one finite bound of all numbers below and above; None if there is none.
+    """Return the finite lower and upper bounds if all numbers share them, else None.
 
-    axes: of the numbers that are looked at together; the bounds are arrays then, to broadcast.
+    axes: axes that must share bounds; the bounds are then arrays to broadcast.
     """
     if isinstance(space, spaces.MultiBinary):
         return 0.0, 1.0
@@ -124,7 +129,7 @@ _WORD = re.compile(r"[^\W_]+")
 def hash_words(sentence: str, out: NDArray[np.int32]) -> None:
     """Write a sentence into `out` [L] int32: its first L words at the end, 0 before them.
 
-    A word is a run of letters and digits, lower case; its number is its CRC-32 cut to 31 bits (0 becomes 1).
+    A word is a run of letters and digits in lower case. Its number is its CRC-32 cut to 31 bits (0 becomes 1).
     """
     words = _WORD.findall(sentence.lower())[: len(out)]
     out[:] = 0
@@ -136,12 +141,12 @@ def hash_words(sentence: str, out: NDArray[np.int32]) -> None:
 class Leaf:
     """One array of an observation.
 
-    path: keys (of a tuple: places, as text) that lead to it. shape: as the environment gives it.
-    kind: `float` (any number, delivered float32), `bytes` (uint8, as it is), `image` (a picture, see spaces.py,
+    path: keys that lead to it (for a tuple, indices as text). shape: as the environment returns it.
+    kind: `float` (any number, delivered as float32), `bytes` (uint8, unchanged), `image` (a picture, see spaces.py,
     delivered channels first), `one_hot` (integers from `start`, delivered as float32), `text` (delivered as hashed
-    words, int32), `mask` (the action mask: 0 and 1 of any dtype, delivered as uint8). in_info: it comes in the info
-    dict instead.
-    axes, levels: of an image, see `_as_picture`. scale: of numbers, by which they are multiplied. sizes: of one_hot, of
+    words, int32), `mask` (the action mask: 0 and 1 of any dtype, delivered as uint8). in_info: it is in the info
+    dict.
+    axes, levels: of an image, see `_as_picture`. scale: factor on numbers. sizes: of one_hot, number of values of
     each integer.
     """
 
@@ -162,19 +167,20 @@ NOT_FINITE = "NaN or infinity (a float32 holds up to 3.4e38)"
 
 
 def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
-    """Arrays of an observation space; one that is no Dict and no Tuple becomes one array named "obs".
+    """Return the arrays of an observation space; a space other than Dict and Tuple becomes one array "obs".
 
-    The parts of a Tuple are named by their place: "0", or "camera.0" within a Dict. A key `action_mask` of the
+    The parts of a Tuple are named by their index: "0", or "camera.0" within a Dict. The key `action_mask` of the
     outermost Dict is the action mask: see ACTION_MASK and `with_mask`.
-    Raises EnvSetupError for anything but Box, Discrete, MultiDiscrete, MultiBinary, Text, and Dicts and Tuples of them.
+    Raises EnvSetupError for anything but Box, Discrete, MultiDiscrete, MultiBinary, Text, and Dicts and Tuples of
+    them.
     """
     leaves = _leaves(space, (), env_id)
     found = [leaf.name for leaf in leaves]
     if not found:
-        raise EnvSetupError(f"{env_id}: the observation space {space} is empty: give it at least one part")
+        raise EnvSetupError(f"{env_id}: the observation space {space} is empty. Add at least one part")
     if twice := {name for name in found if found.count(name) > 1}:
         raise EnvSetupError(
-            f"{env_id}: two parts of its observation are both named {min(twice)!r}: rename one"
+            f"{env_id}: two parts of its observation are both named {min(twice)!r}. Rename one"
         )
     return leaves
 
@@ -182,11 +188,11 @@ def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
 def with_mask(
     leaves: tuple[Leaf, ...], action: ActionSpec, env_id: str, *, in_info: bool
 ) -> tuple[Leaf, ...]:
-    """Check the action mask of an environment's arrays, if it has one, against its actions.
+    """Check an environment's action mask, if any, against its actions; return the leaves with it.
 
-    in_info: the environment gives its mask as `info["action_mask"]`; it is added to the arrays.
-    Of actions with discrete and continuous components it masks the discrete ones. Raises EnvSetupError for a mask given
-    twice or of the wrong size, for one of continuous actions, and for an environment that gives nothing but its mask.
+    in_info: the environment returns its mask as `info["action_mask"]`, which is appended to the leaves. The mask
+    covers the discrete components only. Raises EnvSetupError for a mask given twice or of the wrong size, for a mask
+    of continuous actions, and for an environment whose only observation is its mask.
     """
     if in_info:
         leaves += (_mask_leaf((sum(action.nvec),), in_info=True),)
@@ -195,13 +201,13 @@ def with_mask(
         return leaves
     if len(masks) > 1:
         raise EnvSetupError(
-            f"{env_id} gives its action mask twice, as an observation and in the info dict: leave out "
+            f"{env_id} returns its action mask twice, in the observation and in the info dict. Remove "
             'metadata["action_mask"]'
         )
     if not action.nvec:
         raise EnvSetupError(
-            f"{env_id} has an action mask, but its actions are continuous: masks are for Discrete and MultiDiscrete "
-            "actions; take the mask away, or rename it if it is something else"
+            f"{env_id} has an action mask, but its actions are continuous. Masks apply to Discrete "
+            "and MultiDiscrete actions; remove the mask, or rename it if it is something else"
         )
     if masks[0].shape != (sum(action.nvec),):
         raise EnvSetupError(
@@ -209,7 +215,7 @@ def with_mask(
             f"{sum(action.nvec)} choices, shape ({sum(action.nvec)},)"
         )
     if len(leaves) == 1:
-        raise EnvSetupError(f"{env_id} gives nothing but an action mask: give an observation beside it")
+        raise EnvSetupError(f"{env_id} returns an action mask and no other observation. Add an observation")
     return leaves
 
 
@@ -219,7 +225,7 @@ def leaves_of(
     action_space: spaces.Space[Any],
     metadata: Mapping[str, Any],
 ) -> tuple[Leaf, ...]:
-    """Arrays of one environment's observations, with the action mask if it gives one, there or in its info dict."""
+    """Return the arrays of an environment's observations, including an action mask from its info dict."""
     leaves, action = obs_leaves(observation_space, env_id), action_spec(action_space, env_id)
     return with_mask(leaves, action, env_id, in_info=bool(metadata.get(ACTION_MASK)))
 
@@ -227,7 +233,7 @@ def leaves_of(
 def parts_of(
     space: spaces.Space[Any], obs: Any = None, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, spaces.Space[Any], Any]]:
-    """Yield name, space and value of each array of an observation; the value is None if it cannot be found."""
+    """Yield name, space and value of each array of an observation; the value is None if absent."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         yield ".".join(path) or "obs", space, obs
         return
@@ -337,22 +343,22 @@ def read_leaf(leaf: Leaf, obs: Any, env_id: str) -> NDArray[Any]:
 
 
 def read_rows(leaf: Leaf, obs: Any, rows: int | None, env_id: str) -> NDArray[Any]:
-    """Do as `read_leaf` for the batched observation of a vector environment: [R, *leaf.spec.shape].
+    """Convert the batched observation of a vector env, as in `read_leaf`: [R, *leaf.spec.shape].
 
-    rows: None if there is no such axis.
+    rows: None without a batch axis.
     """
     value = _follow(leaf, obs, env_id)
     try:
         array = array_of(value)
-    except ValueError as error:  # of ragged lists, and of lists of tensors
+    except ValueError as error:  # ragged lists, and lists of tensors
         raise EnvSetupError(_breach(leaf, env_id, "an array", f"{briefly(value)} ({error})")) from None
     return _delivered(leaf, array, () if rows is None else (rows,), env_id)
 
 
 def fits_as_it_is(leaf: Leaf, obs: Any) -> bool:
-    """Whether an observation can be written unchanged (`check_finite` then checks its numbers).
+    """Check whether an observation can be written unchanged (`check_finite` then checks its numbers).
 
-    Most can. `read_leaf` costs several times as much as a small environment's step.
+    This fast path covers most observations. `read_leaf` costs several times as much as a step of a small environment.
     """
     if leaf.path or leaf.in_info or type(obs) is not np.ndarray or obs.shape != leaf.shape:
         return False
@@ -403,7 +409,7 @@ def _picture(leaf: Leaf, array: NDArray[Any], batch_axes: int, env_id: str) -> N
 
 
 def _stretched(leaf: Leaf, array: NDArray[Any], levels: Levels, env_id: str) -> NDArray[np.uint8]:
-    """Return uint8 numbers: 0 and 255 for the two levels, rounded in between; what lies outside is cut off."""
+    """Scale numbers to uint8: the two levels become 0 and 255, with rounding in between and clipping outside."""
     if array.dtype.kind not in "fiub":
         raise EnvSetupError(_breach(leaf, env_id, "numbers", f"dtype {array.dtype}"))
     low, high = levels
@@ -437,7 +443,7 @@ def _words(leaf: Leaf, array: NDArray[Any], env_id: str) -> NDArray[np.int32]:
 
 @lru_cache(maxsize=4096)
 def _hashed(sentence: str, words: int) -> NDArray[np.int32]:
-    """Cached: a sentence mostly stays for an episode."""
+    """Hash a sentence. Cached because an instruction mostly stays the same for an episode."""
     hashed = np.zeros(words, np.int32)
     hash_words(sentence, hashed)
     return hashed
@@ -454,7 +460,7 @@ def _follow(leaf: Leaf, obs: Any, env_id: str) -> Any:
             continue
         if not isinstance(value, Mapping):
             raise EnvSetupError(_breach(leaf, env_id, f"a dict with the key {key!r}", type(value).__name__))
-        # It may be a number.
+        # The key may be a number.
         named = key if key in value else next((one for one in value if str(one) == key), None)
         if named is None:
             raise EnvSetupError(_breach(leaf, env_id, f"the key {key!r}", f"keys {sorted(map(str, value))}"))
@@ -478,7 +484,7 @@ def _one_hot(leaf: Leaf, array: NDArray[Any], env_id: str) -> NDArray[np.float32
 
 
 def _choices_of(leaf: Leaf) -> str:
-    """Describe what an integer, or each of several, may be."""
+    """Describe the valid values of an integer, or of each of several."""
     ends = [f"{first}..{first + size - 1}" for first, size in np.broadcast(leaf.start, leaf.sizes)]
     shown = ", ".join(ends[:8]) + (", ..." if len(ends) > 8 else "")
     return f"{'an integer' if len(ends) == 1 else 'integers'} within {shown}"

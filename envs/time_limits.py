@@ -1,4 +1,4 @@
-"""Limits of the time in which an environment is made. On a starved machine it has longer than on an idle one."""
+"""Time limits for making an environment, which extend on a busy machine."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from typing import Protocol, TypeVar
 from pbt_rl.errors import EnvSetupError
 
 PROBE_SECONDS = 120.0
-"""Limit for making one environment and reading its spaces."""
+"""Seconds for making one environment and reading its spaces."""
 LONG_SECONDS = 1800.0
-"""The same for a simulator on a device, which may compile or load for minutes."""
+"""Seconds for a simulator on a device, which may compile or load for minutes."""
 CLOSE_SECONDS = 3.0
-"""Limit for closing environments, as in a run."""
+"""Seconds for closing environments, as in a run."""
 INSIST_SECONDS = 0.2
 GRACE_SECONDS = 5.0
-"""By how much the limit outside a copy (first_trial.py) is later than that in it, whose message is the better one."""
+"""Seconds by which the limit outside a fork (first_trial.py) exceeds the one inside, whose message is more specific."""
 told_of_long: list[Callable[[], object]] = []
-"""Called before the longer limit begins: for who waits for this process."""
+"""Callbacks before the longer limit begins, for processes that wait for this one."""
 
 
 LAST_RESORT = 50
-"""How often something may catch its interruption before the process ends, saying where it was."""
+"""Number of times that code may catch its interruption before the process ends with its location."""
 LOOKS = 4
-"""How often a limit is looked at."""
+"""Number of checks per limit."""
 LEAST_COUNTED = 0.25
-"""Share of the time that counts whatever it was waited for: what hangs while others compute is found in the end."""
+"""Minimum share of wall time that counts, so that a hanging process is detected even on a busy machine."""
 
 
 class Patience:
-    """Seconds that processes may take, without those for which they were stopped or waited for a processor.
+    """Timeout of processes, without the time in which they were stopped or waited for a processor.
 
-    The first of LOOKS parts is wall time, so that a short step costs nothing here.
-    pid: of the process; with it count those that it has started.
+    The first of LOOKS parts is wall time, so that a short step needs no measurement.
+    pid: the process; its child processes are included.
     """
 
     def __init__(self, seconds: float, pid: int) -> None:
@@ -51,9 +51,10 @@ class Patience:
         self._waited: float | None = None
 
     def next_look(self) -> float:
-        """Count the time since the last look; return the seconds until the next one, 0 if none are left."""
+        """Count the time since the last check; return the seconds until the next one, 0 if none are left."""
         now, waited = time.monotonic(), waited_seconds(self._pid)
-        passed = min(now - self._then, self.pause)  # more passes only while it is stopped
+        # More time passes only while the process is stopped.
+        passed = min(now - self._then, self.pause)
         starved = 0.0 if self._waited is None else waited - self._waited
         self.left -= min(passed, max(passed - starved, passed * LEAST_COUNTED))
         self._then, self._waited = now, waited
@@ -61,9 +62,9 @@ class Patience:
 
 
 def waited_seconds(pid: int) -> float:
-    """Return for how long the threads of a process and of its children have waited for a processor."""
+    """Return the seconds that the threads of a process and of its children have waited for a processor."""
     total = 0.0
-    with suppress(OSError):  # a process that has just ended
+    with suppress(OSError):  # the process has just ended
         for task in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError):
                 total += int((task / "schedstat").read_text().split()[1]) / 1e9
@@ -72,7 +73,7 @@ def waited_seconds(pid: int) -> float:
 
 
 class _Ring:
-    """The handler of the alarm: raises when the patience is at an end."""
+    """Handler of the alarm signal, which raises when the time is over."""
 
     def __init__(self, seconds: float) -> None:
         self.patience = Patience(seconds, os.getpid())
@@ -82,15 +83,15 @@ class _Ring:
         pause = self.patience.next_look()
         if not pause:
             self.rang += 1
-            if self.rang > LAST_RESORT:  # it catches all
+            if self.rang > LAST_RESORT:  # the environment catches every exception
                 faulthandler.dump_traceback(2)
                 os._exit(1)
-            signal.setitimer(signal.ITIMER_REAL, INSIST_SECONDS)  # what is called next may hang, too
+            signal.setitimer(signal.ITIMER_REAL, INSIST_SECONDS)  # the next call may hang, too
             raise _Hangs
         signal.setitimer(signal.ITIMER_REAL, pause)
 
 
-class _Hangs(BaseException):  # not an Exception: the environment's own handlers must not catch it
+class _Hangs(BaseException):  # not an Exception, because the environment's own handlers must not catch it
     pass
 
 
@@ -101,7 +102,7 @@ def time_limit(seconds: float, message: str) -> Iterator[None]:
     An enclosing limit that ends sooner takes precedence.
     """
     outer, (left, _) = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
-    if left and isinstance(outer, _Ring):  # without a timer it is that of the process of which this is a copy
+    if left and isinstance(outer, _Ring):  # without a timer, the handler belongs to the parent of this fork
         left = outer.patience.left
     if threading.current_thread() is not threading.main_thread() or 0 < left <= seconds:
         yield
@@ -121,7 +122,7 @@ def time_limit(seconds: float, message: str) -> Iterator[None]:
 
 
 class Closes(Protocol):
-    """What is closed."""
+    """Protocol of objects that can be closed."""
 
     def close(self) -> None:
         """Release it."""
@@ -131,23 +132,24 @@ T = TypeVar("T", bound=Closes)
 
 
 def close_in_time(env: Closes) -> str:
-    """Close an environment; return what is wrong if that raises, or takes too long: it is left then."""
-    text = f"close() did not return within {CLOSE_SECONDS:g} s: it waits for something that does not come"
+    """Close an environment; return an error text if that raises or takes too long. In the latter case it stays open."""
+    text = f"close() did not return within {CLOSE_SECONDS:g} s"
     held = [env, *(list(value) for value in getattr(env, "__dict__", {}).values() if isinstance(value, list))]
     try:
         with time_limit(CLOSE_SECONDS, text):
             env.close()
-    except Exception as error:  # noqa: BLE001 - whatever it raises, all is done
+    except Exception as error:  # noqa: BLE001 - closing is the last step, so any error is only reported
         if str(error) != text:
             return f"close() raised {type(error).__name__}: {error}"
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))  # never freed: some close in __del__, too
+        # Never freed, because some environments also close in __del__
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
         return text
     return ""
 
 
 @contextmanager
 def closing(env: T) -> Iterator[T]:
-    """Close an environment at the end, see `close_in_time`; say on stderr what is wrong."""
+    """Close an environment at the end (see `close_in_time`) and print errors to stderr."""
     try:
         yield env
     finally:
@@ -156,6 +158,6 @@ def closing(env: T) -> Iterator[T]:
 
 
 def making(env_id: str, *, long: bool = False) -> str:
-    """Return the message about an environment that hangs while it is made. long: with the longer limit."""
+    """Return the message for an environment that hangs while it is made. long: with the longer limit."""
     seconds = LONG_SECONDS if long else PROBE_SECONDS
-    return f"{env_id} hangs: making it took more than {seconds:g} s. Load what takes long beforehand"
+    return f"{env_id} hangs: making it took more than {seconds:g} s. Load slow data beforehand"

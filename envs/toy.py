@@ -1,4 +1,4 @@
-"""Tiny environments with known answers: they show that training learns, that no step is lost, and how a run fails.
+"""Tiny environments with known solutions, to test learning, lossless delivery of steps, and failures of runs.
 
 `toy/NAME` or `toy/NAME?parameter=number`, for example `toy/memory?delay=20`.
 """
@@ -28,12 +28,12 @@ Step = tuple[Obs, float, bool, bool, Info]
 
 
 class Toy(gymnasium.Env[Obs, Any]):
-    """A toy's state is its random generator and those of its attributes that are numbers or arrays of numbers."""
+    """Base class of toys. The state is the random generator and all numeric or array attributes."""
 
     encoder = "mlp"
-    """Of a run on it, by default."""
+    """Default encoder of a run."""
     _steps = 0
-    """Of the episode."""
+    """Steps of the current episode."""
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Obs, Info]:
         super().reset(seed=seed, options=options)
@@ -41,11 +41,11 @@ class Toy(gymnasium.Env[Obs, Any]):
         return self._draw(), {}
 
     def _draw(self) -> Obs:
-        """Draw an episode, or what comes next in it; return what is seen."""
+        """Draw the next observation, which begins an episode or continues it."""
         raise NotImplementedError
 
     def save_state(self) -> dict[str, Any]:
-        kinds = bool | int | float | np.generic  # a sum with an action is numpy's
+        kinds = bool | int | float | np.generic  # adding an action gives a numpy number
         numbers = {k: np.asarray(v).item() for k, v in vars(self).items() if isinstance(v, kinds)}
         arrays = {k: v.tolist() for k, v in vars(self).items() if isinstance(v, np.ndarray)}
         return {"numbers": numbers, "arrays": arrays, "generator": self.np_random.bit_generator.state}
@@ -66,7 +66,7 @@ def one_hot(index: int, size: int) -> Obs:
 
 
 class Identity(Toy):
-    """See an index, answer it: reward 1 if right. `length` steps, then truncated.
+    """Observe an index and answer it: reward 1 if correct. Truncated after `length` steps.
 
     A random policy earns length / size; the best length.
     """
@@ -92,14 +92,14 @@ class Identity(Toy):
 
 
 MOST_DIGITS = 7
-"""Of a parameter: some are sizes of arrays."""
+"""Maximum digits of a parameter, because some are sizes of arrays."""
 
 
 class Memory(Toy):
-    """A cue at first, `delay` blank steps, then a question (last column): reward 1 for the cue's index.
+    """A cue, `delay` blank steps, then a question (last column): reward 1 for the cue's index.
 
-    Only the last action counts. A policy without memory cannot earn more than 1 / size on average, as a
-    random one does; the best is 1.
+    Only the last action counts. A policy without memory earns at most 1 / size on average, the same as a random one.
+    The best is 1.
     """
 
     def __init__(self, size: int = 4, delay: int = 6) -> None:
@@ -123,10 +123,10 @@ class Memory(Toy):
 
 
 class Shaped(Identity):
-    """Identity with a bait: one more action that always pays `bait`, and is worth nothing.
+    """Identity with a bait: one extra action that always pays `bait` but does not count for the objective.
 
-    The true objective is the share of right answers. Above a bait of 1 the best policy for the reward takes
-    the bait and scores 0; below 1 it answers and scores 1. A random policy scores 1 / (size + 1).
+    The true objective is the share of correct answers. Above a bait of 1 the best policy for the reward takes the
+    bait and scores 0. Below 1 it answers and scores 1. A random policy scores 1 / (size + 1).
     """
 
     def __init__(self, size: int = 4, length: int = 16) -> None:
@@ -155,15 +155,15 @@ class Shaped(Identity):
 
 
 CELL = 4
-"""Pixels of a cell's side."""
+"""Side of a cell, in pixels."""
 MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
 
 
 class Treasure(Toy):
-    """Walk over a field of `size` x `size` cells to a treasure: reward 1, and the end. `length` steps at most.
+    """Walk to a treasure on `size` x `size` cells: reward 1 and termination; truncated after `length` steps.
 
-    Walker and treasure begin anywhere. The image has a channel for each of the two. A random walk finds the treasure in
-    a fifth of the episodes; the best policy always does, in 4.7 steps on average (both as the defaults are).
+    Walker and treasure start at random cells. The image has a channel for each of the two. With default parameters a
+    random walk finds the treasure in a fifth of the episodes. The best policy always does, in 4.7 steps on average.
     """
 
     encoder = "a3c"
@@ -196,8 +196,8 @@ class Treasure(Toy):
 class Counting(Toy):
     """Observe (row's id, episode, step, checksum of the episode's actions): see `counting_errors`.
 
-    The id is the low 24 bits of the row's seed, which float32 holds exactly. Episodes last 5 to 17 steps;
-    every third is truncated, the others terminate. The reward is the step's number.
+    The id is the low 24 bits of the row's seed, which float32 represents exactly. Episodes last 5 to 17 steps. Every
+    third is truncated, the others terminate. The reward is the step's number.
     """
 
     actions = 5
@@ -241,10 +241,10 @@ def next_checksum(checksum: int, action: int) -> int:
 
 
 def counting_errors(obs_TF: NDArray[Any], action_T: NDArray[Any], first_T: NDArray[Any]) -> list[str]:
-    """List what is lost, repeated or wrong in the steps that one row of toy/counting delivered.
+    """List lost, repeated or wrong steps of one row of toy/counting.
 
     obs_TF: [T, 4]. action_T: [T] answers to obs[t]; those before a reset do not count. first_T: [T]. A first
-    observation of episode 0 may stand anywhere: its actor was started anew.
+    observation of episode 0 is valid anywhere, because an actor may have been restarted.
     """
     errors, steps_T = [], obs_TF.astype(np.int64).tolist()
     if len(steps_T) and first_T[0] and any(steps_T[0][2:]):
@@ -258,17 +258,18 @@ def counting_errors(obs_TF: NDArray[Any], action_T: NDArray[Any], first_T: NDArr
         else:
             expected = [row_id, episode + 1, 0, 0]
             if step != episode_length(episode):
-                errors.append(f"at {t}: episode {episode} was left after step {step}")
+                errors.append(f"at {t}: episode {episode} ended after step {step}")
         if steps_T[t] != expected:
             errors.append(f"at {t}: expected (id, episode, step, checksum) {expected}, got {steps_T[t]}")
     return errors
 
 
 class Masked(Identity):
-    """Identity with an action mask that allows the answer and about half of the others; any other raises ValueError.
+    """Identity with an action mask; an action that the mask forbids raises ValueError.
 
-    Every fourth step is a pause: the mask is all zeros, the action is ignored and pays nothing. The best policy
-    earns 3/4 of length; a random one that obeys the mask less than half of that.
+    The mask allows the answer and about half of the others. Every fourth step is a pause: the mask is all zeros, the
+    action is ignored and the reward is 0. The best policy earns 3/4 of length; a random one that obeys the mask less
+    than half of that.
     """
 
     def __init__(self, size: int = 4, length: int = 16) -> None:
@@ -295,10 +296,10 @@ class Masked(Identity):
 
 
 class Hybrid(Identity):
-    """See an index and a number, answer both: if the index is right, reward 1 - |difference of the numbers| (or 0).
+    """Observe an index and a number, answer both: if the index is correct, reward 1 - |difference| (at least 0).
 
-    Observations are a Tuple with a Dict inside, actions a Dict of a Discrete and a Box. The best policy earns length, a
-    random one 5/12 * length / size.
+    Observations are a Tuple with a Dict inside, actions a Dict of a Discrete and a Box. The best policy earns length,
+    a random one 5/12 * length / size.
     """
 
     def __init__(self, size: int = 4, length: int = 16) -> None:
@@ -318,7 +319,7 @@ class Hybrid(Identity):
 
 
 class Crashing(Identity):
-    """Identity that raises RuntimeError in the step `steps` of its life: a restarted actor gets on."""
+    """Identity that raises RuntimeError in step `steps` after its creation; a restarted actor continues."""
 
     def __init__(self, steps: int = 200) -> None:
         super().__init__()
@@ -331,11 +332,11 @@ class Crashing(Identity):
         return super().step(action)
 
     def _fail(self) -> NoReturn:
-        raise RuntimeError("toy/crashing raises here, as it is meant to")
+        raise RuntimeError("toy/crashing raises this error on purpose")
 
 
 class Hanging(Crashing):
-    """Identity that never returns from the step `steps` of its life."""
+    """Identity that never returns from step `steps` after its creation."""
 
     def _fail(self) -> NoReturn:
         while True:
@@ -343,7 +344,7 @@ class Hanging(Crashing):
 
 
 class NotANumber(Identity):
-    """Identity whose fifth observation after a step holds NaN."""
+    """Identity whose fifth observation after a step contains NaN."""
 
     def step(self, action: int) -> Step:
         obs, reward, terminated, truncated, info = super().step(action)
@@ -353,7 +354,7 @@ class NotANumber(Identity):
 
 
 class WrongShape(Identity):
-    """Identity whose fifth observation after a step is one number short."""
+    """Identity whose fifth observation after a step lacks one number."""
 
     def step(self, action: int) -> Step:
         obs, reward, terminated, truncated, info = super().step(action)
@@ -381,7 +382,7 @@ def names() -> tuple[str, ...]:
 
 
 def maker(name: str) -> MakeEnv:
-    """Make toys by name, parameters as in `memory?delay=20`. Raises EnvSetupError for what is unknown."""
+    """Make toys by name, with parameters as in `memory?delay=20`. Raises EnvSetupError for unknown ones."""
     toy, _, query = name.partition("?")
     if toy not in TOYS:
         close = difflib.get_close_matches(toy, TOYS)
@@ -394,7 +395,7 @@ def maker(name: str) -> MakeEnv:
         if key not in known or not value.isdecimal() or len(value) > MOST_DIGITS or int(value) == 0:
             usage = ", ".join(f"{parameter}=NUMBER" for parameter in known) or "none"
             raise EnvSetupError(
-                f"toy/{name}: {part!r} is not a parameter with a number above 0; it takes: {usage}"
+                f"toy/{name}: {part!r} is not a parameter with a number above 0. Supported: {usage}"
             )
         parameters[key] = int(value)
     return partial(TOYS[toy], **parameters)
@@ -411,7 +412,7 @@ def make_unit(name: str, rows: int, seed: int, shaping: ShapingSource) -> GymUni
 
 
 def recipe(name: str) -> dict[str, object]:
-    """Defaults of a run on a toy: seconds, on one core."""
+    """Return default options of a run on a toy, which takes seconds on one core."""
     maker(name)
     return {
         "model.encoder": TOYS[name.partition("?")[0]].encoder,

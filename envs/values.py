@@ -1,6 +1,6 @@
-"""Reads what others wrote: values as environments return them, and attributes.
+"""Readers of values and attributes in user code.
 
-Values are Python's, numpy's and the like. An attribute may be missing, None, cyclic, a proxy, or raise.
+Values are Python's, numpy's and similar. An attribute may be missing, None, cyclic, a proxy, or raise.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from numpy.typing import NDArray
 from pbt_rl.errors import EnvSetupError
 
 MOST_WRAPPERS = 64
-"""A chain of wrappers that is longer has no end."""
+"""Maximum length of a chain of wrappers; a longer one is cyclic."""
 _NO_NAME = "no_environment_has_an_attribute_of_this_name"
 
 
 def attribute(thing: Any, name: str) -> Any:
-    """Return an attribute; None if there is none, if reading it raises, and if it is made up by a proxy."""
+    """Return an attribute; None if it is missing, if reading it raises, or if a proxy made it up."""
     if _answers_anything(thing) and inspect.getattr_static(thing, name, None) is None:
         return None
     try:
         return getattr(thing, name, None)
-    except Exception:  # noqa: BLE001 - a property of theirs
+    except Exception:  # noqa: BLE001 - a property of user code
         return None
 
 
 def wrapped(env: Any) -> Iterator[Any]:
-    """Yield an environment and all that it wraps (`env.env`), the outermost first, each once."""
+    """Yield an environment and all environments that it wraps (`env.env`), outermost first, each once."""
     seen = set[int]()
     while env is not None and id(env) not in seen and len(seen) < MOST_WRAPPERS:
         seen.add(id(env))
@@ -39,20 +39,20 @@ def wrapped(env: Any) -> Iterator[Any]:
 
 
 def metadata_of(env: Any) -> Mapping[str, Any]:
-    """Return `env.metadata`; empty if it is no mapping."""
+    """Return `env.metadata`; empty if it is not a mapping."""
     found = attribute(env, "metadata")
     return found if isinstance(found, Mapping) else {}
 
 
 def has_methods(thing: Any, names: tuple[str, ...]) -> bool:
-    """Whether it has all of these methods."""
+    """Check whether an object has all of these methods."""
     return all(callable(attribute(thing, name)) for name in names)
 
 
 def _answers_anything(thing: Any) -> bool:
     try:
         return hasattr(thing, _NO_NAME)
-    except Exception:  # noqa: BLE001 - `__getattr__` of theirs
+    except Exception:  # noqa: BLE001 - `__getattr__` of user code
         return True
 
 
@@ -60,7 +60,7 @@ SHOWN_CHARACTERS = 100
 
 
 def briefly(value: Any) -> str:
-    """Return what a value is in one line: of a collection its kind and size, not all that it holds."""
+    """Describe a value in one line; a collection by its type and size only."""
     if isinstance(value, np.ndarray) and value.size > 1:
         return f"an array of shape {value.shape}, {value.dtype}"
     if isinstance(value, tuple | list):
@@ -70,14 +70,14 @@ def briefly(value: Any) -> str:
         return f"a {type(value).__name__} with the keys {keys or 'none'}{', ...' if len(value) > 8 else ''}"
     try:
         return " ".join(repr(value).split())[:SHOWN_CHARACTERS]
-    except Exception:  # noqa: BLE001 - the text is theirs
+    except Exception:  # noqa: BLE001 - the text is user code
         return type(value).__name__
 
 
 def array_of(value: Any) -> NDArray[Any]:
-    """Return an array of what holds numbers; of a tensor, also one with a gradient, of bfloat16, or on a device.
+    """Return an array of numbers; of a tensor, also one with a gradient, of bfloat16, or on a device.
 
-    Raises ValueError for what cannot be read: ragged lists, sparse tensors, lists of tensors with gradients.
+    Raises ValueError for unreadable values: ragged lists, sparse tensors, lists of tensors with gradients.
     """
     try:
         plain = value.detach().cpu() if callable(getattr(value, "detach", None)) else value
@@ -90,7 +90,7 @@ def array_of(value: Any) -> NDArray[Any]:
 
 
 def number_of(value: Any) -> float:
-    """Return a number, of an array too if it holds one. Raises TypeError or ValueError for anything else."""
+    """Return a number, also from an array of one. Raises TypeError or ValueError for anything else."""
     if type(value) is float:
         return value
     if isinstance(value, (str, bytes)):
@@ -104,9 +104,9 @@ def number_of(value: Any) -> float:
 
 
 def flag_of(value: Any) -> bool:
-    """Return whether something is true, of an array or a list too if it holds one. None is false.
+    """Convert a value to a bool, also from an array or list of one; None is False.
 
-    Raises ValueError for a text and for several.
+    Raises ValueError for text and for several values.
     """
     if type(value) is bool:
         return value
@@ -116,7 +116,7 @@ def flag_of(value: Any) -> bool:
 
 
 def _only_one(value: Any) -> Any:
-    """Return the number of an array that holds one. Raises ValueError."""
+    """Return the number of an array of one. Raises ValueError."""
     array = array_of(value)
     if array.size != 1 or array.dtype.kind not in "fiub":
         raise ValueError(f"{briefly(value)} is not one number")
@@ -124,7 +124,7 @@ def _only_one(value: Any) -> Any:
 
 
 def level_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield settings as the engines of DeepMind take them: as text (true, 60), those of a table as `table.name`."""
+    """Yield settings in the format of DeepMind's engines: text (true, 60); those of a table as `table.name`."""
     for key, value in settings.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):

@@ -1,14 +1,15 @@
-"""A Gymnasium vector environment as a unit: one call steps all rows, no loop in Python.
+"""Gymnasium vector environments as a `Unit`: one call steps all rows, without a loop in Python.
 
 `metadata["autoreset_mode"]` determines what happens at an episode's end:
 
-    NEXT_STEP   the environment does as a unit does: every transition is learned from.
+    NEXT_STEP   the protocol of this project: every transition is used for learning.
     SAME_STEP   the row is reset inside the step that ends its episode; `info["final_obs"]` holds the final
-    DISABLED    observation. (DISABLED: we reset it then, by `reset(options={"reset_mask": ...})`.)
+    DISABLED    observation. (DISABLED: this module calls `reset(options={"reset_mask": ...})` then.)
 
-In the last two all rows must step while a unit delivers a row's first observation. So the first step of every episode
-but the first is taken with whatever action came for the final observation (which the mask of the first one must allow),
-and is delivered as the reset: its reward counts for the episode's return, but it is not learned from.
+In the last two modes all rows must step while a row's first observation is delivered. So the first step of every
+episode but the first takes the action that was chosen for the final observation. The mask of the first observation
+must allow that action. This step is delivered as the reset: its reward counts for the episode's return, but not for
+learning.
 
 Axes: R rows.
 """
@@ -54,7 +55,7 @@ AnyVectorEnv = VectorEnv[Any, Any, Any]
 
 
 def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
-    """Return the spec of one row. Raises EnvSetupError for spaces, shaping or a way to reset that cannot be used."""
+    """Return the spec of one row. Raises EnvSetupError for unsupported spaces, shaping or autoreset modes."""
     _autoreset_mode(env_id, env)
     _check_reach(env_id, env)
     shapers = _shapers(env_id, env)
@@ -77,7 +78,7 @@ def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
 
 
 class VectorUnit:
-    """R rows of a vector environment. The first reset seeds it; its generators go on from there."""
+    """R rows of a vector environment. Only the first reset seeds it."""
 
     def __init__(self, env_id: str, env: AnyVectorEnv, seed: int, shaping: ShapingSource) -> None:
         self.spec = describe_vector(env_id, env)
@@ -96,7 +97,7 @@ class VectorUnit:
         self._remark = Remarks(shaping, self.spec, rows)
 
     def reset(self, out: StepArrays) -> None:
-        assert self._env is not None, "the unit is closed"
+        assert self._env is not None, "the vector env is closed"
         self._begin_episodes(range(self.rows))
         with all_at_once(pulse_of(self._shaping), self.rows):
             answer: Any = self._env.reset(seed=self._seed)
@@ -111,7 +112,7 @@ class VectorUnit:
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
         """action: [R, A] of `spec.action.dtype`."""
-        assert self._env is not None, "the unit is closed"
+        assert self._env is not None, "the vector env is closed"
         starts_R = self._ended_R
         in_step = self._mode is AutoresetMode.NEXT_STEP
         if in_step and starts_R.any():
@@ -127,7 +128,8 @@ class VectorUnit:
             reward_R = reward_R * ~starts_R
             terminated_R, truncated_R = terminated_R & ~starts_R, truncated_R & ~starts_R
         over_R = terminated_R | truncated_R
-        done_R = over_R & ~starts_R  # an episode that ends in its undelivered first step is not counted
+        # An episode that ends in its undelivered first step is not counted.
+        done_R = over_R & ~starts_R
 
         self._write_obs(obs, info, out, nobody_acts=bool(over_R.all()))
         self._book.add(reward_R, reward_R, ~starts_R if in_step else True)
@@ -151,7 +153,7 @@ class VectorUnit:
     def _leave(
         self, over_R: NDArray[np.bool_], done_R: NDArray[np.bool_], info: Any, out: StepArrays
     ) -> None:
-        """Begin the next episode of rows that are over, and deliver the final observation of those done."""
+        """Begin the next episode of finished rows, and deliver the final observation of the rows in `done_R`."""
         assert self._env is not None
         self._begin_episodes(np.flatnonzero(over_R).tolist())
         if self._mode is AutoresetMode.SAME_STEP:
@@ -176,7 +178,7 @@ class VectorUnit:
                 out.obs[leaf.name][shown_R] = fresh[shown_R]
 
     def _begin_episodes(self, rows: Iterable[int]) -> None:
-        """Begin episodes on these rows: open their accounts and pass their shaping on."""
+        """Begin episodes on these rows: open their statistics and pass their shaping on."""
         for row in rows:
             values = self._book.open_episode(row)
             if self._shapers:
@@ -194,18 +196,18 @@ class VectorUnit:
         for leaf in self._leaves:
             source = info if leaf.in_info else obs
             if leaf.in_info and nobody_acts and leaf.name not in info:
-                out.obs[leaf.name][:] = 1  # all episodes ended: no row need give a mask
+                out.obs[leaf.name][:] = 1  # all episodes ended, so rows may omit the mask
                 continue
             out.obs[leaf.name][:] = read_rows(leaf, source, self.rows, self.spec.env_id)
 
     def _objectives(self, ended: list[int], info: Any, out: StepArrays) -> NDArray[np.float64]:
-        """Return objectives [R], true ones for rows whose episode ended; write their extra statistics."""
+        """Return objectives [R], with true ones for finished rows; write their extra statistics."""
         objective_R = self._book.raw_R
         if not ended:
             return objective_R
         if not isinstance(info, Mapping):
             raise self._breach("infos must be a dict", info)
-        outer = info  # a wrapper of the vector writes what it recorded here
+        outer = info  # wrappers of the vector environment record their values here
         if self._mode is AutoresetMode.SAME_STEP and "final_info" in info:
             info = info["final_info"]
         objective_R = objective_R.copy()
@@ -259,9 +261,10 @@ def _autoreset_mode(env_id: str, env: AnyVectorEnv) -> AutoresetMode:
 
 
 def _shapers(env_id: str, env: AnyVectorEnv) -> list[tuple[RewardShapingInterface, int]]:
-    """Return per row the object that takes its shaping, and the index to pass: the vector itself or its rows.
+    """Return for each row the object that receives its shaping, and the index to pass.
 
-    Raises EnvSetupError for rows that differ in theirs.
+    The object is the vector environment itself or one of its rows. Raises EnvSetupError if the shaping of rows
+    differs.
     """
     default_shaping(env_id, env)
     shared = find_interface(env)
@@ -270,26 +273,27 @@ def _shapers(env_id: str, env: AnyVectorEnv) -> list[tuple[RewardShapingInterfac
     single = [find_interface(one) for one in _rows_of(env)]
     defaults = [default_shaping(env_id, one) for one in _rows_of(env)]
     if any(one != defaults[0] for one in defaults):
-        raise EnvSetupError(f"{env_id}: two rows differ in their reward shaping; make them all alike")
+        raise EnvSetupError(f"{env_id}: two rows differ in their reward shaping. Make them all alike")
     return [(one, 0) for one in single if one is not None]
 
 
 def _check_reach(env_id: str, env: AnyVectorEnv) -> None:
-    """Raise EnvSetupError if rows implement an interface where nobody can call it: in processes of their own."""
+    """Raise EnvSetupError if rows implement an interface but run in other processes, where it cannot be called."""
     for what, find, names in (
         ("reward shaping", find_interface, ("get_default_reward_shaping", "set_reward_shaping")),
         ("training info", find_training_info, ("set_training_info",)),
     ):
         if find(env) is None and _hides(env, *names):
             raise EnvSetupError(
-                f"{env_id}: the rows of its AsyncVectorEnv have {what} ({', '.join(names)}), which cannot be reached, "
-                "as each lies in a process of its own. Use SyncVectorEnv, or return single environments (they run in "
-                "parallel in any case), or give the vector environment itself these methods"
+                f"{env_id}: the rows of its AsyncVectorEnv have {what} ({', '.join(names)}), which "
+                "cannot be called because each row runs in a separate process. Use SyncVectorEnv, or "
+                "return single environments (they run in parallel in any case), or implement these "
+                "methods in the vector environment itself"
             )
 
 
 def _hides(env: Any, *names: str) -> bool:
-    """Whether rows in processes of their own have all of these attributes."""
+    """Check whether rows in other processes have all of these attributes."""
     inner = _in_processes(env)
     return inner is not None and all(any(inner.call("has_wrapper_attr", name)) for name in names)
 
@@ -299,7 +303,7 @@ def _in_processes(env: Any) -> AsyncVectorEnv | None:
 
 
 def _declares_frames(env: AnyVectorEnv) -> Any:
-    """Return what has `frames_per_step`: a row, or what the rows in processes of their own say."""
+    """Return the object that defines `frames_per_step`: a row, or the value from rows in other processes."""
     inner = _in_processes(env)
     if inner is None or not _hides(env, "frames_per_step"):
         return _one_row(env)
@@ -307,7 +311,7 @@ def _declares_frames(env: AnyVectorEnv) -> Any:
 
 
 def _one_row(env: AnyVectorEnv) -> Any:
-    """Return the object that has the attributes of a row: the first of a list of rows, else the environment."""
+    """Return the object with the attributes of a row: the first of a list of rows, else the environment."""
     rows = _rows_of(env)
     return rows[0] if rows else env
 
@@ -335,7 +339,7 @@ def _filled(info: Mapping[str, Any], row: int) -> dict[str, Any]:
 
 
 def _entry(value: Any, row: int) -> Any:
-    """Return what one row has of a batched value, in a dict those that it has; what is not batched is every row's."""
+    """Return one row's part of a batched value, recursively in dicts; unbatched values apply to every row."""
     if isinstance(value, Mapping):
         masks = {name for name in value if name.startswith("_") and name[1:] in value}
         return {

@@ -1,1 +1,1 @@
-"""Environments of several agents: PettingZoo by either API, DeepMind Lab2D, and the unit that both are played in."""
+"""Multi-agent environments: PettingZoo by either API, DeepMind Lab2D, and their common vector env."""

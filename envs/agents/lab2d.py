@@ -1,17 +1,17 @@
-"""DeepMind Lab2D: the levels that come with the package `dmlab2d`, every player a seat.
+"""DeepMind Lab2D: the levels of the package `dmlab2d`, with every player as an agent.
 
-A player sees its own picture `N.RGB` (channels first, as "obs"), whose size depends on `spriteSize` (pixels of a
-cell's side; fewer learn faster). Its actions (move, turn, fire ...) are the components of one discrete
-action. Its reward is the observation `N.REWARD`: in levels of several players the engine's own reward stays 0. Levels
-of one player show `WORLD.RGB` and pay the engine's reward.
+A player observes its own picture `N.RGB` (channels first, as "obs"), whose size depends on `spriteSize` (pixels of a
+cell's side; fewer learn faster). Its actions (move, turn, fire ...) are the components of one discrete action. Its
+reward is the observation `N.REWARD`, because the engine's own reward stays 0 with several players. Single-player
+levels use `WORLD.RGB` and the engine's reward.
 
-The engine ends an episode for its time limit as for anything else. As the limit is set from here, an episode of that
-many steps was cut and is truncated, with its final picture; one that ends before is terminated.
+The engine does not distinguish an end by its time limit from other ends. This module sets the limit. So an episode of
+that length is truncated, with its final picture. One that ends earlier is terminated.
 
---env-option reaches the level as its settings: `numPlayers=3`, `spriteSize=4`, `episodeLengthFrames=500`, and what else
-the level's `init.lua` reads; nested ones as JSON: `avatars={"player":{"%default":{"rewardForBeingZapped":0}}}`.
+--env-option passes settings to the level: `numPlayers=3`, `spriteSize=4`, `episodeLengthFrames=500`, and all others
+in the level's `init.lua`; nested ones as JSON: `avatars={"player":{"%default":{"rewardForBeingZapped":0}}}`.
 
-Axes: S seats (players), A action components.
+Axes: S agents (players), A action components.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ LEVELS: dict[str, dict[str, Any]] = {
 }
 """Level -> its default settings, which --env-option overrides."""
 MOST_PLAYERS = 20
-"""The levels have colours for this many players."""
+"""Maximum number of players, for which the levels have colours."""
 LEAST_HEIGHT = 36
-"""Smallest picture that the three layers of the Nature CNN do not shrink to nothing."""
+"""Smallest picture height that the three layers of the Nature CNN can process."""
 
 
 class Lab2dTable:
@@ -84,7 +84,7 @@ class Lab2dTable:
         )
 
     def reset(self, seed: int | None) -> Scene:
-        if seed is not None:  # the episodes' own seeds are drawn from a generator that is seeded here only
+        if seed is not None:  # episode seeds are drawn from a generator that is seeded only here
             self._engine = dmlab2d.Environment(self._world, [*self._seen, *self._rewards], seed)
         shown = self._engine.reset()
         self._steps = 0
@@ -109,7 +109,7 @@ class Lab2dTable:
         return Scene(obs, ~(terminated | truncated), reward, terminated, truncated)
 
     def shape(self, seat: int, values: Mapping[str, Any]) -> None:
-        """Levels have no shaping."""
+        """Ignore the values because levels have no shaping."""
 
     def close(self) -> None:
         self._engine.close()
@@ -121,7 +121,7 @@ def names() -> tuple[str, ...]:
 
 
 def probe(level: str, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Describe a level. Raises EnvSetupError for an unknown one, and for settings that it does not take."""
+    """Describe a level. Raises EnvSetupError for an unknown level and for unsupported settings."""
     settings = _settings(level, keywords)
     return probe_with(lambda: Lab2dTable(level, settings))
 
@@ -135,7 +135,7 @@ def make_unit(
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
-    """Defaults of a run; pictures of a few pixels (small `spriteSize`) need no convolutions."""
+    """Return default options; pictures of a few pixels (small `spriteSize`) need no convolutions."""
     small = spec.obs["obs"].shape[1] < LEAST_HEIGHT
     return {
         "model.encoder": "mlp" if small else "nature",
@@ -161,26 +161,26 @@ def _settings(level: str, keywords: Mapping[str, Any]) -> dict[str, Any]:
     if level not in LEVELS:
         close = difflib.get_close_matches(level.lower().replace("-", "_"), LEVELS)
         hint = f" Did you mean {', '.join('dmlab2d/' + name for name in close)}?" if close else ""
-        raise EnvSetupError(f"dmlab2d/{level} is not a level.{hint} There are {', '.join(sorted(LEVELS))}")
+        raise EnvSetupError(f"dmlab2d/{level} is not a level.{hint} Available: {', '.join(sorted(LEVELS))}")
     if "numPlayers" in keywords and "numPlayers" not in LEVELS[level]:
-        raise EnvSetupError(f"dmlab2d/{level} has one player: leave --env-option numPlayers out")
+        raise EnvSetupError(f"dmlab2d/{level} has one player. Remove --env-option numPlayers")
     settings = LEVELS[level] | dict(keywords)
     players = settings.get("numPlayers", 1)
     if _whole(f"dmlab2d/{level}", "numPlayers", players) > MOST_PLAYERS:
         given = f"--env-option numPlayers={players}"
-        raise EnvSetupError(f"dmlab2d/{level}: {given} cannot be used: give at most {MOST_PLAYERS}")
+        raise EnvSetupError(f"dmlab2d/{level}: {given} cannot be used. Use at most {MOST_PLAYERS}")
     return settings
 
 
 def _whole(env_id: str, name: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         given = f"--env-option {name}={value}"
-        raise EnvSetupError(f"{env_id}: {given} cannot be used: give a whole number of 1 or more")
+        raise EnvSetupError(f"{env_id}: {given} cannot be used. Use a whole number of 1 or more")
     return value
 
 
 def _first_line(error: Exception) -> str:
-    """Return the engine's message, without colours and the script's stack."""
+    """Return the engine's message, without colour codes and the script's stack."""
     text = re.sub(r"\x1b\[[0-9;]*m|^ERROR: *", "", str(error).strip().removeprefix("\x1b[0;31m"))
     return text.partition("\n")[0].partition(" (default:")[0].rstrip(".")
 

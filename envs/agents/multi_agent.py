@@ -1,18 +1,18 @@
-"""Environments of several agents as one unit: every seat of every environment is a row.
+"""Multi-agent environments as one vector env: every agent of every environment is a row.
 
-A *matchup* is a permutation (environment, seat) -> row. A row always belongs to the same policy, so the matchup
-decides which policies play each other, while every policy has all its rows in every step.
+A *matchup* is a permutation (environment, agent) -> row. A row always belongs to the same policy. So the matchup
+determines which policies play each other, while every policy has all its rows in every step.
 
-An agent that leaves before the others (dead, finished) has its transition marked `terminated` or `truncated`
-once. From then on its row waits: it delivers `first` in every step, which learners mask, until the environment is
-reset for all seats together. Its episode is reported with the game's end, with those of the others. A table whose
-agents are paid after they have left keeps them active until the game ends, because a row that waits learns nothing.
+An agent that leaves before the others (dead, finished) has its transition marked `terminated` or `truncated` once.
+From then on its row waits: it delivers `first` in every step, which learners mask, until the environment is reset for
+all agents together. Its episode is reported with those of the others, at the end of the shared episode. A table whose
+agents get rewards after they have left keeps them active until that end, because a waiting row learns nothing.
 
-When the version of the matchup changes, the step that sees it is the last one of all running episodes: they are
-truncated (they bootstrap from the last observation, so learning loses nothing), and no episode is reported, because
-none has a result. The next step begins every environment under the new matchup.
+When the version of the matchup changes, the current step is the last one of all running episodes. They are truncated
+and bootstrap from the last observation, so the learner loses nothing. They are not reported because they have no
+result. The next step resets every environment with the new matchup.
 
-Axes: R = E * S rows; E environments of S seats; A action components.
+Axes: R = E * S rows; E environments of S agents; A action components.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from ..shaping import unflatten
 
 @dataclass(frozen=True)
 class Scene:
-    """The state of one environment after a reset or a step, seat by seat.
+    """State of one environment after a reset or a step, by agent.
 
-    obs: seat -> name -> array, for every seat that was active before the step or is now.
-    active: [S] seats that act next, whose next transition is a real one.
-    reward, terminated, truncated: [S] of the transition just made; False for seats that were not active, whose reward
-    counts for their return alone.
-    objective: seat -> `true_objective`, if the environment gave one.
-    stats: seat -> `episode_extra_stats`, likewise.
-    info: of any agent, for the names in it.
+    obs: agent -> name -> array, for every agent that was active before the step or is active now.
+    active: [S] agents that act next, whose next transition is a real one.
+    reward, terminated, truncated: [S] of the last transition. Agents that were not active have False, and their reward
+    counts for their return only.
+    objective: agent -> `true_objective`, if the environment returned one.
+    stats: agent -> `episode_extra_stats`, likewise.
+    info: the info dict of any agent, for the names in it.
     """
 
     obs: Mapping[int, Mapping[str, NDArray[Any]]]
@@ -57,26 +57,26 @@ class Scene:
 
 
 class Table(Protocol):
-    """One environment with S seats."""
+    """One environment with S agents."""
 
     def describe(self) -> EnvSpec:
-        """Return the spec of a row. Raises EnvSetupError for spaces that are unusable or differ between seats."""
+        """Return the spec of a row. Raises EnvSetupError for spaces that are unsupported or differ between agents."""
 
     def reset(self, seed: int | None) -> Scene:
-        """Reset. seed: None goes on with the present generator."""
+        """Reset. seed: None continues with the current generator."""
 
     def advance(self, action: NDArray[Any]) -> Scene:
-        """Take one step. action: [S, A] of the spec's dtype; those of inactive seats are ignored."""
+        """Take one step. action: [S, A] of the spec's dtype; those of inactive agents are ignored."""
 
     def shape(self, seat: int, values: Mapping[str, Any]) -> None:
-        """Use these (nested) shaping values for a seat, from the next `reset` on."""
+        """Use these (nested) shaping values for an agent, from the next `reset` on."""
 
     def close(self) -> None:
         """Release the environment."""
 
 
 MakeTable = Callable[[], Table]
-"""Makes one environment."""
+"""Function that makes one environment."""
 
 
 def probe_with(make: MakeTable) -> EnvSpec:
@@ -89,7 +89,7 @@ def probe_with(make: MakeTable) -> EnvSpec:
 
 
 class MultiAgentUnit:
-    """R rows in E = R / S environments. The first reset seeds them; their generators go on from there."""
+    """R rows in E = R / S environments. Only the first reset seeds them."""
 
     def __init__(self, make: MakeTable, rows: int, seed: int, shaping: ShapingSource) -> None:
         self._tables: list[Table] = []
@@ -113,18 +113,19 @@ class MultiAgentUnit:
         self._remark = Remarks(shaping, self.spec)
 
     def _make(self, make: MakeTable, rows: int) -> EnvSpec:
-        """Make the environments; returns the spec of all of them."""
+        """Make the environments; return their common spec."""
         self._tables.append(make())
         spec = self._tables[0].describe()
         if rows % spec.seats:
             raise EnvSetupError(
-                f"{spec.env_id} has {spec.seats} seats, and {rows} rows do not fill them: use a multiple of "
-                f"{spec.seats} (--envs-per-unit)"
+                f"{spec.env_id} has {spec.seats} agents, but {rows} rows are not a multiple of that. "
+                f"Set --envs-per-unit to a multiple of {spec.seats}"
             )
         self._tables += [make() for _ in beating(self._pulse, range(rows // spec.seats - 1))]
         if any(table.describe() != spec for table in self._tables[1:]):
             raise EnvSetupError(
-                f"{spec.env_id}: two environments differ in their agents, spaces or shaping; make them all alike"
+                f"{spec.env_id}: two environments differ in their agents, spaces or shaping. Make "
+                "them all alike"
             )
         return spec
 
@@ -155,7 +156,7 @@ class MultiAgentUnit:
             self._cut(out)
 
     def close(self) -> None:
-        """Close every environment once, also if one raises."""
+        """Close every environment once, even if one raises."""
         with contextlib.ExitStack() as closing:
             while self._tables:
                 closing.callback(self._tables.pop().close)
@@ -166,7 +167,7 @@ class MultiAgentUnit:
             out.seat[self._row_ES.ravel()] = np.arange(self.rows)
 
     def _cut(self, out: StepArrays) -> None:
-        """Truncate all running episodes without reporting them: they have no result."""
+        """Truncate all running episodes without reporting them because they have no result."""
         running_R = self._row_ES[self._active_ES & ~self._over_E[:, None]]
         out.truncated[running_R] = ~out.first[running_R]
         self._over_E[:] = True
@@ -174,7 +175,7 @@ class MultiAgentUnit:
     def _begin_episode(self, e: int, seed: int | None, out: StepArrays) -> None:
         for seat, row in enumerate(self._row_ES[e].tolist()):
             values = self._book.open_episode(row)
-            self._stats_R.pop(row, None)  # of an episode that was cut
+            self._stats_R.pop(row, None)  # of a truncated episode
             if self.spec.shaping:
                 self._tables[e].shape(seat, unflatten(values))
         scene = self._tables[e].reset(seed)

@@ -1,4 +1,4 @@
-"""PettingZoo's own environments, by their ids."""
+"""PettingZoo's environments, by their ids."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ NEEDS = {
     "hanabi": ("shimmy", "pyspiel"),
     "holdem": ("rlcard",),
 }
-"""Part of a registered id -> packages (import names) that such an environment needs."""
+"""Prefix of a registered id -> required packages (import names)."""
 
 
 def names() -> tuple[str, ...]:
-    """Modules (`classic/connect_four_v3`) whose packages are installed."""
+    """Return the modules (`classic/connect_four_v3`) whose packages are installed."""
     return tuple(name for name in sorted(_registered()) if not _missing(name))
 
 
 def _registered() -> dict[str, str]:
-    """Module `collection/name_vN` -> PettingZoo's id of it, which ends in `-vN`."""
+    """Return module `collection/name_vN` -> PettingZoo's id, which ends in `-vN`."""
     import pettingzoo  # noqa: PLC0415 - families are imported when used
 
     known = set(pettingzoo.aec_registry) | set(pettingzoo.parallel_registry)
@@ -47,7 +47,7 @@ def _module(name: str) -> str:
 
 
 def maker(name: str, keywords: Mapping[str, Any]) -> MakeTable:
-    """Make environments by id, with or without the collection that they are of, with their own keywords."""
+    """Return a maker of environments by id, with or without collection, with the user's keywords."""
     import pettingzoo  # noqa: PLC0415 - families are imported when used
 
     full = _find(name)
@@ -74,7 +74,7 @@ def probe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
 def make_unit(
     name: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]
 ) -> MultiAgentUnit:
-    """Make R rows of seats."""
+    """Make R rows of agents."""
     return MultiAgentUnit(maker(name, keywords), rows, seed, shaping)
 
 
@@ -85,7 +85,7 @@ def _find(name: str) -> str:
     if full is None:
         close = difflib.get_close_matches(name.rpartition("/")[2], short)
         hint = f" Did you mean {', '.join('pettingzoo/' + short[c] for c in close)}?" if close else ""
-        raise EnvSetupError(f"pettingzoo/{name} is not there.{hint} `pbt-rl envs` lists what is installed")
+        raise EnvSetupError(f"pettingzoo/{name} does not exist.{hint} `pbt-rl envs` lists the installed ones")
     missing = _missing(full)
     if missing:
         remedy = f"pip install 'pettingzoo[{full.partition('/')[0]}]'"
@@ -99,7 +99,7 @@ def _missing(name: str) -> list[str]:
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
-    """Defaults of a run: a small network that sees the whole board, large batches, members ranked by Elo."""
+    """Return default options: a small network for the whole board, large batches, members ranked by Elo."""
     images = [array for array in spec.obs.values() if array.dtype == "uint8" and len(array.shape) == 3]
     grids = any(map(is_grid, images))
     unknown = grids or any(array.unscaled for array in spec.obs.values())

@@ -1,6 +1,6 @@
-"""The agents of a PettingZoo environment: their spaces, and the arrays of what they see.
+"""Agents of a PettingZoo environment: their spaces and observation arrays.
 
-Axes: S seats (the agents, in the order of `possible_agents`), A action components.
+Axes: S agents (in the order of `possible_agents`), A action components.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ from ..spaces import Leaf, obs_leaves, read_leaf
 from ..values import array_of, attribute, briefly, metadata_of, number_of
 
 TURN = "turn"
-"""Observation [1] of turn-based games: 1 for the agent to move. Networks do not see the mask, and a position has
-another value for the agent to move than for one that waits."""
+"""Observation [1] of turn-based games: 1 for the agent to move. It is needed because the mask is not a network
+input, and a position's value depends on whether the agent is to move.
+"""
 
 
 def one_of(infos: Any) -> Any:
-    """Return the info of any agent that has one: those of the others have the same names."""
+    """Return the info of any agent that has one, because all have the same names."""
     given = infos.values() if isinstance(infos, Mapping) else ()
     return next((info for info in given if isinstance(info, Mapping)), None)
 
 
 class Agents:
-    """The agents of an environment of either API: their spaces, and their observations as arrays."""
+    """Agents of an environment of either API: their spaces, and their observations as arrays."""
 
     def __init__(self, env_id: str, env: Any, *, turns: bool) -> None:
         self.env_id = env_id
         given = attribute(env, "possible_agents")
         self.names: list[Any] = [] if given is None else list(given)
         if not self.names:
-            raise EnvSetupError(f"{env_id} has no agents: give it possible_agents")
+            raise EnvSetupError(f"{env_id} has no agents. Define possible_agents")
         self.space, action = self._alike(env)
         seen = self.space
         in_obs = isinstance(seen, spaces.Dict) and MASK in seen.spaces
@@ -57,12 +58,13 @@ class Agents:
         self.masked = in_obs or turns or declared
         if self.masked and self.action.low:
             raise EnvSetupError(
-                f"{env_id} is played in turns (or has an action mask) with continuous actions: whose turn it is is "
-                "said by a mask, which only discrete actions have; use its parallel API, or discrete actions"
+                f"{env_id} is turn-based (or has an action mask) with continuous actions. Turns are "
+                "encoded in the action mask, which needs discrete actions. Use its parallel API, or "
+                "discrete actions"
             )
         self._choices = sum(self.action.nvec)
         self._turn = TURN
-        while self._turn in {leaf.name for leaf in self._leaves}:  # an observation of theirs
+        while self._turn in {leaf.name for leaf in self._leaves}:  # the name is taken
             self._turn += "_"
         self.shaper: RewardShapingInterface | None = find_interface(env)
 
@@ -72,9 +74,10 @@ class Agents:
             for what, one, other in zip(("observations", "actions"), pairs[0], pair, strict=True):
                 if one != other:
                     raise EnvSetupError(
-                        f"{self.env_id}: the {what} of its agents differ, {self.names[0]} has {one}, {name} has "
-                        f"{other}: all seats are played by one policy each; map them to one space in a wrapper of "
-                        "your own (such as SuperSuit's pad_observations_v0 and pad_action_space_v0)"
+                        f"{self.env_id}: the {what} of its agents differ: {self.names[0]} has {one}, "
+                        f"{name} has {other}. One policy plays all agents of a member, so map them to "
+                        "one space in a wrapper (such as SuperSuit's pad_observations_v0 and "
+                        "pad_action_space_v0)"
                     )
         return pairs[0]
 
@@ -98,7 +101,10 @@ class Agents:
         )
 
     def read(self, obs: Any, info: Any, *, moves: bool) -> dict[str, NDArray[Any]]:
-        """Return the arrays of one agent's observation. moves: whether it is its turn; else its mask is empty."""
+        """Return the arrays of one agent's observation.
+
+        moves: True if it is the agent's turn; otherwise its mask is empty.
+        """
         arrays = {leaf.name: read_leaf(leaf, obs, self.env_id) for leaf in self._leaves}
         if self.masked:
             arrays[MASK] = self._mask(obs, info) if moves else np.zeros(self._choices, np.uint8)
@@ -122,14 +128,14 @@ class Agents:
         return mask
 
     def rewards(self, given: Mapping[Any, Any]) -> NDArray[np.float64]:
-        """Return the rewards [S], 0 for agents that have none. Raises EnvSetupError for what is no number."""
+        """Return the rewards [S], 0 for agents without one. Raises EnvSetupError for values that are not numbers."""
         try:
             return np.array([number_of(given.get(name, 0.0)) for name in self.names])
         except (TypeError, ValueError):
             raise self.breach("the reward must be a number", given) from None
 
     def reported(self, infos: Any, was: NDArray[np.bool_]) -> tuple[dict[int, float], dict[int, Any]]:
-        """Return (seat -> `true_objective`, seat -> `episode_extra_stats`) of the agents that acted and have them."""
+        """Return (agent -> `true_objective`, agent -> `episode_extra_stats`) of the agents that acted and have them."""
         if not isinstance(infos, Mapping):
             raise self.breach("infos must be a dict of dicts by agent", infos)
         of_seat = {seat: infos.get(self.names[seat]) for seat in np.flatnonzero(was).tolist()}
@@ -141,7 +147,7 @@ class Agents:
         return {seat: true_objective(self.env_id, value) for seat, value in objectives.items()}, stats
 
     def breach(self, rule: str, got: object) -> EnvSetupError:
-        """Return the error of an environment that breaks the API."""
+        """Return the error for an environment that violates the API."""
         return EnvSetupError(
             f"{self.env_id} breaks its contract: {rule}, got {briefly(got)}. Correct the environment"
         )

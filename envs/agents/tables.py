@@ -1,13 +1,13 @@
-"""PettingZoo's environments as units: the parallel API, and the turn-based one (AEC) played as if it were parallel.
+"""PettingZoo environments as vector envs: the parallel API, and the turn-based one (AEC) as if it were parallel.
 
-A turn-based game takes one move per step. Every agent sees the board in every step. An agent that waits has an action
-mask without any 1, so its action is ignored and nothing is learned from it, and its observation "turn" is 0. Rewards
-are delivered in the step in which they fall, whichever agent moves: a reward that falls while an agent waits follows
-its last move in its row, and the returns carry it back there.
+A turn-based game takes one move per step. Every agent observes the board in every step. A waiting agent has an action
+mask without any 1, so its action is ignored and excluded from the loss. Its observation "turn" is 0. Rewards are
+delivered in the step in which they occur, whichever agent moves. A reward during an agent's wait follows its last
+move in its row, and the returns assign it to that move.
 
-Agents share one policy, so their spaces must be alike.
+Agents share one policy, so their spaces must be equal.
 
-Axes: S seats (the agents, in the order of `possible_agents`), A action components.
+Axes: S agents (in the order of `possible_agents`), A action components.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .players import Agents, one_of
 
 
 def table_of(env_id: str, env: Any) -> ParallelTable | TurnTable:
-    """Wrap an environment of either API. Raises EnvSetupError if its agents are not alike."""
+    """Wrap an environment of either API. Raises EnvSetupError if its agents differ."""
     if hasattr(env, "agent_iter") or hasattr(env, "agent_selection"):
         return TurnTable(env_id, env)
     return ParallelTable(env_id, env)
@@ -40,9 +40,9 @@ class _AgentTable:
         self._agents = Agents(env_id, env, turns=turns)
         self._nobody = np.zeros(len(self._agents.names), np.bool_)
         self._acting = self._active = self._known = self._nobody
-        """Seats that act next; with them those that have left and stay; all that have acted in this game."""
+        """Agents that act next; those plus agents that have left but stay; all that have acted in this episode."""
         self._pays_late = self._stays = False
-        """A seat that had left was paid in any game; so seats that leave stay, in this game."""
+        """True if any episode gave a reward to an agent that had left; True if leaving agents stay in this episode."""
 
     def describe(self) -> EnvSpec:
         return self._agents.spec(self._env)
@@ -56,7 +56,7 @@ class _AgentTable:
         self._stays = self._pays_late
 
     def _paid(self, given: Mapping[Any, Any]) -> NDArray[np.float64]:
-        """Return the rewards of all seats of this game, and note whether one is paid that is no longer active."""
+        """Return the rewards of all agents of this episode, and record whether an inactive one gets a reward."""
         reward = self._agents.rewards(given) * self._known
         self._pays_late |= bool(reward[~self._active].any())
         return reward
@@ -64,9 +64,9 @@ class _AgentTable:
     def _go_on(
         self, acting: NDArray[np.bool_], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Note who acts next; return the ends, of which a seat that stays has none before the game's.
+        """Record the agents that act next; return the ends, which staying agents have only with the episode's end.
 
-        terminated, truncated: of the seats that have just acted.
+        terminated, truncated: of the agents that have just acted.
         """
         stayed = self._active & ~self._acting & ~acting
         stays = self._active & ~acting if self._stays and acting.any() else self._nobody
@@ -104,7 +104,7 @@ class ParallelTable(_AgentTable):
     def _scene(
         self, obs: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any, was: NDArray[np.bool_]
     ) -> Scene:
-        """Put dicts by agent into arrays by seat."""
+        """Convert dicts by agent to arrays by agent index."""
         agents = self._agents
         here = set(self._env.agents)
         unknown = here - set(agents.names)
@@ -118,10 +118,10 @@ class ParallelTable(_AgentTable):
             if name not in obs:
                 if acting[seat] or not left[seat]:
                     raise agents.breach(f"an observation of {name} is missing", sorted(map(str, obs)))
-                continue  # its last observation stays: no value is needed after a termination
+                continue  # its last observation stays, because no value is needed after a termination
             seen[seat] = agents.read(obs[name], infos.get(name), moves=bool(acting[seat]) or not self._stays)
         terminated = np.array([flag_of(terminations.get(n)) for n in agents.names]) & was
-        # An agent that left without a flag was cut off: its value is still needed.
+        # An agent that left without a flag was truncated, so its value is still needed.
         truncated = was & ~acting & ~terminated
         reward = self._paid(rewards)
         terminated, truncated = self._go_on(acting, terminated, truncated)
@@ -130,7 +130,7 @@ class ParallelTable(_AgentTable):
 
 
 class TurnTable(_AgentTable):
-    """An environment of the turn-based API (AEC): in every step the agent whose turn it is makes its move."""
+    """An environment of the turn-based API (AEC): in every step the agent to move makes its move."""
 
     def __init__(self, env_id: str, env: Any) -> None:
         super().__init__(env_id, env, turns=True)

@@ -1,1 +1,1 @@
-"""DeepMind Lab: units, the processes that hold engines, levels, the cache of maps. Imports `envs` only."""
+"""DeepMind Lab: vector envs, engine processes, levels, the map cache. Imports `envs` only."""

@@ -1,8 +1,8 @@
 """DMLab-30: its levels and their scores; the action sets.
 
-Scores of a human and of random actions are those of Espeholt et al. 2018 (IMPALA), table C.1, as `dmlab30.py` of
-its published code has them. Two levels are trained on maps of their own (`_train`) and scored on others
-(`_test`); the scores are of the latter.
+Scores of a human and of random actions are those of Espeholt et al. 2018 (IMPALA), table C.1, as in `dmlab30.py` of
+its published code. Two levels have separate maps for training (`_train`) and for scoring (`_test`); their scores are
+of the latter.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 FOLDER = "contributed/dmlab30/"
 TASK_CAP = 100.0
-"""Of a level no more than this counts: the score of a human, in percent."""
+"""Cap of a level's score: the score of a human, in percent."""
 TEST_MIXER_SEED = 0x600D5EED
-"""Setting `mixerSeed` of evaluations: maps that no training with the default saw."""
+"""Setting `mixerSeed` of evaluations; its maps never occur in training with the default value."""
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,16 @@ class Level:
     human: float
     random: float
     split: bool = False
-    """It has a script for training and one for tests."""
+    """True if there is one script for training and one for tests."""
     dataset: bool = False
-    """It shows pictures of a data set."""
+    """True if the level shows pictures of a data set."""
 
     def script(self, *, test: bool) -> str:
-        """Level argument of the engine."""
+        """Return the level argument of the engine."""
         return f"{FOLDER}{self.name}{('_test' if test else '_train') if self.split else ''}"
 
     def percent(self, score: float) -> float:
-        """A score between random actions (0) and a human (100), not capped."""
+        """Return a score in percent between random actions (0) and a human (100), not capped."""
         return 100.0 * (score - self.random) / (self.human - self.random)
 
 
@@ -73,7 +73,7 @@ LEVELS = (
 )
 
 Pressed = Mapping[str, int]
-"""Name in the engine's action spec -> value of a frame; the others are 0."""
+"""Name in the engine's action spec -> value in a frame; the others are 0."""
 
 _LOOK, _TILT = "LOOK_LEFT_RIGHT_PIXELS_PER_FRAME", "LOOK_DOWN_UP_PIXELS_PER_FRAME"
 _STRAFE, _MOVE, _FIRE = "STRAFE_LEFT_RIGHT", "MOVE_BACK_FORWARD", "FIRE"
@@ -103,4 +103,4 @@ ACTIONS: Mapping[str, tuple[Pressed, ...]] = {
         {_FIRE: 1},
     ),
 }
-"""`standard`: the 9 of IMPALA. `extended`: the 15 of Hessel et al. 2018 (PopArt), with two speeds of turning."""
+"""`standard`: IMPALA's 9 actions. `extended`: the 15 of Hessel et al. 2018 (PopArt), with two turning speeds."""

@@ -1,4 +1,4 @@
-"""Builds the maps of levels before training, so that training finds them in the cache.
+"""Compilation of level maps before training, so that training finds them in the cache.
 
 consumes    (level, seed) pairs, level by level
 produces    compiled maps in the cache; lines of progress
@@ -24,14 +24,14 @@ from .unit import level_scripts, pool_seed, row_setup
 PROGRESS_SECONDS = 5.0
 
 
-class MapsFailed(RuntimeError):  # noqa: N818 - names what happened
+class MapsFailed(RuntimeError):  # noqa: N818 - names the event
     """The process of an engine ended or hangs while it builds maps."""
 
 
 def build_maps(levels: Sequence[str], options: DmlabOptions, steps: int, jobs: int) -> frozenset[str]:
-    """Reset every level with each seed of its pool; returns the level scripts that failed.
+    """Reset every level with each seed of its pool; return the level scripts that failed.
 
-    steps: random steps after each reset. jobs: engines that run at the same time. Raises EnvSetupError for bad input,
+    steps: random steps after each reset. jobs: engines that run in parallel. Raises EnvSetupError for invalid input,
     MapsFailed if an engine's process ends.
     """
     _require(len(levels) > 0, "levels", "(none)", "give one or more, such as dmlab30")
@@ -51,13 +51,13 @@ def build_maps(levels: Sequence[str], options: DmlabOptions, steps: int, jobs: i
 
 
 class _Build:
-    """Distributes the work over the rows of `labs`."""
+    """Distributor of the work over the rows of `labs`."""
 
     def __init__(self, labs: Labs, work: deque[tuple[str, int]], steps: int) -> None:
         self._labs, self._work, self._steps = labs, work, steps
         self._total, self._done, self._began = len(work), 0, time.monotonic()
         self._at: dict[int, str] = {}
-        """Busy row -> level script in work."""
+        """Busy row -> its level script."""
         self._found = self._built = 0
         self._failed: set[str] = set()
 
@@ -94,7 +94,7 @@ class _Build:
             if self._labs.rows[row].lost:
                 raise MapsFailed(f"level {script}: {error}") from None
             if script not in self._failed:
-                print(f"level {script} is left out: {error}", flush=True)
+                print(f"level {script} is skipped: {error}", flush=True)
             self._failed.add(script)
         else:
             self._found += found
@@ -104,8 +104,8 @@ class _Build:
         seconds = time.monotonic() - self._began
         left = seconds / self._done * (self._total - self._done) if self._done else 0.0
         return (
-            f"{self._done}/{self._total} resets in {seconds:.0f} s, {left:.0f} s left; "
-            f"{self._built} maps built, {self._found} were there"
+            f"{self._done}/{self._total} resets in {seconds:.0f} s, {left:.0f} s left; {self._built} "
+            f"maps built, {self._found} found in the cache"
         )
 
 
@@ -115,7 +115,7 @@ def _require(condition: bool, option: str, value: object, remedy: str) -> None:
 
 
 def _check_folder(folder: str) -> None:
-    _require(bool(folder), "level-cache", "none", "there would be nothing to fill; give a folder")
+    _require(bool(folder), "level-cache", "none", "the cache needs a folder")
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

@@ -1,4 +1,4 @@
-"""Options of DeepMind Lab, shared by its unit, the cache of maps and the config."""
+"""Options of DeepMind Lab, shared by its vector env, the map cache and the config."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pbt_rl.options.declare import option
 from ..base import FamilyOptions
 
 DUMMY = "dummy"
-"""Data set that comes with the engine: colours in place of the photographs."""
+"""Name of the engine's substitute for the data set: colours instead of photographs."""
 PHOTOGRAPHS = ("0001.png", "2400.png")
-"""First and last of the 2400 files of the real one."""
+"""First and last of the 2400 files of the data set."""
 NO_CACHE = "none"
 
 
@@ -31,35 +31,38 @@ class DmlabOptions(FamilyOptions):
     renderer: Literal["software", "hardware"] = "software"
     """`hardware`: render on a GPU."""
     gpus: tuple[int, ...] = option((0,), at_least=0)
-    """hardware: indices of the GPUs (EGL devices) that render; the rows of the run use them in turn."""
+    """hardware: indices of the GPUs (EGL devices) that render, assigned to the run's rows round-robin."""
     dataset: str = option(
         DUMMY,
         test=_has_photographs,
         remedy=f"a folder with {PHOTOGRAPHS[0]} to {PHOTOGRAPHS[1]}, or {DUMMY}",
         machine=True,
     )
-    """Folder of the 2400 pictures that two levels of psychlab show. `dummy`: colours of the engine."""
+    """Folder of the 2400 pictures of two psychlab levels. `dummy`: colours of the engine."""
     one_level_per_unit: bool = True
-    """dmlab30: all rows of a unit play the same level at a time. Off: each row begins elsewhere in the order."""
+    """dmlab30: all rows of a vector env run the same level at a time. Off: each row starts elsewhere in the order."""
     level_seeds: int = option(0, at_least=0, zero="any")
-    """Draw the seeds of episodes from this many per level, whose maps `pbt-rl dmlab-cache` can build beforehand."""
+    """Draw the episodes' seeds from this many per level, whose maps `pbt-rl dmlab-cache` can build in advance."""
     level_cache: str = option("", machine=True)
     """Folder of compiled maps, shared by all processes and runs; empty: pbt_rl/dmlab in the user's cache folder;
-    `none`: no cache."""
+    `none`: no cache.
+    """
     level_cache_gb: float = option(10.0, above=0, machine=True)
-    """Size of that folder in gigabytes; the least recently used maps are removed."""
+    """Maximum size of that folder in gigabytes; the least recently used maps are removed."""
     clip_reward: bool = True
     """Learn from tanh of a step's reward. The objective is not clipped."""
     reward_unit: float = option(1.0, above=0)
-    """Rewards are divided by it before tanh, and losses count 0.3 times as much: 1 is the formula of IMPALA's paper, 5
-    that of its published code and of Sample Factory."""
+    """Divisor of rewards before tanh; losses are multiplied by 0.3 times this value. 1 is the formula of IMPALA's
+    paper, 5 that of its published code and of Sample Factory.
+    """
     last_action_reward: bool = True
-    """Show the network the last action and reward (clipped to -1..1) beside the picture, as in IMPALA."""
+    """Add the last action and reward (clipped to -1..1) to the network's input, as in IMPALA."""
     background_resets: bool = True
-    """Let rows play on while another one resets. Off: they wait, so that equal seeds give equal steps (always off in
-    serial mode and in evaluations)."""
+    """Let rows continue while another one resets. Off: they wait, so that equal seeds give equal steps (always off
+    in serial mode and in evaluations).
+    """
     test: bool = False
-    """Play the test levels and maps (evaluations always do)."""
+    """Use the test levels and maps (evaluations always do)."""
 
     def reproducible(self) -> Self:
         """Return the options under which equal seeds give equal steps."""
@@ -67,12 +70,12 @@ class DmlabOptions(FamilyOptions):
 
     @property
     def dataset_path(self) -> str:
-        """Setting `datasetPath` of the levels that show pictures."""
+        """Return the setting `datasetPath` of the levels that show pictures."""
         return self.dataset if self.dataset == DUMMY else str(Path(self.dataset).absolute())
 
     @property
     def cache_folder(self) -> str:
-        """Absolute path of the cache; empty for none."""
+        """Return the absolute path of the cache; empty for none."""
         if self.level_cache == NO_CACHE:
             return ""
         user = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")

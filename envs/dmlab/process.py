@@ -1,12 +1,12 @@
-"""The processes of a unit of DeepMind Lab: one per row.
+"""Processes of a DeepMind Lab vector env: one per row.
 
-A process of its own for each Lab, because the engine takes a core, compiles maps for seconds within a call, and
-may take its process down. So the rows of a unit step at once, and a row that compiles delays no other.
+Each Lab has a separate process because the engine takes a core, compiles maps for seconds within a call, and may
+crash its process. So the rows of a vector env step in parallel, and a row that compiles delays no other.
 
-The engine writes maps to a temporary folder that it removes only when it is closed. It makes that one itself, in
-TMPDIR: a given folder (the module's `temp_folder`) would be used as it is, and Labs that share one overwrite each
-other's maps, whose names are the same. So TMPDIR is a scratch folder of the row, whose keeper
-(`pbt_rl.processes.keeper`) removes it once the row and all compilers that it has started are gone.
+The engine writes maps to a temporary folder that it removes only when it is closed. It creates that folder in TMPDIR.
+A given folder (the module's `temp_folder`) would be used unchanged, and Labs that share it would overwrite each
+other's maps, which have equal names. So TMPDIR is a scratch folder of the row. The row's keeper
+(`pbt_rl.processes.keeper`) removes it once the row and all compilers that it has started have ended.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from ..base import cpu_ns_of
 from .row import ROW_BYTES, RowSetup, receive, send
 
 SILENCE_SECONDS = 300.0
-"""No answer for this long: the engine hangs. The longest reset that was measured took 20 s on an idle core."""
+"""Seconds without an answer after which the engine counts as hanging. The longest measured reset took 20 s on an
+idle core.
+"""
 CLOSE_SECONDS = 2.0
 SCRATCH_PREFIX = "pbt_rl_dmlab_"
 
 
 class LabError(Exception):
-    """A request to a Lab failed. refused: the engine refused it, with this message; else its process failed."""
+    """Failure of a request to a Lab. refused: the engine rejected it, with this message; else its process failed."""
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
         super().__init__(message)
@@ -45,7 +47,7 @@ class LabError(Exception):
 
 @dataclass
 class Row:
-    """One Lab's process. At most one request is open."""
+    """Process of one Lab. At most one request is open."""
 
     program: Program
     line: socket.socket
@@ -63,21 +65,21 @@ class Row:
 
     @property
     def answered(self) -> bool:
-        """Whether an answer has arrived (or the process has ended)."""
+        """Check whether an answer has arrived or the process has ended."""
         return bool(self._poll.poll(0))
 
     @property
     def late(self) -> bool:
-        """Whether the answer is overdue: `answer` will report that the engine hangs."""
+        """Check whether the answer is overdue; `answer` will then report that the engine hangs."""
         return time.monotonic() >= self.asked_at + SILENCE_SECONDS
 
     @property
     def lost(self) -> bool:
-        """Whether it can take no more requests: the process has ended, or hangs."""
+        """Check whether the process has ended or hangs."""
         return self.late or self.program.exit_code() is not None
 
     def answer(self) -> Any:
-        """Wait for the answer. Raises LabError if it failed, ended or hangs."""
+        """Wait for the answer. Raises LabError if the request failed, or the process ended or hangs."""
         left = self.asked_at + SILENCE_SECONDS - time.monotonic()
         try:
             if not self._poll.poll(max(0.0, left * 1000)):
@@ -92,13 +94,13 @@ class Row:
         return content
 
     def last_words(self) -> str:
-        """End the process; return the end of what the engine has printed."""
+        """End the process; return the end of the engine's output."""
         self.program.kill()
         return self.program.last_words()[0]
 
 
 class Labs:
-    """R rows, each a Lab of its own. setups: one per row; memory and row are filled in here."""
+    """R rows, each a separate Lab. setups: one per row; this class sets memory and row."""
 
     def __init__(self, setups: Sequence[RowSetup]) -> None:
         self.rows: list[Row] = []
@@ -137,7 +139,7 @@ class Labs:
         return row
 
     def wait(self, rows: Sequence[int]) -> None:
-        """Wait until one of these rows has answered, or `SILENCE_SECONDS` are over for the oldest request."""
+        """Wait until one of these rows has answered, or the oldest request is `SILENCE_SECONDS` old."""
         oldest = min(self.rows[row].asked_at for row in rows)
         left = oldest + SILENCE_SECONDS - time.monotonic()
         poll = select.poll()
@@ -146,7 +148,7 @@ class Labs:
         poll.poll(max(0.0, left * 1000))
 
     def cpu_ns(self) -> int:
-        """Return the CPU-nanoseconds of the rows so far. Dead ones count nothing."""
+        """Return the CPU-nanoseconds of the rows so far. Dead processes count 0."""
         return cpu_ns_of(self._pids)
 
     def close(self) -> None:

@@ -1,21 +1,20 @@
-"""The process of one Lab: `python -m pbt_rl.envs.dmlab.row`, started and controlled by `process`.
+"""Process of one Lab: `python -m pbt_rl.envs.dmlab.row`, started and controlled by `process`.
 
-It is the only place where `deepmind_lab` is imported, and uses the module's own API (never its dm_env wrapper,
-which requests an observation after an episode's end, when the module refuses it).
+Only this module imports `deepmind_lab`. It uses the module's low-level API. The dm_env wrapper requests an
+observation after an episode's end, which the module refuses.
 
     consumes   requests: ("try", scripts), ("begin", script, seed), ("step", action), ("fill", script, seed, steps),
                ("close",)
     produces   one answer to each, ("done", ...) or ("failed", message); observations in shared memory
     waits for  the next request; its keeper ends it with its parent
 
-The engine never gives back what a Lab held: 4 descriptors and 3 to 4 MB (google-deepmind/lab, issue 135). So the
-process replaces its program by a new one (exec) before it makes another Lab than its first MOST_LABS: it keeps its
-number, its line, its clock and its log.
+The engine leaks 4 descriptors and 3 to 4 MB for each Lab (google-deepmind/lab, issue 135). So after MOST_LABS Labs
+the process replaces its program by a new one (exec). It keeps its pid, socket, clock and log.
 
-A Lab gets as `level_cache` compiled maps on disk, shared by all processes (`LevelCache`).
-The engine names a map by the MD5 of its text, so an entry never changes and any process may make it. A file is
-the map and the SHA-256 of it; it appears whole (`os.replace`) or not at all. Whatever is wrong with the folder
-(a file cut short, no room, no permission), the engine compiles the map itself: nothing here raises.
+A Lab gets as `level_cache` compiled maps on disk, shared by all processes (`LevelCache`). The engine names a map by
+the MD5 of its text. So an entry never changes and any process may create it. A file is the map and its SHA-256,
+written atomically (`os.replace`). If anything is wrong with the folder (truncated file, disk full, no permission),
+the engine compiles the map itself and no error is raised.
 """
 
 from __future__ import annotations
@@ -49,18 +48,19 @@ from .levels import Pressed
 
 DIGEST_BYTES = 32
 KEEP_SHARE = 0.9
-"""Share of the limit that a sweep leaves, so that not every new map causes one."""
+"""Share of the size limit that a sweep keeps, so that not every new map triggers a sweep."""
 SWEEP_SECONDS = 60.0
-"""Most seconds between two looks of a process at the folder's size; it looks at once if it wrote too much itself."""
+"""Maximum seconds between a process's checks of the folder's size; large writes of its own trigger one at once."""
 STALE_SECONDS = 3600.0
-"""A draft of this age was left by a process that was killed."""
+"""Age at which a temporary file counts as left by a killed process."""
 _DRAFT = ".draft-"
 
 
 class LevelCache:
-    """The folder, for one Lab. limit_bytes: maps used longest ago are removed beyond this (roughly, while many write).
+    """Cache folder as one Lab sees it.
 
-    fetch and write are what the engine calls, from within a Lab's constructor, reset or step.
+    limit_bytes: beyond this the least recently used maps are removed (approximately, if many processes write). The
+    engine calls fetch and write from within a Lab's constructor, reset or step.
     """
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
@@ -70,14 +70,14 @@ class LevelCache:
         self.hits = self.misses = self.written = 0
 
     def fetch(self, key: str, pk3_path: str) -> bool:
-        """Copy the map to `pk3_path`; returns whether it was there. A file that is not whole is removed."""
+        """Copy the map to `pk3_path`; return True if it was cached. A corrupt file is removed."""
         path = self._path(key)
         try:
             data = path.read_bytes()
             found = hashlib.sha256(data[:-DIGEST_BYTES]).digest() == data[-DIGEST_BYTES:]
             if found:
                 Path(pk3_path).write_bytes(data[:-DIGEST_BYTES])
-                with contextlib.suppress(OSError):  # a folder that may only be read
+                with contextlib.suppress(OSError):  # a read-only folder
                     os.utime(path)
             else:
                 path.unlink(missing_ok=True)
@@ -90,7 +90,7 @@ class LevelCache:
         return found
 
     def write(self, key: str, pk3_path: str) -> None:
-        """Copy the map at `pk3_path` into the folder, if that can be done."""
+        """Copy the map at `pk3_path` into the folder, if possible."""
         draft = None
         try:
             data = Path(pk3_path).read_bytes()
@@ -112,12 +112,12 @@ class LevelCache:
             self._sweep()
 
     def _path(self, key: str) -> Path:
-        """Files spread over 256 folders. The key is hashed: it must not lead out of ours."""
+        """Return the file of a key, in one of 256 subfolders. The hash prevents paths outside the folder."""
         name = hashlib.sha256(key.encode()).hexdigest()
         return self.folder / name[:2] / f"{name[2:40]}.map"
 
     def _sweep(self) -> None:
-        """Remove what was used longest ago, if there is too much; one process at a time."""
+        """Remove the least recently used maps if the folder is too large; one process at a time."""
         self._next_sweep = time.monotonic() + SWEEP_SECONDS
         with contextlib.suppress(OSError), (self.folder / ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -132,7 +132,7 @@ class LevelCache:
             self._known_bytes = total
 
     def _files(self) -> Iterator[tuple[float, int, Path]]:
-        """(last use, bytes, path) of every map; abandoned drafts are removed on the way."""
+        """Yield (last use, bytes, path) of every map, and remove abandoned temporary files."""
         for path in self.folder.glob("??/*"):
             try:
                 facts = path.stat()
@@ -140,28 +140,28 @@ class LevelCache:
                     yield facts.st_mtime, facts.st_size, path
                 elif time.time() - facts.st_mtime > STALE_SECONDS:
                     path.unlink(missing_ok=True)
-            except OSError:  # gone meanwhile
+            except OSError:  # removed by another process
                 continue
 
 
 PICTURE = (3, 72, 96)
 WORDS = 16
 FRAME_SKIP = 4
-"""Engine frames of a step; 60 make a second."""
+"""Engine frames of a step, at 60 per second."""
 ROW_BYTES = 3 * 72 * 96 + 4 * WORDS
 MOST_LABS = 20
-"""A new program costs half a second of CPU together with its first Lab and reset."""
+"""Labs per program. A new program costs half a second of CPU together with its first Lab and reset."""
 MAX_MESSAGE_BYTES = 1 << 16
 MAX_ERROR_CHARACTERS = 8000
 _MODULE = "deepmind_lab"
 _PICTURE, _TEXT, _LEFT = "RGB_INTERLEAVED", "INSTR", "FRAMES_REMAINING_AT_60"
 _LIMIT_SLACK = 1.0
-"""Frames by which the clock of a level may be off: it counts seconds."""
+"""Tolerance in frames, because the clock of a level has a resolution of one second."""
 
 
 @dataclass(frozen=True)
 class RowSetup:
-    """The setup of a row's process. config: settings of every Lab; of_level: more settings, by script."""
+    """Setup of a row's process. config: settings of every Lab; of_level: more settings, by script."""
 
     config: Mapping[str, str]
     of_level: Mapping[str, Mapping[str, str]]
@@ -188,7 +188,7 @@ def receive(line: socket.socket) -> Any:
 
 
 def row_arrays(memory: mmap.mmap, row: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-    """Return picture [3, 72, 96] and words [16] of a row in the unit's memory."""
+    """Return picture [3, 72, 96] and words [16] of a row in the vector env's memory."""
     begin = row * ROW_BYTES
     picture: NDArray[np.uint8] = np.ndarray(PICTURE, np.uint8, buffer=memory, offset=begin)
     words: NDArray[np.int32] = np.ndarray((WORDS,), np.int32, buffer=memory, offset=begin + picture.nbytes)
@@ -198,9 +198,9 @@ def row_arrays(memory: mmap.mmap, row: int) -> tuple[NDArray[np.uint8], NDArray[
 def load_module() -> Any:
     """Import `deepmind_lab`.
 
-    The `__init__` of its package does no more than load the library beside it, but needs Python up to 3.11,
-    setuptools below 82, six and dm_env. If one of those is missing, the library is loaded here, under the same name: it
-    looks itself up by that.
+    The `__init__` of its package only loads the library beside it. It needs Python up to 3.11, setuptools below 82,
+    six and dm_env. If one of those is missing, the library is loaded here, under the same name because it looks
+    itself up by that name.
     """
     try:
         return importlib.import_module(_MODULE)
@@ -218,9 +218,9 @@ def load_module() -> Any:
 
 
 class Game:
-    """One Lab at a time. It is made anew for another level and kept for another episode of the same one.
+    """One Lab at a time, kept for further episodes of the same level and recreated for another level.
 
-    made: Labs until now.
+    made: number of Labs so far.
     """
 
     def __init__(self, setup: RowSetup) -> None:
@@ -235,13 +235,13 @@ class Game:
         self._frames_left: float | None = None
 
     def try_levels(self, scripts: list[str]) -> None:
-        """Make a Lab of each, so that what is wrong with names and settings shows."""
+        """Make a Lab of each script, so that invalid names and settings raise an error."""
         for script in scripts:
             self._open(script)
         self.close()
 
     def worn_out_by(self, script: str) -> bool:
-        """Whether an episode of this level takes one Lab too many."""
+        """Check whether an episode of this level would exceed MOST_LABS."""
         return script != self._script and self.made >= MOST_LABS
 
     def begin_episode(self, script: str, seed: int) -> None:
@@ -254,8 +254,8 @@ class Game:
     def step(self, action: int) -> tuple[float, bool, bool]:
         """Return (reward, whether the episode has ended, whether its time limit ended it).
 
-        After the end the module has no observation: the last one stays. The limit is inferred from the frames that
-        were left before the step; a level that does not show them is taken to end by its own rules.
+        After the end the module has no observation, so the last one is kept. The limit is inferred from the frames
+        that were left before the step. A level without that counter is assumed to end by its own rules.
         """
         reward = float(self._lab.step(self._actions[action], num_steps=FRAME_SKIP))
         if self._lab.is_running():
@@ -265,8 +265,8 @@ class Game:
         return reward, True, left is not None and left <= FRAME_SKIP + _LIMIT_SLACK
 
     def fill(self, script: str, seed: int, steps: int) -> tuple[int, int]:
-        """Begin an episode and play this many random steps; return (maps found in the cache, maps built)."""
-        assert self._cache is not None, "filling takes a cache"
+        """Begin an episode and take random steps; return (maps found in the cache, maps built)."""
+        assert self._cache is not None, "filling requires a cache"
         hits, misses = self._cache.hits, self._cache.misses
         self.begin_episode(script, seed)
         rng = np.random.default_rng(seed)
@@ -306,12 +306,12 @@ class Game:
         seen = self._lab.observations()
         self._picture[:] = np.moveaxis(seen[_PICTURE], -1, 0)
         hash_words(seen.get(_TEXT, ""), self._words)
-        # A level without a limit shows 0 all the time; with one, the episode is over before it shows 0.
+        # A level without a limit always returns 0. With a limit, the episode is over before the value reaches 0.
         self._frames_left = float(seen[_LEFT][0]) if _LEFT in seen and seen[_LEFT][0] > 0 else None
 
 
 def _pressed(spec: list[dict[str, Any]], pressed: Pressed) -> NDArray[np.intc]:
-    """Return one action as the engine takes it: a number for each entry of its action spec, in that order."""
+    """Return one action in the engine's format: a number for each entry of its action spec, in that order."""
     names = [entry["name"] for entry in spec]
     absent = sorted(pressed.keys() - set(names))
     if absent:
@@ -323,7 +323,7 @@ def _pressed(spec: list[dict[str, Any]], pressed: Pressed) -> NDArray[np.intc]:
 
 
 def serve(line: socket.socket, setup: RowSetup, request: tuple[Any, ...] | None) -> None:
-    """Answer requests until `close`. request: the first one, if it is known."""
+    """Answer requests until `close`. request: the first one, if already received."""
     game: Game | None = None
     try:
         while True:
@@ -358,14 +358,14 @@ def _begin_anew(line: socket.socket, setup: RowSetup, request: tuple[Any, ...]) 
     os.lseek(kept, 0, os.SEEK_SET)
     wanted = (line.fileno(), setup.memory_fd, kept)
     for fd in (int(path.name) for path in Path("/proc/self/fd").iterdir()):
-        with contextlib.suppress(OSError):  # the one with which they are listed
+        with contextlib.suppress(OSError):  # the descriptor that lists the others
             os.set_inheritable(fd, fd in wanted or fd <= 2)
-    signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)  # as it was born
+    signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)  # as when the process was started
     os.execv(sys.executable, [*sys.orig_argv[:-1], str(kept)])  # noqa: S606 - no shell is wanted
 
 
 def main() -> None:
-    """Run beneath a keeper. argv: descriptor of the socket, and of a request or -1."""
+    """Run under a keeper. argv: descriptor of the socket, and of a request or -1."""
     line = socket.socket(fileno=int(sys.argv[1]))
     leave_to_parent()
     working_directory_last()

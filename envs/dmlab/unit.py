@@ -1,23 +1,24 @@
-"""DeepMind Lab over its own Python module: `dmlab/LEVEL`, and `dmlab30` for all thirty levels together.
+"""DeepMind Lab as a vector env: `dmlab/LEVEL`, and `dmlab30` for all thirty levels.
 
-A row is a Lab in a process of its own (see `process`, `row`). A step is 4 engine frames of a 96x72 RGB picture.
-Observations are the picture and the level's instruction as hashed words. The learned reward is that of a step,
-clipped as in IMPALA's paper: 0.3 * min(tanh r, 0) + 5 * max(tanh r, 0); both factors are
-shaping. (Its code has 1.5 * min(tanh(r / 5), 0) + 5 * max(tanh(r / 5), 0), which still tells 1 from 10.)
-The objective is the raw score: of one level as it is, of the thirty in percent between random actions and a human.
+Each row is a Lab in a separate process (see `process`, `row`). A step is 4 engine frames of a 96x72 RGB picture.
+Observations are the picture and the level's instruction as hashed words. The reward of a step is clipped as in
+IMPALA's paper: 0.3 * min(tanh r, 0) + 5 * max(tanh r, 0). Both factors are shaping.
+(IMPALA's code has 1.5 * min(tanh(r / 5), 0) + 5 * max(tanh(r / 5), 0), which still distinguishes 1 from 10.) The
+objective of one level is the raw score. The objective of the thirty is in percent between random actions and a human.
 
-The module shows nothing after an episode's end, and does not report whether the time was over. That follows from the
-frames that the level had left; an episode ended by time is truncated, and bootstraps from the last picture once
-more. That picture is one step old, and so is the state of a recurrent core that sees it twice: the value of the
-state four frames earlier stands for that of the last one, which is off by a fifteenth of a second of play. Calling
-such an end terminal would be off by the whole future.
+The Python module returns no observation after an episode's end and does not report whether the time was over. The
+frames that the level had left determine that. An episode ended by time is truncated. It bootstraps from the last
+picture, delivered a second time. That picture is one step old, and a recurrent core receives it twice. So the
+bootstrap value is the one of the state four frames earlier: an error of a fifteenth of a second of play. Treating
+such an end as terminal would omit the whole future return.
 
-A reset takes up to 20 s (maps are compiled). A row that resets delivers `first` with a black picture in each step
-until its episode begins: these steps count for nothing, and the other rows play on.
+A reset takes up to 20 s because maps are compiled. A resetting row delivers `first` with a black picture in each step
+until its episode begins. These steps are not counted, and the other rows continue.
 
-The `TaskScheduler` chooses levels of `dmlab30`, row by row: each gets equally many steps in the long run. Rows of
-a unit have the same order, so that all play one level at a time: a slow level slows its unit only, and members, who
-have equally many rows in each unit, see the same levels at the same time. Optionally each row begins elsewhere in it.
+The `TaskScheduler` chooses levels of `dmlab30` for each row: in the long run each level gets equally many steps. Rows
+of a vector env have the same order, so that all run one level at a time. A slow level then slows only its own vector
+env. Members, which have equally many rows in each vector env, see the same levels at the same time. Optionally each
+row starts at another place of the order.
 
 Axes: R rows.
 """
@@ -55,7 +56,7 @@ _FIXED_SETTINGS = ("width", "height", "fps", "logLevel", "datasetPath", "gpuDevi
 def describe(name: str, options: DmlabOptions) -> EnvSpec:
     """Describe a level without starting it.
 
-    Raises EnvSetupError for a name that looks like one of DMLab-30 and is none.
+    Raises EnvSetupError for an unknown name that resembles one of DMLab-30.
     """
     _levels(name)
     scale = (5.0, 0.3 * options.reward_unit) if options.clip_reward else (1.0, 1.0)
@@ -78,12 +79,12 @@ def level_scripts(name: str, options: DmlabOptions) -> list[str]:
 
 
 def pool_seed(level_script: str, number: int) -> int:
-    """Return seed `number` of the finite pool of a level (`level_seeds`): the same in every process and run."""
+    """Return seed `number` of a level's finite pool (`level_seeds`): equal in every process and run."""
     return zlib.crc32(f"{level_script} {number}".encode()) % MAX_SEED
 
 
 def _levels(name: str) -> tuple[Level | str, ...]:
-    """Return the levels of NAME in `dmlab/NAME`; a path if it is none of DMLab-30."""
+    """Return the levels of NAME in `dmlab/NAME`; outside DMLab-30, NAME itself as a path."""
     if name == ALL:
         return LEVELS
     short = name.removeprefix(FOLDER)
@@ -92,7 +93,8 @@ def _levels(name: str) -> tuple[Level | str, ...]:
             return (level,)
         if level.split and short == f"{level.name}_test":
             raise EnvSetupError(
-                f"dmlab/{name} is for tests: train on dmlab/{level.name}, and `pbt-rl eval` plays the level of tests"
+                f"dmlab/{name} is a test level. Train on dmlab/{level.name}; `pbt-rl eval` runs the "
+                "test level"
             )
     kin = {level.name.partition("_")[0] for level in LEVELS}
     if "/" not in short and short.partition("_")[0] in kin:
@@ -105,9 +107,9 @@ def _levels(name: str) -> tuple[Level | str, ...]:
 
 
 def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> RowSetup:
-    """Return the setup of a row's process; `Labs` fills in the rest. Raises EnvSetupError for fixed settings.
+    """Return the setup of a row's process; `Labs` adds the rest. Raises EnvSetupError for fixed settings.
 
-    row: its number among all that take turns on the GPUs.
+    row: its number among all rows that share the GPUs round-robin.
     """
     fixed = {"width": str(PICTURE[2]), "height": str(PICTURE[1]), "logLevel": "WARN"}
     if options.renderer == "hardware":
@@ -115,7 +117,8 @@ def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> R
     taken = sorted(set(_FIXED_SETTINGS) & settings.keys())
     if taken:
         raise EnvSetupError(
-            f"--env-option {taken[0]}=... cannot be used: pbt_rl gives the engine this setting itself (see --dmlab.*)"
+            f"--env-option {taken[0]}=... cannot be used: pbt_rl sets it itself. Use the options "
+            "--dmlab.* instead"
         )
     test = {"allowHoldOutLevels": "true", "mixerSeed": str(TEST_MIXER_SEED)} if options.test else {}
     shown = {"datasetPath": options.dataset_path}
@@ -135,33 +138,33 @@ def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> R
 
 FRAMES_PER_SECOND = 60
 STEP_SECONDS = SILENCE_SECONDS + 60
-"""A step or reset of a unit that takes longer hangs: by then it has said of the engine that it does."""
+"""Timeout of a step or reset. It exceeds the engine's own timeout, so that a hanging engine is reported first."""
 BOTS = ("lasertag_", "lt_")
-"""How the names of levels begin in which bots of the engine play."""
+"""Name prefixes of levels with the engine's bots."""
 ANY_LEVEL = "lt_chasm"
-"""A level of every engine, whose map comes with it."""
+"""A level that every engine ships with its map."""
 FIXED_LENGTH = ("rooms_collect_good_objects", "rooms_exploit_deferred_effects", "rooms_keys_doors_puzzle")
 """Levels that ignore the setting `episodeLengthSeconds`."""
 
 
 def names() -> tuple[str, ...]:
-    """`dmlab30` and its levels. Any other level of the engine can be named by its path, such as `lt_chasm`."""
+    """Return `dmlab30` and its levels. Any other level can be given by its path, such as `lt_chasm`."""
     return (ALL, *(level.name for level in LEVELS))
 
 
 def probe(name: str, options: DmlabOptions, settings: Mapping[str, Any]) -> EnvSpec:
-    """Describe a level, and have a process make a Lab of it (of each level), without an episode of it.
+    """Describe a level after a process has made a Lab of each level, without running an episode.
 
-    settings: more of the engine's or of the level's. Raises EnvSetupError with the engine's message, and for GPUs that
-    the engine cannot draw on.
+    settings: further settings of the engine or of the level. Raises EnvSetupError with the engine's message, and for
+    GPUs on which the engine cannot render.
     """
     spec = describe(name, options)
     if options.renderer == "hardware":
         _try_gpus(options)
     elif options.gpus != DmlabOptions.gpus and not options.test:
         raise EnvSetupError(
-            f"--dmlab.gpus {_shown(options.gpus)} cannot be used: the engine draws on GPUs with "
-            "--dmlab.renderer hardware only; give that, or leave out --dmlab.gpus"
+            f"--dmlab.gpus {_shown(options.gpus)} requires --dmlab.renderer hardware. Add that, or "
+            "remove --dmlab.gpus"
         )
     with closing(Labs([row_setup(options, settings, 0)])) as labs:
         labs.rows[0].ask("try", level_scripts(name, options))
@@ -173,16 +176,16 @@ def probe(name: str, options: DmlabOptions, settings: Mapping[str, Any]) -> EnvS
 
 
 def _notes(name: str, settings: Mapping[str, Any]) -> list[str]:
-    """Return a sentence if levels do not take the length of episodes that is given."""
+    """Return a note if levels ignore the given episode length."""
     if "episodeLengthSeconds" not in settings:
         return []
     fixed = [level for level in FIXED_LENGTH if level in name or name == ALL]
     has = "have episodes of a fixed length" if len(fixed) > 1 else "has episodes of a fixed length"
-    return [f"{', '.join(fixed)} {has}, whatever episodeLengthSeconds says"] if fixed else []
+    return [f"{', '.join(fixed)} {has} and ignores episodeLengthSeconds"] if fixed else []
 
 
 def _try_gpus(options: DmlabOptions) -> None:
-    """Have an engine begin an episode on each GPU: it looks for the device then, and ends if there is none."""
+    """Begin an episode on each GPU, because only then the engine opens the device and exits if there is none."""
     gpus = tuple(dict.fromkeys(options.gpus))
     with closing(Labs([row_setup(options, {}, options.gpus.index(gpu)) for gpu in gpus])) as labs:
         for row in labs.rows:
@@ -195,8 +198,9 @@ def _try_gpus(options: DmlabOptions) -> None:
                 option = f"--dmlab.gpus {_shown(options.gpus)}" if given else "--dmlab.renderer hardware"
                 said = " ".join(f"{error} {row.last_words() if error.refused else ''}".split())
                 raise EnvSetupError(
-                    f"{option} cannot be used: the engine cannot draw on GPU {gpu}; give --dmlab.gpus numbers of GPUs "
-                    f"that are here (EGL devices, the first is 0), or --dmlab.renderer software. It said: {said}"
+                    f"{option} cannot be used: the engine cannot render on GPU {gpu}. Set "
+                    "--dmlab.gpus to existing GPUs (EGL devices, the first is 0), or use "
+                    f"--dmlab.renderer software. The engine's message: {said}"
                 ) from None
 
 
@@ -205,13 +209,13 @@ def _shown(gpus: tuple[int, ...]) -> str:
 
 
 def unreproducible(name: str) -> str:
-    """Return why equal seeds give other steps: bots play in this level, or in some of the thirty."""
+    """Return the reason why equal seeds give different steps in this level: bots. Empty if there is none."""
     there = name == ALL or name.rpartition("/")[2].startswith(BOTS)
-    return "the engine's own bots of lasertag_* and lt_* act otherwise each time" if there else ""
+    return "the engine's bots in lasertag_* and lt_* act differently each time" if there else ""
 
 
 def recipe(name: str) -> dict[str, object]:
-    """Defaults of a run: IMPALA's network and returns, with PPO's clipped loss."""
+    """Return default options: IMPALA's network and returns, with PPO's clipped loss."""
     return {
         "model.encoder": "impala",
         "model.hidden": 256,
@@ -226,23 +230,24 @@ def recipe(name: str) -> dict[str, object]:
         "hypers.learning_rate": 2e-4,
         "hypers.entropy_coef": 0.003,
         "hypers.gamma": 0.99,
-        "hypers.gae_lambda": 1.0,  # as IMPALA's V-trace
-        # A Lab takes a core and 190 to 420 MB: few rows, and no second unit that a slow one would hold up.
+        "hypers.gae_lambda": 1.0,  # as in IMPALA's V-trace
+        # A Lab takes a core and 190 to 420 MB. So there are few rows, and no second vector env that a slow one would
+        # delay.
         "units_per_actor": 1,
         "envs_per_unit": 2,
         "actor_timeout_seconds": STEP_SECONDS,
         "train_for_frames": 10_000_000_000 if name == ALL else 1_000_000_000,
-        # With tasks, rounds of one episode of each.
+        # With tasks, evaluation rounds of one episode of each task.
         "pbt.objective_episodes": 10 if name == ALL else 100,
         "pbt.min_episodes": 1 if name == ALL else 5,
     }
 
 
 class TaskScheduler:
-    """Chooses the task that has cost least so far (in steps, or in episodes); among equals the first in `order`.
+    """Scheduler of the task with the lowest cost so far (in steps or episodes); ties by position in `order`.
 
-    So each task comes once at first, then short ones until they have caught up; no task is ever more than one
-    episode ahead of another.
+    Each task comes once at first, then short ones until they have caught up. No task is ever more than one episode
+    ahead of another.
     """
 
     def __init__(self, order: Sequence[int]) -> None:
@@ -261,7 +266,7 @@ class TaskScheduler:
 class LabUnit:
     """R Labs. Equal seeds give equal episodes; equal steps only without background resets.
 
-    Not so where BOTS play, which are not reproducible in the engine.
+    Levels with BOTS are not reproducible because the engine's bots are not.
     """
 
     def __init__(
@@ -297,8 +302,8 @@ class LabUnit:
         self._seen = [row_arrays(self._labs.memory, row) for row in range(rows)]
 
     def reset(self, out: StepArrays) -> None:
-        """Rows whose episode has not begun yet show nothing (see above)."""
-        assert self._over_R.all(), "a unit is reset once"
+        """Start all rows; rows whose episode has not begun yet deliver a black picture (see above)."""
+        assert self._over_R.all(), "a vector env is reset once"
         nothing_R = np.zeros(self.rows)
         self._deliver(nothing_R.astype(np.int32), nothing_R, np.zeros((2, self.rows), np.bool_), out)
 
@@ -311,7 +316,9 @@ class LabUnit:
         for row in playing:
             reward_R[row], over, limit = self._answer(row)
             if not abs(reward_R[row]) < LARGEST_REWARD:
-                raise RuntimeError(f"{self._where(row)} paid the reward {reward_R[row]}, which is not finite")
+                raise RuntimeError(
+                    f"{self._where(row)} returned the reward {reward_R[row]}, which is not finite"
+                )
             ends_2R[:, row] = over and not limit, over and limit
         self._deliver(action[:, 0], reward_R, ends_2R, out)
 
@@ -320,7 +327,7 @@ class LabUnit:
         self._labs.close()
 
     def cpu_ns(self) -> int:
-        """Return the CPU-nanoseconds of this process and the rows."""
+        """Return the CPU-nanoseconds of this process and the rows' processes."""
         return time.process_time_ns() + self._labs.cpu_ns()
 
     def _deliver(
@@ -330,7 +337,7 @@ class LabUnit:
         ends_2R: NDArray[np.bool_],
         out: StepArrays,
     ) -> None:
-        """Write the step of the rows that played; begin episodes, and write `first` for all other rows."""
+        """Write the step of the active rows, begin episodes, and write `first` for all other rows."""
         played_R = self._playing_R.copy()
         clip, unit = self._options.clip_reward, self._options.reward_unit
         learned_R = np.tanh(reward_R / unit) if clip else reward_R
@@ -349,7 +356,7 @@ class LabUnit:
             for row, level in enumerate(self._level_R.tolist()):
                 out.objective[row] = LEVELS[level].percent(float(self._book.raw_R[row]))
         self._take_begun()
-        # Ends are noted last: an episode that is over begins anew with the next step, not with this one.
+        # Ends are recorded last because a finished episode is reset by the next step, not by this one.
         terminated_R, truncated_R = ends_2R
         out.terminated[:], out.truncated[:] = terminated_R, truncated_R
         out.first[:] = ~played_R
@@ -360,11 +367,11 @@ class LabUnit:
             for array, seen in zip((out.obs["obs"], out.obs["instr"]), self._seen[row], strict=True):
                 array[row] = seen if here else 0
         for row in np.flatnonzero(self._over_R).tolist():
-            cost = 1 if self._options.test else int(self._book.length_R[row])  # a test counts episodes
+            cost = 1 if self._options.test else int(self._book.length_R[row])  # tests count episodes
             self._schedulers[row].spend(int(self._level_R[row]), cost)
 
     def _begin_episode(self, row: int) -> None:
-        """Have a row begin its next episode."""
+        """Start a row's next episode."""
         level, rng = self._schedulers[row].next(), self._rngs[row]
         path = self._scripts[level]
         pool = self._options.level_seeds
@@ -375,9 +382,9 @@ class LabUnit:
         self._labs.rows[row].ask("begin", path, seed)
 
     def _take_begun(self) -> None:
-        """Let rows play whose episode has begun.
+        """Activate rows whose episode has begun.
 
-        Waits for one row if none can play, and for all rows without background resets.
+        Waits for one row if none is active, and for all rows without background resets.
         """
         waiting = np.flatnonzero(~self._playing_R).tolist()
         if waiting and not self._playing_R.any():
@@ -392,7 +399,7 @@ class LabUnit:
         try:
             return self._labs.rows[row].answer()
         except LabError as error:
-            if error.refused and not self._began:  # nothing was ever played: the user can correct it
+            if error.refused and not self._began:  # no episode has begun: the user can correct the setting
                 raise _cannot(self._name, error) from None
             raise RuntimeError(f"{self._where(row)}: {error}") from None
 
@@ -402,17 +409,14 @@ class LabUnit:
 
 def _cannot(name: str, error: LabError) -> EnvSetupError:
     hint = (
-        ". Write a level of the engine (`pbt-rl envs`, or a path below its game_scripts/levels), and --env-option only "
-        "for settings that it has"
+        ". Use a level of the engine (`pbt-rl envs`, or a path below its game_scripts/levels), and "
+        "only --env-option settings that it supports"
     )
     return EnvSetupError(f"dmlab/{name} cannot be used: {error}{hint if error.refused else ''}")
 
 
 def for_tests(options: DmlabOptions) -> DmlabOptions:
-    """Return the options of evaluations.
-
-    Levels and maps of tests, which the rows share out; equal seeds give equal steps.
-    """
+    """Return the options of evaluations: test levels and maps, shared among the rows; equal seeds give equal steps."""
     return replace(options, test=True, background_resets=False, level_seeds=0, one_level_per_unit=False)
 
 
@@ -426,11 +430,11 @@ BACKEND = Backend(
     make_unit=_make_unit,
     recipe=lambda name, _options: recipe(name),
     for_evaluation=lambda options: options.with_family(for_tests(options.of(DmlabOptions))),
-    shown=lambda name, options: (  # with the `_train` or `_test` that is played
+    shown=lambda name, options: (  # with the `_train` or `_test` suffix that is in use
         name if name == ALL else level_scripts(name, options.of(DmlabOptions))[0].removeprefix(FOLDER)
     ),
     unreproducible=unreproducible,
     step_seconds=STEP_SECONDS,
-    begins="environments are made; maps compile, which takes a minute and more the first time",
+    begins="creating environments; compiling maps takes a minute or more the first time",
     film=lambda *of: (_make_unit(*of), FRAMES_PER_SECOND),
 )

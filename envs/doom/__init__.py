@@ -1,1 +1,1 @@
-"""Doom by VizDoom: units of one player, duels of two. Imports `envs` only."""
+"""Doom by VizDoom: vector envs for one player, duels for two. Imports `envs` only."""

@@ -1,31 +1,32 @@
-"""Duels of Doom: every player of a game for two is a seat.
+"""Doom duels: both players of a game are agents.
 
-Observations, actions and rewards are those of games for one player (see `unit`), from each player's own side. A
-player's objective is its frags: kills of the opponent, less one per suicide; more frags win. A player that dies is back
-after two tics, and the game goes on until its time is over: it always ends truncated.
+Observations, actions and rewards are those of single-player games (see `unit`), from each player's own view. A
+player's objective is its frags: kills of the opponent, less one per suicide. A dead player respawns after two tics.
+The game continues until its time limit, so it always ends truncated.
 
-A game is two processes of the engine, a host and the guest that joined it, tic by tic in step.
-Each engine sends what its player presses to the other one (UDP, 127.0.0.1) and waits for what comes from there. Left
-to themselves (`make_action(action, 4)` on both sides, each from a thread) they hang within a few steps, seen with
-vizdoom 1.3.2. This order of play is safe, and equal seeds give equal games:
+A game is two engine processes, a host and a guest, synchronised at every tic.
+Each engine sends its player's buttons to the other one (UDP, 127.0.0.1) and waits for the other's. Without
+coordination (`make_action(action, 4)` on both sides, each from a thread) they hang within a few steps, as seen with
+vizdoom 1.3.2. This order is safe, and equal seeds give equal games:
 
-    host plays tic k      it needs the guest's command for k, which is there already
+    host plays tic k      it needs the guest's command for k, which has already arrived
     guest plays tic k     it finds the host's command for k, and so sends its own for k + 1 ahead
 
-A guest begins to send one command ahead once it has found the host's waiting, and goes on as long as it does (ZDoom
-keeps guests that far ahead). So `begin_episode` lets both play a few idle tics, the host first, until the host can play
-alone. The guest's buttons take effect one tic later; the host's are delayed by as much.
+A guest starts to send one command ahead once it has found the host's waiting, and continues as long as it does (ZDoom
+keeps guests that far ahead). So `begin_episode` lets both play a few idle tics, the host first, until the host can
+play alone. The guest's buttons take effect one tic later; the host's are delayed by as much.
 
     begin   a thread for each engine: both wait for each other
     step    no threads
 
-A player may spawn on the other one, which kills it. Such an episode is begun anew.
+A player may spawn on the other one and kill it. Such an episode is restarted.
 
-Engines take a second to connect, in which they mostly sleep: a `Pair` starts them without waiting, `found` waits. In
-that second a kill of this process leaves files behind (see `game`), and the death of an engine ends this process too:
-the package crashes if an engine ends while it starts. So none is ended then, and ports are chosen with care.
+Engines take a second to connect, mostly idle. A `Pair` starts them without waiting; `found` waits. In that second,
+killing this process leaves files behind (see `game`). The death of an engine then ends this process too, because the
+package crashes if an engine ends while it starts. So no engine is ended in that second, and ports are checked before
+use.
 
-Axes: S seats (host and guest), V game variables, E events, A action components.
+Axes: S agents (host and guest), V game variables, E events, A action components.
 """
 
 from __future__ import annotations
@@ -60,19 +61,19 @@ _RULES = (
     "+viz_afk_timeout 0"
 )
 _BOTH = "+viz_sync_timeout 0 +cl_noprediction 1"
-"""An engine waits for the other one however long it takes, and shows what happened instead of a prediction."""
+"""Flags of both sides: engines wait for each other without a timeout, and show no predicted state."""
 _PORTS = range(15_000, 32_000)
-"""Below the ports that Linux assigns by itself."""
+"""Port range below the ports that Linux assigns automatically."""
 _LOOK_SECONDS = 0.005
 _MOST_BEGINNINGS = 50
 _IDLE_TICS = 6
 _LEAD_SECONDS, _PROOF_SECONDS = 0.01, 0.1
-"""Head start of the host in idle tics, and the time in which it must play the last of them alone."""
+"""Head start of the host in idle tics, and the time within which it must play the last of them alone."""
 Do = Callable[[Any], None]
 
 
 class _Engine:
-    """One engine and a thread that can play it: no other thread may call `game` between `ask` and `answer`."""
+    """One engine and its thread: no other thread may call `game` between `ask` and `answer`."""
 
     def __init__(self, game: Any, give_up: Callable[[], None]) -> None:
         self.game = game
@@ -84,21 +85,21 @@ class _Engine:
         threading.Thread(target=self._play, daemon=True).start()
 
     def ask(self, do: Do) -> None:
-        """Have the thread call do(game)."""
+        """Run do(game) in the thread."""
         self._done.clear()
         self._asked.put(do)
 
     def done(self, wait_seconds: float = 0.0) -> bool:
-        """Whether the thread has finished its request."""
+        """Check whether the thread has finished its request."""
         return self._done.wait(wait_seconds)
 
     def answer(self) -> Exception | None:
-        """Wait for the request to finish; returns its exception."""
+        """Wait for the request to finish and return its exception."""
         self._done.wait()
         return self._error
 
     def close(self) -> None:
-        """End the thread and the game, whose process must have been killed."""
+        """End the thread and the game, whose process must already have been killed."""
         self._asked.put(None)
         self.game.close()
 
@@ -134,11 +135,11 @@ class Pair:
 
     @property
     def games(self) -> list[Any]:
-        """The host's and the guest's, to be read between steps."""
+        """Return the host's and the guest's game, which may be read between steps."""
         return [engine.game for engine in self._engines]
 
     def found(self) -> None:
-        """Wait until host and guest have found each other."""
+        """Wait until host and guest have connected."""
         if self._scratch.exists():
             try:
                 self._answers()
@@ -147,7 +148,7 @@ class Pair:
                 shutil.rmtree(self._scratch)
 
     def begin_episode(self) -> None:
-        """Begin an episode in which both players are alive and no one was killed."""
+        """Begin an episode in which both players are alive and neither was killed."""
         self.found()
         for _ in range(_MOST_BEGINNINGS):
             deaths = self._deaths()
@@ -183,7 +184,7 @@ class Pair:
             os.close(self._handles.pop())
 
     def _start(self, game: Any) -> None:
-        """Start an engine and wait only for its process. Never two at once (see `Games`)."""
+        """Start an engine and wait only for its process. Never start two at once (see `Games`)."""
         engine = _Engine(game, self._kill)
         self._engines.append(engine)
         engine.ask(start)
@@ -197,7 +198,7 @@ class Pair:
         return [game.get_game_variable(vizdoom.GameVariable.DEATHCOUNT) for game in self.games]
 
     def _settle(self) -> None:
-        """Play idle tics, until the host can play one alone."""
+        """Play idle tics until the host can play one alone."""
         self._held = self._idle
         host, guest = self._engines
         tics, alone = 0, False
@@ -218,7 +219,7 @@ class Pair:
             raise error
 
     def _kill(self) -> None:
-        """End both processes, wherever a thread waits for one of them: it gets an exception."""
+        """Kill both processes; threads that wait for them get an exception."""
         for handle in self._handles:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -229,7 +230,7 @@ def _new_episode(game: Any) -> None:
 
 
 def _claim_port() -> tuple[socket.socket, int]:
-    """Return a free UDP port and a socket on its TCP twin: while that is open, no other pair claims the port."""
+    """Return a free UDP port, and a socket on its TCP twin that reserves the port among pairs."""
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         claim = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
@@ -241,19 +242,19 @@ def _claim_port() -> tuple[socket.socket, int]:
         else:
             return claim, port
     raise EnvSetupError(
-        f"a duel of Doom needs a UDP port from {_PORTS[0]} to {_PORTS[-1]} on this machine, and all are taken: "
-        "end what holds them"
+        f"a duel of Doom needs a UDP port from {_PORTS[0]} to {_PORTS[-1]} on this machine, and all "
+        "are in use. End the processes that use them"
     )
 
 
 COUNTED = {"deaths": "DEATHCOUNT", "hits": "HITCOUNT", "damage": "DAMAGECOUNT"}
 """Statistic of an episode -> its game variable."""
 AT_ONCE = 4
-"""Games whose engines connect to each other at the same time."""
+"""Number of games whose engines connect at the same time."""
 
 
 class DuelTable:
-    """One game. It takes its seed when it is made, because that is when the engines start."""
+    """One game. Its constructor takes the seed because the engines start there."""
 
     def __init__(self, spec: EnvSpec, scenario: Scenario, seed: int) -> None:
         self._spec, self._limit = spec, scenario.limit

@@ -1,18 +1,19 @@
-"""Games of Doom: processes of the engine, started so that nothing can be left behind.
+"""Doom games: engine processes, started such that none is left behind.
 
 The package starts the engine with a fork of this process, finds it by names in /dev/shm, and lets it write
-`_vizdoom.ini` and `_vizdoom/` into the working directory. If this process is killed, the engine would wait
-for it forever, and the names would stay. So
+`_vizdoom.ini` and `_vizdoom/` into the working directory. If this process is killed, the engine would wait for it
+forever, and the names would remain. Therefore:
 
-- the engine is bound to this process (see `pbt_rl.processes.keeper`), by a launcher that gives it a scratch folder of
-  its own to work in (two that make `_vizdoom/` in the same one at once end each other, and this process);
-- the names are removed as soon as both sides have opened them, and the scratch folder once all games of a unit
-  have started.
+- A launcher binds the engine to this process (see `pbt_rl.processes.keeper`). It also gives the engine a separate
+  scratch folder as working directory. Two engines that make `_vizdoom/` in the same folder at once end each other, and
+  this process.
+- The names are removed as soon as both sides have opened them. The scratch folder is removed once all games of a
+  vector env have started.
 
 Only a kill in the tenth of a second in which a game starts can leave three small files in /dev/shm and a folder in
 /tmp.
 
-Also what a player's buttons, measurements and events are, for all kinds of games.
+This module also defines buttons, measurements and events for all kinds of games.
 
 Axes: R players, V game variables, E events, A action components.
 """
@@ -38,20 +39,20 @@ from ..base import cpu_ns_of
 from .scenarios import EVENTS, MEASURED, MEASURED_ARMS, OWN_REWARD, SLOTS, Scenario
 
 SCREEN = (120, 160)
-"""Height and width that the engine draws: its smallest, and twice as fast as 256x144."""
+"""Height and width of the engine's screen: its smallest, and twice as fast as 256x144."""
 PICTURE = (3, 72, 128)
 
 _WITH_BOTS = (
     "-host 1 -deathmatch +sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 +sv_spawnfarthest 1 "
     "+viz_respawn_delay 0"
 )
-"""One host alone opens no port."""
+"""Arguments of games with bots. A single host opens no port."""
 
 
 class Games:
-    """R games of one scenario, already started; game r draws its episodes from seeds[r].
+    """R started games of one scenario; game r draws its episodes from seeds[r].
 
-    config: the package's file NAME.cfg. With bots it is a game for several players, one of which is the row.
+    config: the package's file NAME.cfg. With bots it is a multiplayer game, and the row is one of its players.
     """
 
     def __init__(self, config: str, bots: int, buttons: Sequence[str], seeds: Iterable[int]) -> None:
@@ -60,7 +61,7 @@ class Games:
         scratch = Path(tempfile.mkdtemp(prefix="pbt_rl_doom_"))
         try:
             launcher = write_launcher(scratch)
-            # One after the other: the package forks, and OpenBLAS cannot stand two forks of one process at once.
+            # Sequential because the package forks, and OpenBLAS does not support two concurrent forks of one process.
             for seed in seeds:
                 game = configured(config, buttons, launcher, seed, _WITH_BOTS if bots else "")
                 start(game)
@@ -70,7 +71,7 @@ class Games:
             shutil.rmtree(scratch)
 
     def begin_episode(self, row: int) -> Any:
-        """Begin an episode of a game; return the game."""
+        """Begin an episode of a game and return the game."""
         game = self.running[row]
         game.new_episode()
         if self._bots:
@@ -80,7 +81,7 @@ class Games:
         return game
 
     def cpu_ns(self) -> int:
-        """Return the CPU-nanoseconds of the games so far. Dead ones count nothing."""
+        """Return the CPU-nanoseconds of the games so far. Dead processes count 0."""
         return cpu_ns_of(self._pids)
 
     def close(self) -> None:
@@ -90,7 +91,7 @@ class Games:
 
 
 def write_launcher(scratch: Path, *, quiet: bool = False) -> Path:
-    """Write the program that starts an engine. quiet: cut it off from the terminal."""
+    """Write the program that starts an engine. quiet: detach it from the terminal."""
     engine = Path(vizdoom.__file__).with_name("vizdoom")
     launcher = scratch / "launcher"
     own = f"{shlex.quote(str(scratch))}/$$"
@@ -101,8 +102,8 @@ def write_launcher(scratch: Path, *, quiet: bool = False) -> Path:
     launcher.chmod(0o700)
     if not os.access(launcher, os.X_OK):  # the package would crash
         raise EnvSetupError(
-            f"games of Doom are started from {scratch.parent}, which allows no programs (mounted noexec): "
-            "set TMPDIR to another folder"
+            f"games of Doom are started from {scratch.parent}, where programs cannot be executed "
+            "(mounted noexec). Set TMPDIR to another folder"
         )
     return launcher
 
@@ -113,7 +114,7 @@ def pids(scratch: Path) -> list[int]:
 
 
 def configured(config: str, buttons: Sequence[str], launcher: Path, seed: int, arguments: str) -> Any:
-    """Make a game without starting it. arguments: for the engine, of a game for several players."""
+    """Make a game without starting it. arguments: command line of the engine for a multiplayer game."""
     game = vizdoom.DoomGame()
     game.load_config(str(Path(vizdoom.scenarios_path) / f"{config}.cfg"))
     if arguments:
@@ -129,7 +130,8 @@ def configured(config: str, buttons: Sequence[str], launcher: Path, seed: int, a
     game.set_mode(vizdoom.Mode.PLAYER)
     game.set_window_visible(False)
     game.set_sound_enabled(False)
-    game.set_episode_timeout(0)  # a timed-out game shows no final picture: the unit keeps the time
+    # A game that times out provides no final picture, so the vector env enforces the limit.
+    game.set_episode_timeout(0)
     game.set_seed(int(seed))
     return game
 
@@ -143,9 +145,9 @@ def start(game: Any) -> None:
 
 
 def _sources() -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Indices into a flat screen: two pixels of the screen for each of the picture, one below and right of the other.
+    """Return indices into a flat screen: for each pixel of the picture two of the screen, diagonal neighbours.
 
-    Together they read every row and column of the screen, so that nothing small falls between them.
+    Together they cover every row and column of the screen, so that no small object is skipped.
     """
     (height, width), (_, rows, columns) = SCREEN, PICTURE
     row, column = np.arange(rows) * height // rows, np.arange(columns) * width // columns
@@ -164,14 +166,15 @@ def shrink(screen: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
 
 
 MOST_MEASURED = 4.0
-"""Measurements are cut to 0..this."""
+"""Upper limit of measurements, which are clipped to 0..this."""
 POSSESSIONS = ("HEALTH", "ARMOR", "AMMO", "WEAPON")
-"""Game variables (by their beginning) that a new life brings: their change is no event in the step of a death, nor
-in one that began dead."""
+"""Prefixes of game variables that a new life resets. Their change is not an event in the step of a death, nor in a
+step that began dead.
+"""
 
 
 class Buttons:
-    """The buttons of a scenario, and which of them an action presses."""
+    """Buttons of a scenario, and which of them an action presses."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.names = sorted({b for choices in scenario.actions for choice in choices for b in choice})
@@ -181,15 +184,15 @@ class Buttons:
         ]
 
     def pressed(self, action_A: NDArray[Any]) -> list[float]:
-        """Return the engine's input: 1 for each button held down, degrees per tic for turning by degrees."""
+        """Return the engine's input: 1 for each button held down, degrees per tic for delta buttons."""
         held = [table[choice] for table, choice in zip(self._pressed, action_A.tolist(), strict=True)]
         return [float(value) for value in np.sum(held, axis=0)]
 
 
 class Senses:
-    """Reads the game variables of a scenario's players, and derives measurements and events.
+    """Reader of game variables, from which measurements and events are derived.
 
-    also: variables that are to be read whether anything of this needs them or not.
+    also: variables that are always read, even if no measurement or event needs them.
     """
 
     def __init__(self, scenario: Scenario, also: tuple[str, ...] = ()) -> None:
@@ -208,7 +211,7 @@ class Senses:
         self._change_VE = np.array(change)
 
     def read(self, game: Any) -> list[float]:
-        """Return the present values [V] of a game's player."""
+        """Return the current values [V] of a game's player."""
         return [game.get_game_variable(v) for v in self._variables]
 
     def of(self, name: str, values_RV: NDArray[np.float64]) -> NDArray[np.float64]:

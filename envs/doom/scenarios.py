@@ -1,15 +1,15 @@
-"""The scenarios of `vizdoom/NAME`: what is pressed, what is rewarded, what members are ranked by, when it ends.
+"""Scenarios of `vizdoom/NAME`: buttons, rewards, objectives and time limits.
 
-docs/reference/vizdoom.md says in a table what is to do in each.
+docs/reference/vizdoom.md has a table of the tasks.
 
-The scenario's reward is what its author scripted: 106 for the kill less 1 per tic and 5 per shot in basic; the way
-gained, less 100 for a death, in deadly_corridor; 1 for the goal less 0.0001 per tic in my_way_home; 1 for the hit
-less 0.001 per tic in predict_position.
+The scenario's reward is scripted by its author. basic: 106 for the kill less 1 per tic and 5 per shot.
+deadly_corridor: the distance gained, less 100 for a death. my_way_home: 1 for the goal less 0.0001 per tic.
+predict_position: 1 for the hit less 0.001 per tic.
 
-deathmatch_bots is played on the first map of `cig.wad` against the engine's own bots. The player comes back after a
-death, and the episode goes on; a frag is a bot killed, less one for each suicide. The duels are played by two of
-ours on `multi_duel.wad` and on that first map of `cig.wad`. (`multi_deathmatch.wad` is left out: its script ended the
-game when the guest was killed, and let it go on when the host was.)
+deathmatch_bots runs on the first map of `cig.wad` against the engine's bots. The player respawns after a death, and
+the episode continues. A frag is a bot killed, less one for each suicide. The duels have two trained players, on
+`multi_duel.wad` and on that first map of `cig.wad`. (`multi_deathmatch.wad` is left out because its script ended the
+game when the guest was killed, but not when the host was.)
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ WEAPON: tuple[Buttons, ...] = (NOTHING, *({f"SELECT_WEAPON{slot}": 1.0} for slot
 
 @dataclass(frozen=True)
 class Event:
-    """An event of a step: the rise (or fall) of the sum of these game variables."""
+    """Event of a step: the rise (or fall) of the sum of these game variables."""
 
     variables: tuple[str, ...]
     down: bool = False
 
 
-_AMMO = ("AMMO2", "AMMO3", "AMMO5", "AMMO6")  # slot 4 shoots what slot 2 does
+_AMMO = ("AMMO2", "AMMO3", "AMMO5", "AMMO6")  # slot 4 uses the ammunition of slot 2
 EVENTS: Mapping[str, Event] = {
     "kill": Event(("KILLCOUNT",)),
     "hit": Event(("HITCOUNT",)),
@@ -60,13 +60,13 @@ EVENTS: Mapping[str, Event] = {
     "weapon.rocket_launcher": Event(("WEAPON5",)),
     "weapon.plasma_rifle": Event(("WEAPON6",)),
 }
-"""Name in the shaping -> event. The coefficients are the shaping's values."""
+"""Name in the shaping -> event. The shaping's values are the coefficients."""
 
 OWN_REWARD = "reward"
-"""Name in the shaping of the factor on the scenario's own reward."""
+"""Name in the shaping of the factor on the scenario's reward."""
 
 MEASURED: Mapping[str, float] = {"HEALTH": 100.0, "ARMOR": 100.0, "SELECTED_WEAPON_AMMO": 50.0}
-"""Game variables in the observation "measurements" -> what they are divided by."""
+"""Game variables in the observation "measurements" -> divisor."""
 MEASURED_ARMS: Mapping[str, float] = {f"WEAPON{n}": 1.0 for n in range(1, 7)} | dict.fromkeys(_AMMO, 50.0)
 """Further measurements if there is a choice of weapons; the selected slot is one-hot over these."""
 SLOTS = range(1, 7)
@@ -74,26 +74,26 @@ SLOTS = range(1, 7)
 
 @dataclass(frozen=True)
 class Scenario:
-    """One scenario; its map, difficulty and own reward are in the package's file NAME.cfg."""
+    """One scenario; its map, difficulty and reward are in the package's file NAME.cfg."""
 
     actions: tuple[tuple[Buttons, ...], ...]
-    """Components of an action; of each one choice is pressed."""
+    """Components of an action, each with its choices; one choice of each is pressed."""
     shaping: Mapping[str, float]
     objective: Literal["reward", "kills", "frags", "tics"]
     limit: int
     """Tics after which an episode is truncated."""
     arms: bool = False
-    """There is a choice of weapons."""
+    """True if there is a choice of weapons."""
     core: str = "none"
-    """Recurrent core of the recipe: a GRU if the past matters."""
+    """Recurrent core of the default options: a GRU if the past matters."""
     frames: int = 10_000_000
-    """Budget of the recipe."""
+    """Default budget, in frames."""
     bots: int = 0
-    """Opponents in a game of the kind for several players."""
+    """Number of the engine's bots; with any, the game is a multiplayer game."""
     config: str = ""
-    """Name of the package's file, if it differs from the scenario's."""
+    """Name of the package's file, if it differs from the scenario's name."""
     seats: int = 1
-    """Players that are ours."""
+    """Number of trained players."""
 
 
 _BASIC = Scenario(

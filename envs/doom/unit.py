@@ -1,17 +1,17 @@
-"""Doom: the scenarios that come with the package `vizdoom`, over its own engine.
+"""Doom: the scenarios of the package `vizdoom`, on its own engine.
 
-A row is a game in a process of its own (see `game`), or one of the two players of a game (see `duel`). A step is 4
-tics of the engine (35 per second); frames are tics. Observations are the screen, 128x72 RGB, as "obs", and
-"measurements": health, armour, ammunition, and weapons if there is a choice. Actions are discrete: one choice of each
-component is pressed (turning by degrees is a choice among a few; continuous and hybrid actions are not offered).
+A row is a game in a separate process (see `game`), or one of the two players of a game (see `duel`). A step is 4 tics
+of the engine (35 per second); frames are tics. Observations are the screen, 128x72 RGB, as "obs", and "measurements":
+health, armour, ammunition, and weapons if there is a choice. Actions are discrete: one choice of each component is
+pressed. Turning by degrees is a choice among a few. Continuous and hybrid actions are not offered.
 
-The learned reward is the shaping: a factor on the scenario's own reward plus coefficients of events in the game
-variables (kills, hits, damage, health, ammunition ...), all tunable. Members are ranked by the scenario's objective,
-which no coefficient affects. `scenarios` has the table of both.
+The reward is the shaping: a factor on the scenario's reward plus coefficients of events in the game variables (kills,
+hits, damage, health, ammunition ...), all tunable. Members are ranked by the scenario's objective, which is
+independent of the coefficients. `scenarios` has the table of both.
 
-The engine shows no final picture when it ends an episode at its time limit, and reports that end like any other. So
-its own limit is off and the unit keeps the time: an episode cut by the limit is truncated and has its final picture;
-one that the game ends (death, goal) is terminated.
+The engine provides no final picture when it ends an episode at its time limit, and does not distinguish that end from
+others. So its limit is off and the vector env enforces one. An episode cut by the limit is truncated and has its
+final picture. One that the game ends (death, goal) is terminated.
 
 Axes: R rows, V game variables, E events, A action components.
 """
@@ -44,7 +44,7 @@ def names() -> tuple[str, ...]:
 
 
 def probe(name: str) -> EnvSpec:
-    """Describe a scenario; no game is started. Raises EnvSetupError for an unknown one."""
+    """Describe a scenario without starting a game. Raises EnvSetupError for an unknown one."""
     scenario = find(name)
     measured = ArraySpec((measurements(scenario),), "float32")
     return EnvSpec(
@@ -58,7 +58,7 @@ def probe(name: str) -> EnvSpec:
 
 
 def recipe(name: str) -> dict[str, object]:
-    """Defaults of a run."""
+    """Return default options of a run."""
     scenario = find(name)
     duel = {"envs_per_unit": 4, "actor_timeout_seconds": 300.0}  # two engines take a second to start
     return {
@@ -74,7 +74,8 @@ def recipe(name: str) -> dict[str, object]:
         "learner.returns": "gae",
         "hypers.unroll": 32,
         "hypers.learning_rate": 3e-4,
-        "hypers.entropy_coef": 0.02,  # at 0.005 defend_the_center settled for turning and shooting, 4.3 kills
+        # At 0.005 defend_the_center converged to turning and shooting, with 4.3 kills.
+        "hypers.entropy_coef": 0.02,
         "hypers.clip_ratio": 0.2,
         "hypers.gamma": 0.99,
         "hypers.gae_lambda": 0.95,
@@ -84,7 +85,7 @@ def recipe(name: str) -> dict[str, object]:
 
 
 def make_unit(name: str, rows: int, seed: int, shaping: ShapingSource) -> Unit:
-    """Make R rows. Raises EnvSetupError for an unknown scenario, and for players that do not fill its seats."""
+    """Make R rows. Raises EnvSetupError for an unknown scenario, and if R is not a multiple of its agents."""
     scenario = find(name)
     if scenario.seats == 1:
         return DoomUnit(name, rows, seed, shaping)
@@ -92,7 +93,7 @@ def make_unit(name: str, rows: int, seed: int, shaping: ShapingSource) -> Unit:
 
 
 class DoomUnit:
-    """R games of one scenario for one player. Equal seeds give equal episodes."""
+    """R single-player games of one scenario. Equal seeds give equal episodes."""
 
     def __init__(self, name: str, rows: int, seed: int, shaping: ShapingSource) -> None:
         assert rows > 0
@@ -163,9 +164,9 @@ class DoomUnit:
         shrink(game.get_state().screen_buffer, out.obs["obs"][row])
 
     def _advance(self, row: int, action_A: NDArray[Any], out: StepArrays) -> tuple[float, bool]:
-        """Play a step of one game; return the scenario's own reward and whether the game has ended.
+        """Play a step of one game; return the scenario's reward and whether the game has ended.
 
-        An ended game has no picture: the last one stays.
+        An ended game has no picture, so the last one is kept.
         """
         game = self._games.running[row]
         scripted = game.make_action(self._buttons.pressed(action_A), FRAME_SKIP)

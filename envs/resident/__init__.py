@@ -1,4 +1,4 @@
-"""Environments that live on the learner's device: rows of tensors. torch is imported with the first of these names."""
+"""Environments on the learner's device: rows of tensors. torch is imported at the first use of these names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Gymnasium `VectorEnv` of tensors as a resident environment: an episode ends and the next begins in the same step.
+"""A Gymnasium `VectorEnv` of tensors as a resident environment, which resets in the step that ends an episode.
 
 Axes: R rows, A action components.
 """
@@ -20,7 +20,7 @@ from ..base import ArraySpec, EnvSpec
 from .rows import ResidentStep
 
 FINAL = ("final_observation", "final_obs")
-"""Keys under which the last observation of an episode is given, for all rows; the first that there is."""
+"""Keys of the last observation of an episode, for all rows; the first existing key is used."""
 
 
 class BatchedRows:
@@ -30,16 +30,17 @@ class BatchedRows:
         mode = env.metadata.get("autoreset_mode", AutoresetMode.SAME_STEP)
         if mode != AutoresetMode.SAME_STEP:
             raise EnvSetupError(
-                f"{env_id} resets by {mode}: rows on a device must begin anew in the step that ends their episode; set "
-                'metadata["autoreset_mode"] to AutoresetMode.SAME_STEP and do so'
+                f"{env_id} resets by {mode}, but rows on a device must reset in the step that ends "
+                'their episode. Do so and set metadata["autoreset_mode"] to AutoresetMode.SAME_STEP'
             )
         self._env, self.rows = env, int(env.num_envs)
         obs = _named(env.reset()[0])
         wrong = [name for name, array in obs.items() if not isinstance(array, Tensor)]
         if wrong:
             raise EnvSetupError(
-                f"{env_id} gives {', '.join(wrong)} as {type(obs[wrong[0]]).__name__}, not as tensors: without the "
-                "parameters rows and device its factory's environments are played by actors"
+                f"{env_id} returns {', '.join(wrong)} as {type(obs[wrong[0]]).__name__}, not as "
+                "tensors. Return tensors, or remove the factory's parameters rows and device to run "
+                "it in actors"
             )
         self._first: Mapping[str, Tensor] = _as_numbers(obs)
         self.device = next(iter(obs.values())).device
@@ -56,10 +57,10 @@ class BatchedRows:
         self._discrete = isinstance(env.single_action_space, gymnasium.spaces.Discrete)
 
     def attach(self, weights_PK: Tensor) -> None:
-        """There is no shaping."""
+        """Ignore the weights because there is no shaping."""
 
     def reset(self) -> Mapping[str, Tensor]:
-        """It was reset when it was made."""
+        """Return the observations of the reset at construction."""
         return self._first
 
     @torch.no_grad()
@@ -89,7 +90,7 @@ def _named(obs: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _as_numbers(obs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return pictures as they are, and all else as float32, flat."""
+    """Return pictures unchanged, and all else flat as float32."""
     return {
         name: array
         if array.dtype is torch.uint8 and array.dim() == 4

@@ -1,7 +1,7 @@
-"""The user's own simulators: `module:factory` with the parameters `rows` and `device`; it may take `seed`.
+"""The user's own simulators: `module:factory` with the parameters `rows` and `device`, optionally `seed`.
 
-Also what plays foreign rows of tensors, and what families of resident environments share. torch is imported when one is
-made.
+It also selects adapters for foreign rows of tensors, and has the helpers that families of resident environments
+share. torch is imported when an environment is made.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from ..family import Backend, EnvOptions
 from ..time_limits import making, time_limit
 
 ADAPTED = ("objective",)
-"""Keywords of --env-option that are for what plays a foreign interface, if the factory itself does not take them."""
+"""Keywords of --env-option for the adapter of a foreign interface, unless the factory itself has them."""
 
 
 def adapted_resident(env_id: str, env: object, keywords: Mapping[str, Any]) -> Any:
-    """Return what a factory gave as a `ResidentEnv`, if its interface is a known one; else as it is.
+    """Wrap an environment as a `ResidentEnv` if its interface is a known one; else return it unchanged.
 
-    keywords: some of ADAPTED. Raises EnvSetupError for one that nothing takes.
+    keywords: some of ADAPTED. Raises EnvSetupError for an unsupported one.
     """
     adapted = _adapter(env)
     unknown = [name for name in keywords if adapted is None or name not in signature(adapted).parameters]
     if unknown:
         raise EnvSetupError(
-            f"{env_id} has no option {unknown[0]} (--env-option): its factory does not take it, nor does "
-            f"{type(env).__name__}, which it returned"
+            f"{env_id} has no option {unknown[0]} (--env-option): neither its factory nor the "
+            f"returned {type(env).__name__} supports it"
         )
     return env if adapted is None else adapted(env_id, env, **keywords)
 
 
 def _adapter(env: object) -> Callable[..., Any] | None:
-    """Return what makes a `ResidentEnv` of (id, object, keywords); None if it is one, or of no known interface."""
+    """Return the adapter (id, object, keywords) -> `ResidentEnv`; None if not needed or of no known interface."""
     from gymnasium.vector import VectorEnv  # noqa: PLC0415 - lists of environments do without it
 
     if hasattr(env, "attach"):
@@ -58,7 +58,7 @@ def _adapter(env: object) -> Callable[..., Any] | None:
 def units_of(
     make: Callable[[str, int, int, str, EnvOptions], Any],
 ) -> Callable[[str, int, int, EnvOptions, ShapingSource], Unit]:
-    """Return the `make_unit` of a family of resident environments: rows on the CPU as a unit, for evaluations."""
+    """Return the `make_unit` of a family of resident environments: rows on the CPU as a vector env, for evaluations."""
 
     def make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
         from .rows import ResidentUnit  # noqa: PLC0415 - it imports torch
@@ -69,7 +69,7 @@ def units_of(
 
 
 def filmed(env: Any, shaping: ShapingSource) -> tuple[Unit, Any] | None:
-    """Return rows on the CPU as a unit, and themselves, whose `render()` shows row 0; None if they have none."""
+    """Return rows on the CPU as a vector env, and the object whose `render()` shows row 0; None without `render`."""
     from .rows import ResidentUnit  # noqa: PLC0415 - it imports torch
 
     if not hasattr(env, "render"):
@@ -84,7 +84,7 @@ def probe(env_id: str, options: EnvOptions) -> EnvSpec:
 
 
 def described(env_id: str, make: Callable[[], Any]) -> EnvSpec:
-    """Make a simulator, which may take long, and close it; return its spec."""
+    """Make a simulator, which may take minutes, close it and return its spec."""
     for tell in time_limits.told_of_long:
         tell()
     with time_limit(time_limits.LONG_SECONDS, making(env_id, long=True)):
@@ -114,7 +114,7 @@ def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOp
 def _film(
     name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[Unit, Any] | None:
-    """Let the factory draw if it can be told."""
+    """Make rows for filming; the factory gets `render_mode` if it has that parameter."""
     drawing = {"render_mode": "rgb_array"} if takes(find_factory(name), "render_mode") else {}
     keywords = {**drawing, **options.keywords}
     return filmed(make_resident(name, rows, seed, "cpu", replace(options, keywords=keywords)), shaping)

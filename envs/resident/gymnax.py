@@ -1,4 +1,4 @@
-"""The family gymnax/: names and defaults of runs. Neither torch nor JAX is imported before one is made."""
+"""The family gymnax/: names and default options. torch and JAX are imported when an environment is made."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NAMES = (
     "Swimmer-misc",
     "UmbrellaChain-bsuite",
 )
-"""As gymnax 1.0.1 registers them, without MNISTBandit-bsuite, which downloads."""
+"""Names in gymnax 1.0.1, without MNISTBandit-bsuite, which downloads data."""
 
 
 def probe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
@@ -64,7 +64,7 @@ FIRST = FirstProbe("gymnax/", probe)
 
 
 def _probe(name: str, options: EnvOptions) -> EnvSpec:
-    """Describe it in a copy of this process, which then has no threads of JAX; where it has them, a copy would hang."""
+    """Describe it in a fork of this process, which then starts JAX's threads; after they exist, a fork would hang."""
     return (probe if "jax" in sys.modules else FIRST)(name, options.keywords)
 
 

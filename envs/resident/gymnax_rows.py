@@ -1,13 +1,13 @@
-"""Rows of a gymnax environment as tensors: one jitted step, whose arrays are shared with torch by DLPack.
+"""Rows of a gymnax environment as tensors: one jitted step, with arrays shared with torch by DLPack.
 
-What has to hold between the two (measured with JAX 0.10 and torch 2.13):
+Constraints between the two (measured with JAX 0.10 and torch 2.13):
 
-- JAX reads an action after the call that it was given to. So a step takes its outputs before it returns: whoever writes
-  into the action's memory later changes nothing.
-- torch can write into an array that JAX holds to be immutable. No output shares memory with the state, so what is
-  written into an observation changes nothing that follows.
-- An action whose memory is not aligned to 64 bytes is copied by JAX; one that is not contiguous is refused, so it is
-  made contiguous here.
+- JAX reads an action after the call that received it. So a step waits for its outputs before it returns; later writes
+  to the action's memory have no effect.
+- torch can write into an array that JAX considers immutable. No output shares memory with the state, so writes to an
+  observation have no effect on later steps.
+- JAX copies an action whose memory is not aligned to 64 bytes. It rejects a non-contiguous one, so actions are made
+  contiguous here.
 
 Axes: R rows, A action components.
 """
@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes three quarters of a GPU
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # otherwise JAX takes three quarters of a GPU
 
 import gymnax
 import jax
@@ -40,7 +40,7 @@ from .rows import ResidentStep
 
 
 def describe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Describe an environment; only shapes are computed. Raises EnvSetupError."""
+    """Describe an environment by computing shapes only. Raises EnvSetupError."""
     return _made(name, keywords)[2]
 
 
@@ -49,12 +49,13 @@ def _made(name: str, keywords: Mapping[str, Any]) -> tuple[Any, Any, EnvSpec]:
     try:
         env, params = gymnax.make(name)
     except ValueError as error:
-        raise EnvSetupError(f"{env_id} does not exist: `pbt-rl envs` lists the names") from error
+        raise EnvSetupError(f"{env_id} does not exist. `pbt-rl envs` lists the names") from error
     fields = {field.name for field in dataclasses.fields(params)}
     unknown = sorted(set(keywords) - fields)
     if unknown:
         raise EnvSetupError(
-            f"{env_id} has no option {', '.join(unknown)}: it has {', '.join(sorted(fields))} (--env-option key=value)"
+            f"{env_id} has no option {', '.join(unknown)}. Supported: {', '.join(sorted(fields))} "
+            "(--env-option key=value)"
         )
     params = params.replace(**keywords)
     seen, _ = jax.eval_shape(env.reset, jax.random.PRNGKey(0), params)
@@ -78,7 +79,7 @@ def _made(name: str, keywords: Mapping[str, Any]) -> tuple[Any, Any, EnvSpec]:
 
 @cache
 def _functions(name: str, rows: int, keywords: tuple[tuple[str, Any], ...]) -> tuple[EnvSpec, Any, Any]:
-    """Return spec, reset and step of R rows, compiled once a process. Raises EnvSetupError."""
+    """Return spec, reset and step of R rows, compiled once per process. Raises EnvSetupError."""
     env, params, spec = _made(name, dict(keywords))
     array, discrete = spec.obs["obs"], bool(spec.action.nvec)
 
@@ -114,14 +115,14 @@ class GymnaxRows:
         self._state: Any = None
 
     def attach(self, weights_PK: Tensor) -> None:
-        """There is no shaping."""
+        """Ignore the weights because there is no shaping."""
 
     def reset(self) -> Mapping[str, Tensor]:
         self._key, self._state, obs = self._reset(self._key)
         return {"obs": _tensor(obs)}
 
     def spread_phases(self, seed: int) -> bool:
-        """For environments that count `time` up to `max_steps_in_episode`, as gymnax's own do."""
+        """Spread phases if the state counts `time` up to `max_steps_in_episode`, as gymnax's own environments do."""
         time = getattr(self._state, "time", None)
         if time is None or not self.spec.time_limit:
             return False
@@ -130,7 +131,7 @@ class GymnaxRows:
         return True
 
     def step(self, action: Tensor) -> ResidentStep:
-        """The action is read when this returns."""
+        """Step all rows. The action has been read when this returns."""
         given = jax.dlpack.from_dlpack(action.detach().contiguous())
         self._key, self._state, out = self._step(self._key, self._state, given)
         obs, reward, over, cut, final = map(_tensor, out)
@@ -150,6 +151,6 @@ def _jax_device(env_id: str, device: torch.device) -> Any:
         return jax.devices("cpu" if device.type == "cpu" else "gpu")[device.index or 0]
     except (RuntimeError, IndexError) as error:
         raise EnvSetupError(
-            f"{env_id} cannot be made on {device}: JAX has no such device here; install jax[cuda13], or train with "
-            "--devices cpu"
+            f"{env_id} cannot be made on {device}: JAX does not have this device here. Install "
+            "jax[cuda13], or train with --devices cpu"
         ) from error

@@ -1,6 +1,7 @@
-"""Environments that live on the learner's device: rows of tensors, stepped by the learner itself.
+"""Environments on the learner's device: rows of tensors, stepped by the learner itself.
 
-Axes: P slots, b rows of a policy, R = P * b rows (row r belongs to slot r // b), K shaping terms, A action components.
+Axes: P slots, b rows of a policy, R = P * b rows (row r belongs to slot r // b), K shaping terms, A action
+components.
 
 It imports torch; families import it when they make an environment.
 """
@@ -24,33 +25,36 @@ from ..conventions import Remarks
 
 @dataclass(frozen=True)
 class ResidentStep:
-    """What a step returns: memory of the environment, valid until its next step.
+    """Result of a step in the environment's memory, valid until its next step.
 
     An episode ends and the next one begins in the same step.
     """
 
     obs: Mapping[str, Tensor]
-    """name -> [R, ...]; of the new episode where one ended."""
+    """name -> [R, ...]; of the new episode in rows whose episode ended."""
     reward: Tensor
     """[R] float32, shaped by the weights of the row's slot."""
     terminated: Tensor
     """[R] bool: a terminal state was reached."""
     truncated: Tensor
-    """[R] bool: a limit was reached, and no terminal state."""
+    """[R] bool: a limit was reached, but not a terminal state."""
     final_obs: Mapping[str, Tensor] | None = None
     """name -> [R, ...], read where `truncated`."""
     objective: Tensor | None = None
-    """[R] float32, added up over the episode: what members are compared by. It must not depend on the weights. None:
-    the reward."""
+    """[R] float32, summed over the episode: the objective of members. None: the reward.
+
+    It must not depend on the weights.
+    """
     stats: Mapping[str, Tensor] = field(default_factory=dict)
     """name -> [R] float32, read where an episode ended."""
 
 
 class ResidentEnv(Protocol):
-    """R rows on one device. Nothing in it may wait for the device (`.item()`, `if tensor`, `nonzero`).
+    """R rows on one device. No code in it may synchronise with the device (`.item()`, `if tensor`, `nonzero`).
 
-    Optional: `spread_phases(seed) -> bool`, called once after `reset`. Let each row's first episode be shorter, as if a
-    drawn number of its steps were over, so that rows do not run in phase; return whether. It counts for no objective.
+    Optional: `spread_phases(seed) -> bool`, called once after `reset`. It shortens each row's first episode by a
+    random number of steps, so that rows are out of phase. It returns True if it did. These episodes do not count for
+    the objective.
     """
 
     spec: EnvSpec
@@ -58,9 +62,9 @@ class ResidentEnv(Protocol):
     device: torch.device
 
     def attach(self, weights_PK: Tensor) -> None:
-        """Take the shaping, once, before `reset`: float32 [P, K], columns as in `spec.shaping`.
+        """Receive the shaping, once, before `reset`: float32 [P, K], columns as in `spec.shaping`.
 
-        It changes between two steps: read it at every step (`weights_PK.repeat_interleave(rows // P, 0)`).
+        It changes between two steps, so read it at every step (`weights_PK.repeat_interleave(rows // P, 0)`).
         """
 
     def reset(self) -> Mapping[str, Tensor]:
@@ -77,9 +81,10 @@ MakeResident = Callable[[str, int, int, "torch.device", Any], ResidentEnv]
 
 
 class Checks:
-    """Says what an environment gives that it should not, in one line. Nothing here waits for the device.
+    """Checks of an environment's tensors, without synchronising with the device.
 
-    What shows only in values (NaN, both ends at once) is added to `wrong` and read by whoever reads it anyway.
+    Defects that only values reveal (NaN, both ends at once) are recorded in `wrong`, which is read at the next
+    synchronisation.
     """
 
     KINDS = (
@@ -92,10 +97,10 @@ class Checks:
         self._id, self._spec, self._policies = env.spec.env_id, env.spec, policies
         self._rows, self._device = env.rows, env.device
         self.wrong = torch.zeros(policies, len(self.KINDS), dtype=torch.bool, device=env.device)
-        """[P, KINDS] whether it has happened in rows of a slot."""
+        """[P, KINDS] True if the defect has occurred in rows of a slot."""
 
     def obs(self, obs: object, what: str = "obs") -> None:
-        """Check observations: names, and of each its kind, shape and device."""
+        """Check the observations' names, types, shapes and devices."""
         if not isinstance(obs, Mapping) or set(obs) != set(self._spec.obs):
             given = f"the names {sorted(obs)}" if isinstance(obs, Mapping) else type(obs).__name__
             self._fail(f"{what} is {given}, not a dict of tensors with the names {sorted(self._spec.obs)}")
@@ -103,9 +108,9 @@ class Checks:
             self._tensor(obs[name], f'{what}["{name}"]', array.dtype, array.shape)
 
     def step(self, step: object) -> None:
-        """Check the tensors of a step, not what is in them."""
+        """Check the tensors of a step, except their values."""
         if not isinstance(step, ResidentStep):
-            self._fail(f"step returned {type(step).__name__}: return a pbt_rl.envs.resident.ResidentStep")
+            self._fail(f"step returned {type(step).__name__}. Return a pbt_rl.envs.resident.ResidentStep")
         self.obs(step.obs)
         self._tensor(step.reward, "reward", "float32", ())
         self._tensor(step.terminated, "terminated", "bool", ())
@@ -118,17 +123,17 @@ class Checks:
             self._tensor(values, f'stats["{name}"]', "float32", ())
 
     def values(self, obs: Mapping[str, Tensor]) -> None:
-        """Look for observations that are not finite; once a rollout is enough, since they stay so."""
+        """Record observations that are not finite; once per rollout is enough because NaN persists."""
         for values in obs.values():
             if values.is_floating_point():
                 self._note(0, ~torch.isfinite(values))
 
     def rewards(self, rewards: Tensor) -> None:
-        """Look for rewards that are not finite, of any steps; by policies in order, as all here."""
+        """Record rewards of any steps that are not finite; ordered by policy, as everywhere here."""
         self._note(1, ~torch.isfinite(rewards))
 
     def ends(self, terminated: Tensor, truncated: Tensor) -> None:
-        """Look for rows with both ends at once, of any steps."""
+        """Record rows of any steps with both ends at once."""
         self._note(2, terminated & truncated)
 
     def _note(self, kind: int, wrong: Tensor) -> None:
@@ -139,28 +144,30 @@ class Checks:
             self._fail(f"{what} is {type(x).__name__}, not a tensor")
         if x.device != self._device:
             self._fail(
-                f"{what} is on {x.device}, not on {self._device}: make it there, not by .cpu() or .to()"
+                f"{what} is on {x.device}, not on {self._device}. Create it there, not by .cpu() or .to()"
             )
         if x.dtype != getattr(torch, dtype):
             self._fail(
-                f"{what} is {str(x.dtype).removeprefix('torch.')}, not {dtype}: return x.to(torch.{dtype})"
+                f"{what} is {str(x.dtype).removeprefix('torch.')}, not {dtype}. Return x.to(torch.{dtype})"
             )
         if x.shape != (self._rows, *shape):
-            self._fail(f"{what} has shape {[*x.shape]}, not {[self._rows, *shape]}: one entry for each row")
+            self._fail(
+                f"{what} has shape {[*x.shape]}, not {[self._rows, *shape]}. Return one entry for each row"
+            )
         if x.requires_grad:
-            self._fail(f"{what} has a gradient: step under torch.no_grad(), or return x.detach()")
+            self._fail(f"{what} has a gradient. Step under torch.no_grad(), or return x.detach()")
 
     def _fail(self, text: str) -> NoReturn:
         raise EnvSetupError(f"{self._id}: {text}")
 
 
 def check_made(env: object, env_id: str, rows: int) -> None:
-    """Check what a factory has returned. Raises EnvSetupError."""
+    """Check a factory's return value. Raises EnvSetupError."""
     needed = ("spec", "rows", "device", "attach", "reset", "step", "close")
     if missing := [name for name in needed if not hasattr(env, name)]:
         raise EnvSetupError(
-            f"{env_id} returned {type(env).__name__}, which has no {', '.join(missing)}: its factory takes rows and "
-            "device, so it must return a pbt_rl.envs.resident.ResidentEnv"
+            f"{env_id} returned {type(env).__name__} without {', '.join(missing)}. A factory with "
+            "rows and device must return a pbt_rl.envs.resident.ResidentEnv"
         )
     theirs = int(getattr(env, "rows"))  # noqa: B009 - the attributes of an unknown object
     if theirs != rows:
@@ -168,11 +175,11 @@ def check_made(env: object, env_id: str, rows: int) -> None:
 
 
 class ResidentUnit:
-    """Lets rows of a resident environment be played as any unit: evaluation, and comparison with the mailbox route.
+    """Resident rows as an ordinary vector env, for evaluation and for comparison with the mailbox route.
 
-    The simulator resets in the step, a unit in the step after. So the action of the step after an end, which counts for
-    nothing, is the first one of the new episode, and the unit's row begins with what follows. The first episode of each
-    row loses nothing.
+    The simulator resets in the step that ends an episode; a vector env resets in the step after. The action of that
+    next step is ignored by the protocol, but the simulator takes it as the first action of the new episode. So the
+    new episode of the vector env begins one step later. The first episode of each row is complete.
     """
 
     def __init__(self, env: ResidentEnv, shaping: ShapingSource) -> None:
@@ -183,7 +190,7 @@ class ResidentUnit:
         self._remark = Remarks(shaping, env.spec)
         self._versions = np.zeros(env.rows, np.int64)
         self._sums = np.zeros((env.rows, 3))
-        """[R] objective, reward, steps of the running episode."""
+        """[R, 3] objective, reward, steps of the current episode."""
         self._ended = np.zeros(env.rows, np.bool_)
 
     def reset(self, out: StepArrays) -> None:
@@ -209,7 +216,8 @@ class ResidentUnit:
         objective = reward if step.objective is None else step.objective.cpu().numpy()
         self._sums += np.stack((objective, reward, np.ones(self.rows)), 1)
         self._write_obs(step.obs, out)
-        ended = (terminated | truncated) & ~first  # an episode of one step that began so counts for nothing
+        # An episode of one step that began so is ignored.
+        ended = (terminated | truncated) & ~first
         if step.final_obs is not None and ended.any():
             for name, array in out.obs.items():
                 array[ended] = step.final_obs[name].cpu().numpy()[ended]
@@ -245,6 +253,6 @@ class ResidentUnit:
 
 
 def _clear(out: StepArrays) -> None:
-    """Write a step in which nothing has happened."""
+    """Write a step without rewards and ends."""
     for array in (out.reward, out.terminated, out.truncated, out.first, out.episode_done):
         array[:] = 0

@@ -1,7 +1,7 @@
-"""The families mjlab/ and isaaclab/: tasks of robots by their ids, described before one is made for a run.
+"""The families mjlab/ and isaaclab/: robot tasks by their ids, described before one is made for a run.
 
-Neither torch nor a simulator is imported before one is made. isaaclab/ was never run with Isaac Lab, only with a
-stand-in: one process runs one simulator, which its launcher starts before anything else of Isaac Lab is imported.
+torch and the simulator are imported when an environment is made. isaaclab/ was tested only with a stand-in, never
+with Isaac Lab. One process runs one simulator, whose launcher must start before any other import of Isaac Lab.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MakeVecEnv = Callable[[str, int, int, str, str | None], Any]
 
 
 def task_names(package: str, pattern: str) -> Callable[[], tuple[str, ...]]:
-    """Return what reads the ids of tasks from the sources of a package, by a pattern with one group."""
+    """Return a function that reads the task ids from a package's sources, by a pattern with one group."""
 
     @cache
     def names() -> tuple[str, ...]:
@@ -43,7 +43,7 @@ def task_names(package: str, pattern: str) -> Callable[[], tuple[str, ...]]:
 
 
 def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make: MakeVecEnv) -> Backend:
-    """Return the backend of a family. engine: module that is imported once the simulator runs in a process."""
+    """Return the backend of a family. engine: module that is imported once a process runs the simulator."""
 
     def make_resident(
         name: str, rows: int, seed: int, device: str, options: EnvOptions, render_mode: str | None = None
@@ -54,7 +54,7 @@ def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make:
         objective = keywords.pop("objective", "")
         if keywords:
             raise EnvSetupError(
-                f"{env_id} has no option {', '.join(keywords)}: it has objective (--env-option)"
+                f"{env_id} has no option {', '.join(keywords)}. Supported: objective (--env-option)"
             )
         return VecEnvRows(env_id, make(name, rows, seed % 2**31, device, render_mode), objective)
 
@@ -82,7 +82,7 @@ def _of_mjlab(name: str, rows: int, seed: int, device: str, render_mode: str | N
     registry, rl = import_module("mjlab.tasks.registry"), import_module("mjlab.rl")
     if name not in registry.list_tasks():
         raise EnvSetupError(
-            f"mjlab/{name} is not a task of mjlab: there are {', '.join(registry.list_tasks())}"
+            f"mjlab/{name} is not a task of mjlab. Available: {', '.join(registry.list_tasks())}"
         )
     config = registry.load_env_cfg(name)
     config.scene.num_envs, config.seed = rows, seed
@@ -95,7 +95,7 @@ _started: list[Any] = []
 
 
 def _start(device: str, *, cameras: bool) -> None:
-    """Start the simulator, once a process."""
+    """Start the simulator, once per process."""
     if not _started:
         launcher = import_module("isaaclab.app").AppLauncher
         _started.append(launcher(headless=True, device=device, enable_cameras=cameras))
@@ -108,7 +108,7 @@ def _of_isaaclab(name: str, rows: int, seed: int, device: str, render_mode: str 
     import_module("isaaclab_tasks")  # registers them
     if name not in gymnasium.registry:
         there = ", ".join(sorted(task for task in gymnasium.registry if task.startswith("Isaac-")))
-        raise EnvSetupError(f"isaaclab/{name} is not a task of Isaac Lab: there are {there or 'none'}")
+        raise EnvSetupError(f"isaaclab/{name} is not a task of Isaac Lab. Available: {there or 'none'}")
     parse = import_module("isaaclab_tasks.utils").parse_env_cfg
     config = parse(name, device=device, num_envs=rows)
     config.seed = seed

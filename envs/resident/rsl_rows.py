@@ -1,13 +1,13 @@
-"""An RSL-RL `VecEnv` as a resident environment, and the weights of a reward manager as shaping.
+"""An RSL-RL `VecEnv` as a resident environment, with the weights of its reward manager as shaping.
 
-`VecEnv` is what Isaac Lab, mjlab, MuJoCo Playground and Legged Gym give to RSL-RL: `get_observations()`, and
-`step(action) -> observations, reward, dones, extras`, with rows that begin anew in the step that ends their episode. It
-differs between them in types: `dones` is long, float or bool; `extras["time_outs"]` may be missing or float;
-observations are a dictionary of groups, a TensorDict, a tensor, or a pair of one of them and extras.
+`VecEnv` is RSL-RL's interface to Isaac Lab, mjlab, MuJoCo Playground and Legged Gym: `get_observations()`, and
+`step(action) -> observations, reward, dones, extras`. Rows reset in the step that ends their episode. Types differ
+between simulators: `dones` is long, float or bool; `extras["time_outs"]` may be missing or float. Observations are a
+dictionary of groups, a TensorDict, a tensor, or a pair of one of them and extras.
 
-Where there is a reward manager (mjlab, Isaac Lab), each term's weight becomes 1 and its value is multiplied by the
-weight of the row's slot, so a member's weights act at once. The objective is then the reward by the weights that the
-task came with, or what `objective` names: it never contains the tuned weights.
+With a reward manager (mjlab, Isaac Lab), each term's weight becomes 1 and its value is multiplied by the weight of
+the row's slot. So a member's weights take effect at once. The objective is then the reward with the task's default
+weights, or the term or metric of the option `objective`. It never contains the tuned weights.
 
 Axes: P slots, R rows, K reward terms, A action components.
 """
@@ -29,13 +29,13 @@ from ..base import MOST_STATS, STAT_NAME_BYTES, ArraySpec, EnvSpec
 from ..resident import ResidentStep
 
 ACTOR_GROUPS = ("actor", "policy", "obs")
-"""Names of the group that an actor sees; the first that there is."""
+"""Names of the actor's observation group; the first existing one is used."""
 CRITIC_GROUP = "critic"
 """Name of the group that is added for the critic."""
 
 
 class Terms:
-    """The reward terms of a manager, weighted by slot."""
+    """Reward terms of a manager, weighted by slot."""
 
     def __init__(self, env_id: str, manager: Any, rows: int, step_seconds: float) -> None:
         self._id, self._rows = env_id, rows
@@ -46,11 +46,11 @@ class Terms:
         """name -> [R] values of the last step, without weights."""
         self._weights_KR = torch.zeros(0)
         for column, (name, config) in enumerate(self._configs.items()):
-            config.weight = 1.0  # 0 would leave the term out for ever
+            config.weight = 1.0  # a weight of 0 would disable the term forever
             config.func = _Weighted(config.func, self, name, column)
 
     def attach(self, weights_PK: Tensor) -> None:
-        """Take the weights, [P, K]."""
+        """Set the weights, [P, K]."""
         self._weights_PK = weights_PK
 
     def read_weights(self) -> None:
@@ -58,19 +58,19 @@ class Terms:
         for name, config in self._configs.items():
             if config.weight != 1.0:
                 raise EnvSetupError(
-                    f"{self._id}: something wrote the weight of the reward term {name!r}, as a curriculum does, so PBT "
-                    "cannot tune it: take that curriculum out of the task"
+                    f"{self._id}: the weight of the reward term {name!r} was overwritten, as a "
+                    "curriculum does, so PBT cannot tune it. Remove that curriculum from the task"
                 )
         self._weights_KR = self._weights_PK.T.repeat_interleave(self._rows // len(self._weights_PK), 1)
 
     def weighted(self, name: str, column: int, value: Tensor) -> Tensor:
-        """Keep a term's value and return it by the weights of the rows' slots, [R]."""
+        """Store a term's value and return it times the weights of the rows' slots, [R]."""
         self.values[name] = value
         return value * self._weights_KR[column]
 
 
 class _Weighted:
-    """A term's function, whose result is multiplied by the weights of the rows' slots; all else is as it was."""
+    """Wrapper of a term's function that multiplies its result by the weights of the rows' slots."""
 
     def __init__(self, function: Any, terms: Terms, name: str, column: int) -> None:
         self._function, self._terms, self._name, self._column = function, terms, name, column
@@ -98,12 +98,14 @@ class VecEnvRows:
         self._name = next((name for name in ACTOR_GROUPS if name in obs), "")
         if not self._name:
             raise EnvSetupError(
-                f"{env_id} gives the observation groups {', '.join(obs)}: one must be {' or '.join(ACTOR_GROUPS)}"
+                f"{env_id} has the observation groups {', '.join(obs)}. One must be named "
+                f"{' or '.join(ACTOR_GROUPS)}"
             )
         critic = (CRITIC_GROUP,) if CRITIC_GROUP in obs else ()
         self._critic = bool(critic)
         self._first: Mapping[str, Tensor] | None = self._seen(obs)
-        # A wrapper with `clip_actions` cuts them off itself: no unit of a policy's, since it is often 100.
+        # A wrapper with `clip_actions` clips actions itself. Its bound, often 100, is too large as the scale of a
+        # policy.
         bound = np.full(int(env.num_actions), np.inf, np.float32)
         self.spec = EnvSpec(
             env_id=env_id,
@@ -121,13 +123,13 @@ class VecEnvRows:
             self._terms.attach(weights_PK)
 
     def reset(self) -> Mapping[str, Tensor]:
-        """A `VecEnv` is reset when it is made, and asked for its observations once."""
+        """Return the observations once; a `VecEnv` is reset when it is made."""
         assert self._first is not None, "reset is called once"
         obs, self._first = self._first, None
         return obs
 
     def spread_phases(self, seed: int) -> bool:
-        """As RSL-RL's `learn(init_at_random_ep_len=True)`."""
+        """Spread phases as RSL-RL's `learn(init_at_random_ep_len=True)` does."""
         counts, limit = getattr(self._env, "episode_length_buf", None), self.spec.time_limit
         if not isinstance(counts, Tensor) or limit < 1:
             return False
@@ -154,11 +156,11 @@ class VecEnvRows:
 
     @property
     def metadata(self) -> Any:
-        """What the engine says of itself, such as pictures per second."""
+        """Return the engine's metadata, such as pictures per second."""
         return getattr(getattr(self._env, "unwrapped", self._env), "metadata", None)
 
     def render(self) -> Any:
-        """Show row 0, if the engine was made with `render_mode="rgb_array"`."""
+        """Return a picture of row 0, if the engine was made with `render_mode="rgb_array"`."""
         return getattr(self._env, "unwrapped", self._env).render()
 
     def close(self) -> None:
@@ -180,7 +182,7 @@ class VecEnvRows:
             return torch.nan_to_num(terms.values[self._objective] * terms.scale, 0.0, 0.0, 0.0)
         assert self._metrics is not None
         column = self._metrics.active_terms.index(self._objective)
-        values: Tensor = self._metrics._step_values[:, column].clone()  # noqa: SLF001 - the only place of a row's value
+        values: Tensor = self._metrics._step_values[:, column].clone()  # noqa: SLF001 - the only access to a row's value
         return values
 
     def _check_objective(self, env_id: str) -> None:
@@ -188,13 +190,12 @@ class VecEnvRows:
         metrics = [*getattr(self._metrics, "active_terms", ())]
         if self._objective not in (*terms, *metrics):
             raise EnvSetupError(
-                f"{env_id} has nothing named {self._objective!r} to compare members by (--env-option objective): "
-                f"there are the reward terms {', '.join(terms) or 'none'} and the metrics "
-                f"{', '.join(metrics) or 'none'}"
+                f"{env_id} has no reward term or metric {self._objective!r} (--env-option objective). "
+                f"Reward terms: {', '.join(terms) or 'none'}; metrics: {', '.join(metrics) or 'none'}"
             )
 
     def _note(self, log: Mapping[str, Any]) -> None:
-        """Keep what is logged of the rows that ended: a mean over them each, so the same for all of them."""
+        """Store the logged values of ended rows. Each is a mean over those rows, so all of them get the same value."""
         for name, value in log.items():
             short = name.encode()[-STAT_NAME_BYTES + 1 :].decode(errors="ignore")
             if short not in self._stats and len(self._stats) == MOST_STATS:
@@ -206,7 +207,7 @@ class VecEnvRows:
                 self._stats[short] = torch.full((self.rows,), float(value), device=self.device)
 
     def _seen(self, groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return what the actor sees as `obs`, and what the critic sees besides."""
+        """Return the actor's observation as `obs`, and the critic's additional one."""
         seen = {"obs": groups[self._name].float()}
         return seen | {CRITIC_GROUP: groups[CRITIC_GROUP].float()} if self._critic else seen
 

@@ -1,4 +1,4 @@
-"""Pendulum and CartPole as rows of tensors (Gymnasium's Pendulum-v1 and CartPole-v1), with reward terms to tune.
+"""Pendulum and CartPole as rows of tensors (Gymnasium's Pendulum-v1 and CartPole-v1), with tunable reward terms.
 
 Axes: P slots, R rows, K shaping terms, S parts of a state.
 """
@@ -17,9 +17,9 @@ from .rows import ResidentStep
 
 
 class _Rows(ABC):
-    """What both share: rows that begin anew where an episode has ended, and a row's weights.
+    """Base class of the toys: resets rows when an episode ends, and looks up a row's weights.
 
-    widths: a first state is drawn evenly from minus to plus these, one of each of its parts.
+    widths: first states are uniform within plus and minus these, one for each part of the state.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class _Rows(ABC):
 
     @abstractmethod
     def _see(self) -> Tensor:
-        """Return what a policy sees of the state, [R, O]."""
+        """Return the observation of the state, [R, O]."""
 
     def _end(self, terminated: Tensor, reward: Tensor, objective: Tensor) -> ResidentStep:
         self._steps += 1
@@ -67,7 +67,7 @@ class _Rows(ABC):
 
 
 class Pendulum(_Rows):
-    """Terms: angle, speed and effort, of which the objective has the usual shares whatever the weights are."""
+    """Pendulum with the terms angle, speed and effort. The objective uses their default weights, not the tuned ones."""
 
     def __init__(self, spec: EnvSpec, rows: int, device: str, seed: int, limit: int = 200) -> None:
         super().__init__(spec, rows, device, seed, limit, (math.pi, 1.0))
@@ -78,7 +78,7 @@ class Pendulum(_Rows):
         return torch.stack((angle.cos(), angle.sin(), speed), 1)
 
     def step(self, action: Tensor) -> ResidentStep:
-        """Swing by a torque."""
+        """Apply a torque."""
         angle, speed = self._state.unbind(1)
         torque = action[:, 0]
         from_top = torch.remainder(angle + math.pi, 2 * math.pi) - math.pi
@@ -90,7 +90,7 @@ class Pendulum(_Rows):
 
 
 class CartPole(_Rows):
-    """Terms: alive, 1 per step, and centre, minus the cart's distance. The objective is the number of steps."""
+    """CartPole with the terms alive, 1 per step, and centre, minus the cart's distance. Objective: number of steps."""
 
     def __init__(self, spec: EnvSpec, rows: int, device: str, seed: int, limit: int = 500) -> None:
         super().__init__(spec, rows, device, seed, limit, (0.05,) * 4)

@@ -1,4 +1,4 @@
-"""The toys' specs and defaults, which need no torch."""
+"""Specs and default options of the toys, without torch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ RECIPE: dict[str, object] = RESIDENT | {
     "hypers.learning_rate": 1e-3,
     "hypers.clip_ratio": 0.2,
     "hypers.gae_lambda": 0.95,
-    "train_for_frames": 2_500_000,  # 256 rows of a member play two episodes of a pendulum in a period
+    # 256 rows of a member run two pendulum episodes per PBT interval.
+    "train_for_frames": 2_500_000,
 }
 OWN: dict[str, dict[str, object]] = {
     "pendulum": {
@@ -57,11 +58,11 @@ OWN: dict[str, dict[str, object]] = {
 
 
 def probe(name: str, options: EnvOptions) -> EnvSpec:
-    """Return the spec. Raises EnvSetupError for a name that is not there."""
+    """Return the spec. Raises EnvSetupError for an unknown name."""
     if name not in SPECS:
         close = get_close_matches(name, SPECS, n=1)
-        hint = f"did you mean tensors/{close[0]}? There are" if close else "there are"
-        raise EnvSetupError(f"tensors/{name} does not exist: {hint} {', '.join(SPECS)}")
+        hint = f" Did you mean tensors/{close[0]}?" if close else ""
+        raise EnvSetupError(f"tensors/{name} does not exist.{hint} Available: {', '.join(SPECS)}")
     limit = options.keywords.get("limit")
     return replace(SPECS[name], time_limit=limit) if isinstance(limit, int) else SPECS[name]
 
@@ -74,7 +75,7 @@ def make_resident(name: str, rows: int, seed: int, device: str, options: EnvOpti
     try:
         return made(probe(name, options), rows, device, seed, **options.keywords)
     except TypeError as error:
-        raise EnvSetupError(f"tensors/{name}: {error}; its option is limit=STEPS (--env-option)") from None
+        raise EnvSetupError(f"tensors/{name}: {error}. Supported: limit=STEPS (--env-option)") from None
 
 
 BACKEND = Backend(

@@ -299,7 +299,7 @@ def test_a_mistake_is_found_alone(found, kind, said):
         (OutOfBounds, "'obs' lies outside the bounds of its space: 10 where -9 to 9 are allowed"),
         (Dim, "picture 'obs' has shades from 0 to 0 only"),
         (Endless, "no episode ended in 100 steps of a row"),
-        (ZeroDefault, "shaping cost begins at 0 and stays there"),
+        (ZeroDefault, "shaping cost is 0"),
         (AllAllowed, "the action mask never forbade anything"),
         (RoundingErrors, "not deterministic under a seed, step 1 differs: by less than 0.001"),
     ],

@@ -128,7 +128,7 @@ def transformed(env):
 
 @pytest.mark.parametrize("wrapper", [NormalizeObservation, Own, Itself, transformed])
 def test_observations_normalised_by_the_environment_are_told(wrapper):
-    assert "no part of a member" in describe("m:f", wrapper(Env())).mistakes[0]
+    assert "observations are normalised by" in describe("m:f", wrapper(Env())).mistakes[0]
     assert not describe("m:f", gymnasium.wrappers.NormalizeReward(Env())).mistakes
 
 

@@ -72,10 +72,10 @@ def test_names_are_of_arrays_or_of_whole_dicts(declared, named, critic):
 @pytest.mark.parametrize(
     ("declared", "named", "message"),
     [
-        ((), ("si",), "'si', which is none of its observations: name some of obs, sim.luck, sim.mass"),
-        (("sim.height",), (), "'sim.height', which is none"),
-        (("sim",), ("obs",), "leave the policy an observation"),
-        (7, (), r'metadata\["critic_only"\] is 7: give names'),
+        ((), ("si",), "'si' .* obs, sim.luck, sim.mass"),
+        (("sim.height",), (), "'sim.height'"),
+        (("sim",), ("obs",), "obs, sim.luck, sim.mass"),
+        (7, (), r'metadata\["critic_only"\] is 7'),
     ],
 )
 def test_what_cannot_be_is_refused(declared, named, message):
@@ -92,9 +92,7 @@ def test_an_action_mask_is_the_policys():
     spec = replace(
         spec_of(()), obs={"obs": ArraySpec((2,), "float32"), "action_mask": ArraySpec((2,), "uint8")}
     )
-    with pytest.raises(
-        EnvSetupError, match="'action_mask', which is none of its observations: name some of obs"
-    ):
+    with pytest.raises(EnvSetupError, match="'action_mask'"):
         with_critic(spec, ["action_mask"])
-    with pytest.raises(EnvSetupError, match="leave the policy an observation"):
+    with pytest.raises(EnvSetupError, match="obs cannot all"):
         with_critic(spec, ["obs"])

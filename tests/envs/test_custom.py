@@ -120,7 +120,7 @@ def test_options_reach_gym_and_are_refused_elsewhere():
     assert registry.make_raw("gym/FrozenLake-v1", options("map_name=8x8")).observation_space.n == 64
     with pytest.raises(EnvSetupError, match=r"gym/FrozenLake-v1 cannot be made.*mapname"):
         probe("gym/FrozenLake-v1", options("mapname=8x8"))
-    with pytest.raises(EnvSetupError, match=r"--env-option size=.*not for toy/"):
+    with pytest.raises(EnvSetupError, match=r"--env-option size=.* toy/"):
         probe("toy/identity", options("size=3"))
 
 
@@ -137,13 +137,13 @@ def test_an_installed_entry_point_is_found_by_name_and_takes_a_level(monkeypatch
 @pytest.mark.parametrize(
     ("env_id", "message"),
     [
-        ("no_such_module:make_env", "no module 'no_such_module' in the working directory"),
-        ("custom_of_a_test.py:make_env", "write module:factory, such as custom_of_a_test:make_env"),
+        ("no_such_module:make_env", "module 'no_such_module'"),
+        ("custom_of_a_test.py:make_env", "such as custom_of_a_test:make_env"),
         ("custom_of_a_test:number", "is int, not a function"),
         ("custom_of_a_test:nothing", "returned builtins.NoneType"),
         ("custom_of_a_test:ParallelEnv", "returned custom_of_a_test.ParallelEnv"),
-        ("custom_of_a_test:fixed_vector", "3 rows, but 1 are needed: .*num_envs"),
-        ("custom_of_a_test:spaceless", "has no action_space: set self.action_space to a space in __init__"),
+        ("custom_of_a_test:fixed_vector", "3 rows, but 1 are needed.*num_envs"),
+        ("custom_of_a_test:spaceless", "has no action_space.*self.action_space"),
     ],
 )
 def test_unusable_environments_are_reported_with_a_remedy(env_id, message):
@@ -152,9 +152,7 @@ def test_unusable_environments_are_reported_with_a_remedy(env_id, message):
 
 
 def test_what_a_factory_gives_that_cannot_be_used():
-    with pytest.raises(
-        EnvSetupError, match="unexpected keyword argument 'sice'; its options are: size=4, name"
-    ):
+    with pytest.raises(EnvSetupError, match=r"'sice'.*: size=4, name"):
         probe("custom_of_a_test:make_env", options("sice=3"))
     with pytest.raises(EnvSetupError, match="two environments differ in their spaces"):
         make_unit("custom_of_a_test:changing", 2, 0, EnvOptions(), lambda _row: (0, {}))
@@ -206,7 +204,7 @@ def test_what_renders_can_be_filmed(factory, per_second):
 
 
 @pytest.mark.parametrize(
-    ("factory", "message"), [("told_nothing", "returned NoneType"), ("make_env", "cannot be drawn")]
+    ("factory", "message"), [("told_nothing", "returned None"), ("make_env", "cannot be rendered")]
 )
 def test_what_does_not_render_is_one_clear_error(factory, message):
     from pbt_rl.envs.films import film

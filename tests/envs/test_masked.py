@@ -134,7 +134,7 @@ WRONG_SPACES = {
         r"make it Box\(0, 1, \(number of choices,\), np.uint8",
     ),
     "twice": ({"observation": both(MASK), "action_mask": True}, "twice"),
-    "alone": ({"observation": spaces.Dict({"action_mask": MASK})}, "nothing but an action mask"),
+    "alone": ({"observation": spaces.Dict({"action_mask": MASK})}, "action mask"),
 }
 
 

@@ -104,7 +104,7 @@ def test_attributes_that_are_none_cyclic_or_made_up_are_as_if_they_were_not_ther
 @pytest.mark.parametrize("which", ["observation_space", "action_space"])
 @pytest.mark.parametrize("space", [None, type("Box", (), {"__module__": "gym.spaces"})()])
 def test_a_space_that_is_none_of_gymnasiums_is_named(which, space):
-    with pytest.raises(EnvSetupError, match=r"m:f: .*(None|gym\.spaces\.Box), no space of Gymnasium"):
+    with pytest.raises(EnvSetupError, match=r"m:f: .*(None|gym\.spaces\.Box), not a space of Gymnasium"):
         describe("m:f", env_of(**{which: space})())
 
 

@@ -49,7 +49,7 @@ def test_probe_and_unit_agree(env_id):
     ("env_id", "message"),
     [
         ("atri/pong", "atri/pong.*did you mean atari/pong"),
-        ("atari/", "'atari/' names no environment"),
+        ("atari/", "'atari/': did you mean atari/NAME"),
         ("gym/CartPole-v9", "CartPole-v9 cannot be made.*version"),
         ("gym/no_such_package:Thing-v0", "no_such_package"),
         ("toy/memry", "toy/memory"),

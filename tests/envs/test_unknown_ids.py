@@ -19,7 +19,7 @@ MEANT = {
     "doom_basic": "did you mean vizdoom/basic?",
     "dmlab_30": "did you mean dmlab30?",
     "my/file.py:Env": "write my.file:Env, as Python imports it.",
-    "MyArm-v0": "write gym/MyArm-v0, or gym/MODULE:MyArm-v0 if a module of yours registers it.",
+    "MyArm-v0": "write gym/MyArm-v0, or gym/MODULE:MyArm-v0",
     "nothing": "write atari/NAME, gym/NAME, ",
     "atari": "did you mean atari/NAME?",
 }
@@ -29,7 +29,7 @@ MEANT = {
 def test_what_was_meant(typed):
     with pytest.raises(EnvSetupError) as error:
         family_of(typed)
-    assert str(error.value).startswith(f"{typed!r} names no environment: {MEANT[typed]}")
+    assert f"{typed!r}: {MEANT[typed]}" in str(error.value)
 
 
 def test_an_id_may_begin_with_the_package_that_registers_it():
@@ -42,7 +42,7 @@ def test_an_id_may_begin_with_the_package_that_registers_it():
 def test_an_id_of_a_known_package_that_is_missing_is_no_game_of_another_family(typed, monkeypatch):
     for module in (registry, packages):
         monkeypatch.setattr(module, "find_spec", lambda name: None if name == "minatar" else True)
-    with pytest.raises(EnvSetupError, match="is of the package minatar, which is not installed"):
+    with pytest.raises(EnvSetupError, match="package minatar, which is not installed"):
         family_of(typed)
 
 

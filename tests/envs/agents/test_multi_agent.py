@@ -157,7 +157,7 @@ def test_a_seat_that_left_waits_masked_and_is_reported_at_the_end(ledger):
 
 
 def test_rows_must_fill_the_seats():
-    with pytest.raises(EnvSetupError, match="3 seats, and 4 rows do not fill them"):
+    with pytest.raises(EnvSetupError, match="3 agents, but 4 rows"):
         MultiAgentUnit(lambda: Ledger([]), 4, 0, default_shaping_source(SPEC))
 
 

@@ -100,7 +100,7 @@ def test_names_of_levels(name, scripts):
     ("name", "words"),
     [
         ("rooms_watermace", "Did you mean dmlab/rooms_watermaze"),
-        ("rooms_collect_good_objects_test", "is for tests: train on dmlab/rooms_collect_good_objects,"),
+        ("rooms_collect_good_objects_test", "Train on dmlab/rooms_collect_good_objects;"),
     ],
 )
 def test_a_wrong_name_is_one_clear_error(name, words):

@@ -82,16 +82,16 @@ def test_maps_are_built_beforehand(here, lab, monkeypatch):  # noqa: F811
     assert run.wait() == 0, run.err
     assert "2 levels x 3 seeds on 2 engines" in run.out
     assert "6/6 resets" in run.out
-    assert "6 maps built, 0 were there" in run.out
+    assert "6 maps built, 0 found" in run.out
     run = start(here, *command, "--level-seeds=4", "--jobs=2")
     assert run.wait() == 0
-    assert "2 maps built, 6 were there" in run.out
+    assert "2 maps built, 6 found" in run.out
     assert not list(here.iterdir()) or {p.name for p in here.iterdir()} == {"out.txt", "err.txt"}
 
     monkeypatch.setenv("DMLAB_STANDIN_TROUBLE", "reset:2:raise")
     run = start(here, *command, "--level-seeds=4", "--jobs=1")
     assert run.wait() == 1
-    assert run.out.count('is left out: RuntimeError: Failed to start environment - "something broke"') == 2
+    assert run.out.count(': RuntimeError: Failed to start environment - "something broke"') == 2
 
 
 @pytest.mark.parametrize(
