@@ -71,9 +71,9 @@ def bench_config(env: str, num_policies: int) -> Config:
 def measure_stage(
     stage: str, env: str, num_policies: int, seconds: float, begins: Callable[[], bool] = lambda: True
 ) -> float:
-    """Measure the CPU-microseconds per step of one stage on one thread, with the planned rows and batch.
+    """Measure the CPU-microseconds per step of one stage on one thread.
 
-    begins: see `timed_cpu`.
+    It has the planned rows and batch. begins: see `timed_cpu`.
     """
     resolved = ResolvedRun.resolve(bench_config(env, num_policies), Machine.here())
     pack_plan = resolved.plan.packs[0]
@@ -119,9 +119,10 @@ def measure_stage(
 
 
 def inference_turn(sampler: Any, shared: Any, units_per_actor: int) -> Callable[[], int]:
-    """Return a function that runs inference for one vector env of each actor, and returns the number of steps.
+    """Return a function that runs an inference batch and returns its number of steps.
 
-    This is about the size of an inference batch in a run, because an actor steps one of its vector envs at a time.
+    The batch has one vector env of each actor. This is about the size of an inference batch in a run, because an actor
+    steps one of its vector envs at a time.
     """
     turn = sampler.units[::units_per_actor]
 
@@ -331,9 +332,10 @@ def compare_with_peers(seconds: float, rounds: int) -> dict[str, Any]:
 
 
 def _beside_peers(num_policies: int, seconds: float) -> dict[str, float]:
-    """Run the peers between two runs of ours and use the mean of ours, so that drift of the machine cancels.
+    """Run the peers between two runs of ours.
 
-    Another run of ours has default options, a different job: Atari's recipe has four epochs of four minibatches.
+    The mean of our two runs is used, so that drift of the machine cancels. Another run of ours has default options, a
+    different job: Atari's recipe has four epochs of four minibatches.
     """
     from peer_bench import run_sample_factory  # noqa: PLC0415 - needed with --peer only
 

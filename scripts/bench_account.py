@@ -80,7 +80,7 @@ class Watch:
     _played: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
 
     def follow(self, seconds: float, cores: int) -> dict[str, float]:
-        """Wait until the run is steady (all rows started, one update made), and measure `seconds` from then on.
+        """Measure `seconds` of a steady run: all rows have started, and an update was made.
 
         Raises RuntimeError if the run ends earlier, is not steady within START_SECONDS, or if the account is wrong.
         """

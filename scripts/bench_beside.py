@@ -48,7 +48,7 @@ def timed_cpu(
 
 
 def go_sign() -> Callable[[], bool]:
-    """Return a function for a stage's process: it reports readiness, and returns True once all stages are ready."""
+    """Return a function that reports this stage as ready, and returns True once all stages are ready."""
     said: list[bool] = []
 
     def begins() -> bool:

@@ -100,7 +100,7 @@ class Figure:
     most: bool = False
 
     def accepted(self, results: Results) -> bool | None:
-        """True if the figure is good enough, False after a failure of its stage, None if it is not compared here."""
+        """True if the figure is accepted. False after a failure of its stage. None: not compared here."""
         if verdict(self.stage, results) in ("left out", "no time"):
             return None
         machine = results.get("machine", {})
@@ -200,7 +200,7 @@ def seconds_of(stage: str, asked: Sequence[str], left: float, training: float) -
 
 
 def in_process(stage: str, results: Results, seconds: float = STAGE_SECONDS) -> dict[str, Any]:
-    """Run a stage in a separate process, so that a device fault or a timeout does not affect other stages."""
+    """Run a stage in a separate process. A device fault or a timeout does not affect other stages."""
     limit = results.get("limit", {}).get("steps/s", 0.0)
     environment = os.environ | CHILD_ENVIRONMENT | {"GPU_CHECK_LIMIT": str(limit)}
     command, pipe = [sys.executable, __file__, *sys.argv[1:], "--stage", stage], subprocess.PIPE
@@ -464,7 +464,7 @@ def replays_as_it_goes(device: torch.device) -> str:
 
 
 def refuses(device: torch.device) -> str:
-    """Check that a program that reads a value on the host is refused, and that another one is recorded after it."""
+    """Check that a program with a read on the host is refused, and the next one recorded."""
     x, y = torch.ones(4, device=device), torch.zeros(4, device=device)
     looks, takes = product.recorder_of(device), product.recorder_of(device)
     assert looks is not None
@@ -481,7 +481,7 @@ def refuses(device: torch.device) -> str:
 
 
 def beside_another_thread(device: torch.device) -> str:
-    """Run the operations of an inference batch, call by call and replayed, while another thread keeps recording."""
+    """Run an inference batch, call by call and replayed, while another thread keeps recording."""
     acting, learning = torch.cuda.Stream(device, priority=-1), torch.cuda.Stream(device)
     ended, said = threading.Event(), []
 
@@ -537,7 +537,7 @@ def beside_another_thread(device: torch.device) -> str:
 
 
 def mends(device: torch.device) -> str:
-    """Break a recording by a wait that the rehearsal does not detect, then continue call by call."""
+    """Break a recording by an undetected wait, then continue call by call."""
     recorder, generator = product.recorder_of(device), torch.Generator(device).manual_seed(4)
     assert recorder is not None
     x, before = torch.ones(4, device=device), torch.cuda.current_stream(device)

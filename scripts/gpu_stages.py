@@ -285,7 +285,7 @@ SAME = {"float32": 1e-5, "bf16": 1e-3}
 
 
 def math(job: Job) -> dict[str, Any]:
-    """Compare acting and learning on the CPU and the device, from the same steps and random numbers."""
+    """Compare acting and learning on CPU and device, with equal steps and random numbers."""
     _exactly()
     found: dict[str, Any] = {"passed": True}
     cases = (("loop", ()), ("vmap", ("--model.core=gru",)), ("bmm", ()))
@@ -396,7 +396,7 @@ def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def answers(job: Job) -> dict[str, Any]:
-    """Run inference batches of changing size, and recompute the answers of each vector env's last step."""
+    """Run inference batches of changing size, and recompute their answers."""
     _exactly()
     found: dict[str, Any] = {"passed": True}
     for precision, packing in itertools.product(NEAR, ("auto", "loop")):
@@ -507,7 +507,7 @@ def races(job: Job) -> dict[str, Any]:
 
 
 def leak(job: Job) -> dict[str, Any]:
-    """Check that acting, learning and edits reserve at most one more segment after the first third of the time."""
+    """Check memory: acting, learning and edits reserve at most one segment after the first third."""
     if not job.on_gpu:
         return {"left out": "no GPU"}
     reserved: list[int] = []

@@ -101,7 +101,7 @@ def check_contents(wheel: Path) -> None:
 
 
 def try_out(wheel: Path, folder: Path, *, own: bool) -> None:
-    """Install the wheel into a new venv, and use it in a folder with a user package `envs`."""
+    """Install the wheel into a new venv, and use it beside a user package `envs`."""
     home, here = folder / "venv", folder / "here"
     venv.create(home, with_pip=True)
     binaries = home / "bin"

@@ -248,7 +248,7 @@ class Run:
             self._note_loss(ended_at)
 
     def _note_loss(self, ended_at: float) -> None:
-        """Check the time between the newest checkpoint, or the first event of this life, and the end."""
+        """Check the lost time since the newest checkpoint or the first event of this life."""
         events = [e for e in self._events() if e["event"] in ("round", "applied", "progress", "checkpoint")]
         began = [e["time"] for e in events if e["time"] > self._started_at]
         newest = checks.newest_checkpoint(self._folder)
@@ -332,7 +332,7 @@ class Run:
         return not self._over()
 
     def _ask_to_end(self) -> None:
-        """Send SIGTERM once, because a second one may arrive after the process has restored its handlers."""
+        """Send SIGTERM once. A second one might arrive after the process has restored its handlers."""
         if not self._asked_to_end:
             self._asked_to_end = True
             self._process.terminate()
@@ -360,7 +360,7 @@ class Run:
         return newest is not None and newest.manifest.time > self._started_at
 
     def _await_checkpoint(self) -> None:
-        """Wait for a checkpoint that begins after now, which shows that the run continues, or for the run's end."""
+        """Wait for a new checkpoint, which shows that the run continues, or for the run's end."""
         now = time.time()
         self._wait("a checkpoint", lambda: self._over() or self._saved_since(now), DEADLINE_SECONDS)
 

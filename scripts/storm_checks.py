@@ -70,7 +70,7 @@ def unmapped(names: set[str]) -> set[str]:
 
 
 def left_files(folder: Path) -> list[str]:
-    """List unknown files in the folder of an ended run and beside it, and a lock that is still held."""
+    """Check an ended run for unknown files in and beside its folder, and for a held lock."""
     inside = [*folder.iterdir(), *(folder / "checkpoints").glob("*")]
     names = [str(path.relative_to(folder)) for path in inside]
     left = [name for name in names if not KNOWN.fullmatch(name)]

@@ -55,7 +55,7 @@ class PackPlan:
 
     @property
     def episodes_each(self) -> int:
-        """Episodes averaged to one entry of an objective: 1, or the rows of a group in a device simulator."""
+        """Episodes per entry of an objective: 1, or the rows of a group in a device simulator."""
         return self.envs_per_policy // self.groups if self.groups else 1
 
     @property
@@ -183,11 +183,11 @@ def sizing_of(config: Config, slots: int, seats: int, *, on_gpu: bool) -> Sizing
 
 
 def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> int:
-    """Return one actor per core that the learners leave free, at least two per device.
+    """Return one actor per free core, at least two per device.
 
-    A learner with a GPU has a core to itself, unless its vector envs are so large that it uses a small part of a core
+    A learner with a GPU has a core to itself. Exception: with large vector envs it uses only a small part of a core
     (see `plan_actors`). On a CPU, learning and inference cost more than the environments (about 57 % of the time on
-    Atari), but an actor sleeps while it waits. So there are half as many actors as cores.
+    Atari). There are still half as many actors as cores, because an actor sleeps while it waits.
     """
     if config.mode == "serial":
         return len(devices)

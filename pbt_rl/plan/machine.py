@@ -79,7 +79,7 @@ def number_in(path: Path) -> int:
 
 
 def cgroups_around(controller: str, own: Path, cgroups: Path) -> set[Path]:
-    """Return the folders of this process's cgroup with a controller, and of its ancestors.
+    """Return the cgroup folders of this process and their ancestors, for a controller.
 
     In a container only the top folder exists.
     """

@@ -70,7 +70,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Sizing:
-    """Inputs for the sizes of vector envs and batches, besides the number of vector envs."""
+    """Inputs for the sizes of vector envs and batches."""
 
     batch_rows: float
     """Requested rows per policy in a batch, one rollout each."""
@@ -111,7 +111,7 @@ class Sizing:
         return math.ceil(units / self.units_per_rollout - 1e-9)
 
     def age(self, units: int, rollouts: int) -> tuple[int, int]:
-        """Return (minimum, maximum) age of rollouts when they are learned from, in optimiser steps."""
+        """Return the (minimum, maximum) rollout age in optimiser steps."""
         if self.on_policy:
             return 0, 0
         full = max(units, 1) / rollouts
@@ -126,7 +126,7 @@ class Sizing:
         return 0.0 if self.per_unit else abs(size.batch_rows / self.batch_rows - 1)
 
     def sizes(self, units: Sequence[int]) -> list[Size]:
-        """Choose b and k per pack so that each policy has the same rows. units: vector envs per pack."""
+        """Choose b and k per pack, with equal rows for each policy. units: vector envs per pack."""
         if self.envs:
             return [self._of(n, self.envs) for n in units]
         return min(self._candidates(units), key=self._cost)
@@ -175,10 +175,10 @@ class Sizing:
         return max(1, round(envs / self.seats)) * self.seats
 
     def flaws(self, units: Sequence[int], slots: Sequence[int]) -> tuple[float, ...]:
-        """Return the flaws of a number of vector envs per pack, most severe first. 0: no flaw.
+        """Rate the flaws of a division into vector envs, most severe first. 0: no flaw.
 
-        A large difference to the requested batch counts by its size. With rollouts as long as a batch, each further
-        vector env increases it.
+        units: vector envs per pack. A large difference to the requested batch counts by its size. With rollouts as long
+        as a batch, each further vector env increases it.
         """
         sizes = self.sizes(units)
         rows = [size.envs * n for size, n in zip(sizes, units, strict=True)]

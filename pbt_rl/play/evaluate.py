@@ -35,8 +35,8 @@ def evaluate(
 
     The environment family sets the evaluation options (Atari: whole games, unclipped scores). With tasks, `episodes` is
     per task. Reward shaping has its default values, so that members are comparable. trust: allows imports of modules
-    that the run names. Raises ConfigError for a folder without a run or without trust, an unsaved member or
-    checkpoint, fewer than one episode, and a video that cannot be written.
+    that the run names. Raises ConfigError for a folder without a run or without trust, for an unsaved member or
+    checkpoint, for invalid arguments, and for a video that cannot be written.
     """
     if episodes < 1:
         raise ConfigError(f"--episodes {episodes} cannot be used: give 1 or more")

@@ -91,7 +91,7 @@ class Film:
 
 
 class Clip:
-    """Small GIF of the first episode of row 0, at most CLIP_SECONDS long, for TensorBoard. Written on close."""
+    """Small GIF of row 0's first episode for TensorBoard, at most CLIP_SECONDS long. Written on close."""
 
     def __init__(self, file: IO[bytes], camera: Camera) -> None:
         self._file, self._camera = file, camera

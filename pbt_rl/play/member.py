@@ -58,7 +58,7 @@ from pbt_rl.record.saved import SavedPolicy
 
 
 def say(text: str) -> None:
-    """Print a message that is not an error to stderr, for example that a checkpoint is skipped."""
+    """Print a message to stderr that is not an error."""
     print(f"pbt-rl: {text}", file=sys.stderr)
 
 
@@ -69,7 +69,7 @@ def warn_of_mistakes(spec: EnvSpec) -> None:
 
 
 def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> Pack:
-    """Load saved weights and normalisers into a pack of one policy on the CPU.
+    """Load saved weights and normalisers into a one-policy pack on the CPU.
 
     Raises ConfigError if the weights do not fit the run's config.json or are not finite. Raises CheckpointBroken.
     """

@@ -103,7 +103,7 @@ class Policy(play.Policy):
         return partial(load_policy, **self._loaded), ()
 
     def _read(self, obs: Any) -> tuple[dict[str, NDArray[Any]], int | None]:
-        """Return the arrays by name, and the number of rows (None for one environment)."""
+        """Return the arrays by name, and the number of rows. None: one environment without rows."""
         given = {array.name: array_of(self._find(array, obs)) for array in self._interface.arrays}
         rows: int | None = None
         for array in self._interface.arrays:
@@ -217,7 +217,7 @@ def gymnasium_interface(spec: EnvSpec, options: EnvOptions) -> Interface | None:
 
 
 def unit_interface(spec: EnvSpec) -> Interface:
-    """Return the interface of a vector env: observations by name and shape of the spec, actions by component."""
+    """Return the interface of a vector env: observations of the spec, actions by component."""
 
     def reader(dtype: str) -> Callable[[NDArray[Any], int], NDArray[Any]]:
         return lambda array, _rows: array.astype(dtype, copy=False)

@@ -68,7 +68,7 @@ def run(
     explore: Callable[..., Mapping[str, Any]] | None = None,
     **others: Never,
 ) -> Result:
-    """Train a population until every member that was not stopped has taken `steps` steps.
+    """Train a population for `steps` steps per member, except stopped members.
 
     - members: a list of members, or a factory `make_member(index)`. num_members: population size, 8 by default. The
       factory makes the initial members with the indices 0 .. N - 1, and a restarted member with the next index. So a
@@ -287,7 +287,7 @@ def _summary(table: Mapping[str, HyperSpec] | None) -> dict[str, str]:
 
 
 def _clear(journal: Path) -> None:
-    """Remove the events of a run that was killed before its first save, because it restarts.
+    """Remove the events of a run without a saved state, because it restarts.
 
     Raises ConfigError for the journal of any other run.
     """

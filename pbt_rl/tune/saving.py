@@ -54,7 +54,7 @@ def alone(folder: Path | None) -> Iterator[None]:
 
 
 class RunState:
-    """State file of a run: saved after its first round, then as often as SAVE_SHARE allows, and at its end."""
+    """State file of a run. Saved after its first round, then as often as SAVE_SHARE allows, and at its end."""
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
         self.folder, self._path, self._options = folder, folder / STATE, options

@@ -117,7 +117,7 @@ def needs(condition: bool, name: str, value: object, remedy: str) -> None:
 def _of_meanings(
     function: Callable[..., Mapping[str, Any]], table: Mapping[str, HyperSpec]
 ) -> Callable[[Values, Random], Values]:
-    """Wrap an explore function of decoded values as a rule for the table's numbers."""
+    """Wrap an explore function of decoded values as a rule for numbers."""
     who = f"explore={meaning(function)}"
     try:
         takes_rng = len(signature(function).parameters) > 1

@@ -125,7 +125,7 @@ class Training:
         return self._end(ended)
 
     def _leave(self, state: RunState, error: BaseException) -> None:
-        """Save the state if it is consistent, and report where the same call resumes."""
+        """Save a consistent state, and report where the same call resumes."""
         if self._whole:
             self._save_run(state)
         saved = "nothing was saved, because no round of evaluations had ended: the same call restarts"
@@ -195,7 +195,7 @@ class Training:
         return results
 
     def _lacks(self, name: str) -> str:
-        """Return the error message for a value that members read and the space lacks."""
+        """Return the error message for a value that the space lacks."""
         known = list(self._hypers(self._members[0]))
         close = get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
@@ -217,7 +217,7 @@ class Training:
         self._apply(made)
 
     def _apply(self, made: Sequence[Change]) -> None:
-        """Save each state that is copied or to be remembered, then apply the changes."""
+        """Save the states to be copied or remembered, then apply the changes."""
         kept, wanted = self._remembered, self._controller.remembers()
         recalled = {c.weights_from for c in made if c.weights_from is not None and c.remembered}
         copied = {c.weights_from for c in made if c.weights_from is not None and not c.remembered}
@@ -240,7 +240,7 @@ class Training:
         self._carry_out(tasks)
 
     def _save(self, keys: Collection[StateKey]) -> dict[StateKey, Any]:
-        """Return the current pickled states of these members, and a Failure for each broken one."""
+        """Return the pickled states of members. A broken one has a Failure."""
         for member, generation in keys:
             assert self._members[member].generation == generation, "a state that was not remembered in time"
         whole = sorted(key for key in keys if not self._members[key[0]].broken)

@@ -158,7 +158,7 @@ class Worker:
 
 
 def _whole(made: Any) -> Member:
-    """Check that the result of a factory has the methods of a member, and return it. Raises TypeError."""
+    """Check that a factory's result has the methods of a member, and return it. Raises TypeError."""
     methods = ("step", "evaluate", "state", "load")
     lacks = [name for name in methods if not callable(getattr(made, name, None))]
     if lacks:

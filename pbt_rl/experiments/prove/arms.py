@@ -67,9 +67,10 @@ class Arm:
 
 
 def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
-    """Return the built-in arms without those of `without`, and the given ones: NAME:OPTIONS or a controller's name.
+    """Return the built-in arms minus `without` plus the given ones.
 
-    Raises ConfigError for a name without options that is not a controller, and if only the baseline would be left.
+    given: NAME:OPTIONS or a controller's name. Raises ConfigError for a name without options that is not a controller,
+    and if only the baseline would be left.
     """
     for name in without:
         if name not in BUILT_IN or name == BASELINE:
@@ -101,7 +102,7 @@ def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
 
 
 def check_names(names: Sequence[str], where: str, allowed: Sequence[str] = ()) -> None:
-    """Raise ConfigError for an option that the arms set, unless it is in `allowed`."""
+    """Check that no option is set by the arms, except those in `allowed`. Raises ConfigError."""
     for name in names:
         why = INSTEAD.get(name, "") if name not in allowed else ""
         if name in GIVEN_HERE:
@@ -179,7 +180,7 @@ class Task:
         return [*words, "--seed", str(seed), "--pbt.start-values", *self.drawn(seed, config.num_policies)]
 
     def check(self, arm: Arm) -> None:
-        """Check that the runs of an arm can start and differ from other arms. Raises ConfigError or EnvSetupError."""
+        """Check that an arm can be trained and differs from other arms. Raises ConfigError or EnvSetupError."""
         tuned = {spec.name.replace("_", "-") for spec in self._tuned()}
         for name in arm.names:
             of_start = name == "pbt.prior" or name.removeprefix("hypers.") in tuned
@@ -215,10 +216,10 @@ def _drawn(spec: HyperSpec, rng: Random) -> str:
 
 
 def too_short(run: Path) -> str:
-    """Return a warning with a remedy for a run whose members were compared in less than half of its periods.
+    """Return a warning if a run's periods were too short for comparisons; else "".
 
-    "" for any other run, for a run whose periods are not a constant number of frames, and for a run with evaluations,
-    because their duration is not fixed.
+    It is too short if members were compared in less than half of the periods. Runs with evaluations or with periods of
+    variable length are not checked, because their periods may last longer.
     """
     config = read_config(run)
     pbt = config.pbt
@@ -229,7 +230,7 @@ def too_short(run: Path) -> str:
 
 
 def lucky(runs: Sequence[Path]) -> str:
-    """Return a warning if most replacements in an arm's runs were within the noise of their windows; else ""."""
+    """Return a warning if most replacements were within the noise; else "". runs: of one arm."""
     from pbt_rl.report.verdict import mostly_luck, said_of_luck  # noqa: PLC0415 - loads matplotlib
 
     noise = Noise()

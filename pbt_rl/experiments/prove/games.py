@@ -53,7 +53,7 @@ class Judged:
 
 
 def judge(run: Path, games: int) -> Judged:
-    """Evaluate all saved members of a completed run, and write the scores to FILE. Raises ConfigError."""
+    """Evaluate all saved members of a completed run. Write the scores to FILE. Raises ConfigError."""
     frames, seed = frames_of(run), read_config(run).seed
     validation = fresh_games(run, games, VALIDATION + 1000 * seed)
     test = fresh_games(run, games, TEST + 1000 * seed)
@@ -67,9 +67,10 @@ def judge(run: Path, games: int) -> Judged:
 
 
 def read_judged(run: Path, games: int) -> Judged | None:
-    """Return the scores if they are of `games` episodes and the run has not been resumed since.
+    """Read the scores of a run. None if its members must be evaluated again.
 
-    None otherwise, and for a damaged file, so that the members are evaluated again.
+    This is so if there is no file, if it is damaged, if the number of episodes differs, or if the run was resumed
+    since.
     """
     try:
         found = convert(json.loads((run / FILE).read_text()), Judged)

@@ -36,15 +36,15 @@ def prove_members(
     seeds: Sequence[int] = range(5),
     window: int = 1,
 ) -> Outcome:
-    """Train each arm and `random` on each seed, and compare them seed by seed.
+    """Train each arm and `random` on each seed, and compare them.
 
     - make: (seed, index) -> a member of `tune.run`. table: of the tuned values. All arms begin with the same draws
       from it. arms: name -> (seed -> controller).
     - `evaluate()` selects a member at the end, and `score(member)` scores it. They must use different data.
     - window: as of `tune.run`.
 
-    Raises ConfigError for an arm named `random`, for fewer than two seeds, and if no member of a run has a finite
-    evaluation at its end.
+    Raises ConfigError for an arm named `random`, for fewer than two seeds, and for a run without any finite evaluation
+    at its end.
     """
     require(len(set(seeds)) >= 2, "seeds", list(seeds), "give two or more, because one seed has no spread")
     require(ALONE not in arms, "arms", ALONE, "use another name, because this arm is built in")

@@ -173,7 +173,7 @@ def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
 
 
 def interval_by_t(gains: Sequence[float], level: float = LEVEL) -> Interval:
-    """Return the interval mean -+ t * s / sqrt(n), t: quantile for n - 1 degrees of freedom (Student 1908)."""
+    """Compute the interval of the mean by Student's t (1908): mean -+ t * s / sqrt(n), t of n - 1 degrees."""
     half = t_quantile((1 + level) / 2, len(gains) - 1) * stdev(gains) / math.sqrt(len(gains))
     return Interval(fmean(gains) - half, fmean(gains) + half)
 
@@ -186,9 +186,10 @@ def interval_by_bootstrap(gains: Sequence[float], level: float = LEVEL) -> Inter
 
 
 def seeds_needed(difference: float, deviation: float) -> int | None:
-    """Return the smallest n >= 2 with n >= ((t[0.975] + t[0.8]) * s / d)^2, t for n - 1 degrees of freedom.
+    """Return the number of seeds for a power of 80 %. None: more than MOST_SEEDS.
 
-    This is the usual approximation of the power of the two-sided paired test (Chow, Shao and Wang 2008, section 3.1).
+    It is the smallest n >= 2 with n >= ((t[0.975] + t[0.8]) * s / d)^2, t for n - 1 degrees of freedom. This is the
+    usual approximation of the power of the two-sided paired test (Chow, Shao and Wang 2008, section 3.1).
     """
     if difference == 0:
         return None

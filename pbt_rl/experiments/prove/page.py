@@ -73,7 +73,7 @@ def as_json(found: Outcome) -> dict[str, Any]:
 
 
 def curves(folder: Path, found: Outcome) -> Figure:
-    """Plot the best member's objective in training over frames of all members: mean and range over seeds."""
+    """Plot the best member's training objective over frames of all members: mean and range over seeds."""
     figure = new_figure(3.8)
     axes = figure.subplots()
     for number, (arm, runs) in enumerate(found.scores.items()):
@@ -150,7 +150,7 @@ def page(found: Outcome, images: dict[str, bytes], name: str, options: str, note
 
 
 def headline(found: Outcome) -> str:
-    """Return the verdict in one sentence, with `pbt` first if it is among the arms."""
+    """Return the verdicts in one sentence. The arm `pbt` comes first."""
     if not found.comparisons:
         return "No verdict yet: train each arm on two or more seeds."
     arm = "pbt" if "pbt" in found.comparisons else next(iter(found.comparisons))

@@ -217,7 +217,7 @@ _SCORE = "The score is the sum of all unclipped rewards of a game; a lost life d
 
 
 def played(env_id: str, options: EnvOptions) -> str:
-    """Return a Markdown description of an environment's options and preprocessing; "" if it has none."""
+    """Describe an environment's options and preprocessing as Markdown; "" if it has none."""
     family, _, name = env_id.partition("/")
     keywords = ", ".join(f"`{key}={value!r}`" for key, value in options.keywords.items())
     parts = [
@@ -228,7 +228,7 @@ def played(env_id: str, options: EnvOptions) -> str:
 
 
 def game_played(game: str, options: AtariOptions) -> str:
-    """Describe the preprocessing of an Atari game as a Markdown list, for use without this package."""
+    """Describe the preprocessing of an Atari game as a Markdown list."""
     names = game_facts(game)[0]
     actions = ", ".join(f"{i} {name}" for i, name in enumerate(names))
     lines = [_FRAMES.format(game=game, noops=options.noop_max + 1, **asdict(options))]

@@ -92,7 +92,7 @@ SUFFIXES = {"onnx": ".onnx", "safetensors": ".safetensors", "rsl_rl": "_rsl_rl.p
 
 
 def check_same(policy: ExportedPolicy, run: Run, path: Path) -> None:
-    """Compare a file's outputs with those of the policy, for other numbers of rows. Raises ConfigError."""
+    """Compare an exported file with the policy, for other numbers of rows. Raises ConfigError."""
     generator = torch.Generator().manual_seed(0)
     for rows in (1, 8):
         arrays = [port.random(rows, generator) for port in policy.inputs]

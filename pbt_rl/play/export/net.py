@@ -55,12 +55,13 @@ class Port:
 
 
 class ExportedPolicy(nn.Module):
-    """(observations [N, ...], state [N, S] if recurrent) -> (action, params, value, next state if recurrent).
+    """Exported policy: (observations, state) -> (action, params, value, next state).
 
-    action [N, A]: the most probable one. int32 indices, or float32 if any component is continuous: indices, then
-    numbers within the space's bounds. params [N, D]: logits of all components, then means and log stds. value [N]: in
-    units of reward. It is missing if `acts_only`, because the critic has other inputs. Floats are float32, whatever
-    the precision of training. An episode begins with a state of zeros.
+    Observations are [N, ...] each. The states [N, S] exist only if the policy is recurrent. action [N, A]: the most
+    probable one. int32 indices, or float32 if any component is continuous: indices, then numbers within the space's
+    bounds. params [N, D]: logits of all components, then means and log stds. value [N]: in units of reward. It is
+    missing if `acts_only`, because the critic has other inputs. Floats are float32, whatever the precision of training.
+    An episode begins with a state of zeros.
     """
 
     def __init__(

@@ -143,7 +143,7 @@ def _checkpoint(
 
 
 def _named(prefix: str, layers: Layers) -> dict[str, Tensor]:
-    """Name tensors as in RSL-RL's `MLP`, in which every other module is an activation."""
+    """Name tensors as in RSL-RL's `MLP`, where every other module is an activation."""
     named = {}
     for number, (weight, bias) in enumerate(layers):
         named[f"{prefix}{2 * number}.weight"] = weight.contiguous().clone()

@@ -54,7 +54,7 @@ class FinalRound:
 
 
 def rows_of(episodes: int) -> int:
-    """Return the number of rows: the largest divisor of `episodes` up to MAX_ROWS, so that rounds are whole."""
+    """Return the largest divisor of `episodes` up to MAX_ROWS, so that rounds are whole."""
     return max(rows for rows in range(1, play.MAX_ROWS + 1) if episodes % rows == 0)
 
 
@@ -113,7 +113,7 @@ class EvaluationSetup:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Mean and standard deviation of the true objective over the episodes, or over the tasks if there are any."""
+    """Mean and standard deviation of the true objective over episodes. With tasks: over the tasks."""
 
     mean: float
     spread: float

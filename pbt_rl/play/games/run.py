@@ -9,8 +9,8 @@ that becomes due meanwhile begins when it has ended.
 
 The final evaluation precedes the choice of the best member. A member's objective in training is the mean of its last
 episodes, and the highest of many such means is biased upwards. So the first members of the ranking play evaluation
-episodes in the environment of `pbt-rl eval`, each in a separate process, from the checkpoint of the run's end. The
-final evaluation changes no member and no decision.
+episodes in the environment of `pbt-rl eval`. Each plays in a separate process, from the checkpoint of the run's end.
+The final evaluation changes no member and no decision.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Evaluations:
             self._note("the following evaluations are not filmed")
 
     def finish(self, patient: Callable[[], bool]) -> None:
-        """Wait for the evaluation in progress while `patient`, at most LAST_SECONDS, then end it."""
+        """Wait for the evaluation in progress, then end it. Waits while `patient`, at most LAST_SECONDS."""
         deadline = time.monotonic() + LAST_SECONDS
         while self._playing is not None and patient() and time.monotonic() < deadline:
             self.step()
@@ -210,7 +210,7 @@ class Evaluations:
         trained_seconds: float,
         stop: Callable[[], bool],
     ) -> RunView:
-        """Run the final evaluation if one is wanted, and add its results to the view of the run's end."""
+        """Run the final evaluation, if any, and add its results to the final view."""
         seconds = final_seconds(self._config, spec, trained_seconds)
         members = candidates(view.members, checkpoint, self._config)
         if not (seconds and members):
@@ -263,9 +263,9 @@ FinalChild = Child[None, FinalRound]
 def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> float:
     """Return the time limit of the final evaluation. 0: there is none.
 
-    There is none for multi-agent environments, because a score depends on the opponents, and none with tasks, because
-    each score needs an episode of every task. In `serial` mode the user must ask for it (number of episodes,
-    evaluations or a control group), because the number of episodes within the limit differs between runs.
+    There is none for multi-agent environments, because a score depends on the opponents. There is none with tasks,
+    because each score needs an episode of every task. In `serial` mode there is none unless the user asks for it
+    (number of episodes, evaluations or a control group), because the time limit makes its result vary between runs.
     """
     asked = config.final_episodes
     if asked == 0 or spec.seats > 1 or spec.tasks:
@@ -281,9 +281,9 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
 def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, config: Config) -> list[int]:
     """Return the members of the final evaluation: the first of the ranking, including stopped ones.
 
-    Their weights must be in the checkpoint. If the user asks for a final evaluation, up to CANDIDATES members without
-    an objective since their last change play too, because they are new copies of good members. With evaluations or a
-    control group all members play.
+    Their weights must be in the checkpoint. On request of the user, up to CANDIDATES members without an objective since
+    their last change play too. These are new copies of good members. With evaluations or a control group all members
+    play.
     """
     asked = config.final_episodes
     saved = {one.member for one in checkpoint.members()}
