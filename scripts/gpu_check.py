@@ -499,7 +499,7 @@ def beside_another_thread(device: torch.device) -> str:
                     recorded(step, recorder)()
                     learning.synchronize()
         except Exception as error:  # noqa: BLE001 - it is the result
-            said.append(f"recording beside a turn: {error}")
+            said.append(f"recording during an inference batch: {error}")
 
     thread = threading.Thread(target=learn)
     thread.start()
@@ -528,9 +528,9 @@ def beside_another_thread(device: torch.device) -> str:
                 event.synchronize()
                 torch.empty(turns % 50 * 100_000, device=device), host_buffer((turns,), torch.uint8, device)
                 if not bool(((on_host >= turns) & (on_host < turns + 1.01)).all()):
-                    said.append(f"turn {turns} gave other numbers")
+                    said.append(f"inference batch {turns} gave other numbers")
     except Exception as error:  # noqa: BLE001 - it is the result
-        said.append(f"a turn beside a recording: {error}")
+        said.append(f"inference batch during a recording: {error}")
     ended.set()
     thread.join()
     return "; ".join(said)

@@ -9,11 +9,11 @@ processes get blows (signals) at random moments: start, training, checkpoint, re
 life, and the next life resumes the run with the same command. The last life ends with SIGTERM.
 
     victim       SIGKILL              SIGSTOP, SIGCONT later   SIGSTOP forever               SIGTERM
-    actor        the run goes on      the run goes on          restarted, the run goes on
-    drawing      the run goes on      the run goes on          the run goes on
+    actor        the run continues    the run continues        restarted
+    drawing      the run continues    the run continues        the run continues
     keeper       as its child's end
-    learner      replaced             the run goes on          replaced; too often: ends it
-    supervisor   ends the run         the run goes on          all is killed later           saves and ends
+    learner      replaced             the run continues        replaced; too often: ends it
+    supervisor   ends the run         the run continues        all is killed later           saves and ends
     everything   ends the run
 
 Checks after each life: no process, shared memory or lock is left, and training resumed at the newest checkpoint. That

@@ -2,7 +2,7 @@
 
     python scripts/lab/evidence.py minatar_breakout --seeds 3   # seeds 0 to 2; can be interrupted and resumed
     python scripts/lab/evidence.py minatar_breakout --jobs 2    # all seeds of the protocol
-    python scripts/lab/tables.py                                # PBT beside random search in docs/lab/results.md
+    python scripts/lab/tables.py                                # PBT against random search in docs/lab/results.md
 
 Runs, curves and verdicts are in runs/evidence/PROTOCOL. Completed runs go to docs/lab/results/PROTOCOL.csv, one
 row per saved member, where they replace rows of the same arm and seed.
