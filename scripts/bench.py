@@ -1,17 +1,17 @@
-"""Measure speed: each stage alone, all of them together, and (on request) Sample Factory on the same job.
+"""Measure speed: each stage alone, all stages in a run, and (with --peer) Sample Factory on the same job.
 
     python scripts/bench.py --env atari/pong [--peer] [--json FILE]
     python scripts/bench.py --replacements                  # see scripts/lab/replacement_bench.py
 
-Costs are CPU-microseconds per step (one decision of one policy). The limit of a machine is
-cores / (environment + inference + learning): what it would reach if no cycle were lost between the stages.
-`achieved_over_limit` is how much of it a real run reaches. Shared machines change speed, so stages are measured before
-and after the run, and a round in which they changed by more than 25 % is left out and made again. One epoch, one
-policy (and four), defaults of the environment otherwise. A run is measured from the moment when all rows of all units
-are there and an update was made; what a user waits for until then stands beside it. A run that is not steady, or an
-account that does not add up to the machine's cores, is an error.
-`achieved_over_allowed` compares with the stages measured all at once (scripts/bench_beside.py). The table says where
-the cores' time went (scripts/bench_account.py).
+Costs are CPU-microseconds per step (one action of one policy). The limit of a machine is
+cores / (environment + inference + learning), the speed without any loss between the stages. `achieved_over_limit` is
+the fraction that a real run reaches. Shared machines change speed, so stages are measured before and after the run. A
+round in which they changed by more than 25 % is discarded and repeated. The job has one epoch, one policy (and then
+four), and otherwise the environment's defaults. A run is measured once all rows of all vector envs have started and an
+update was made. The time until then is reported separately. A run that is not steady, or an account that does not add
+up to the machine's cores, is an error.
+`achieved_over_allowed` compares with the stages measured in parallel (scripts/bench_beside.py). The table shows the use
+of the cores (scripts/bench_account.py).
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ from pbt_rl.run.resolved import ResolvedRun
 
 STAGES = ("environment", "inference", "learning")
 MOST_DRIFT = 0.25
-"""By how much the cores' speed may change within a round. The mean of its two ends counts."""
+"""Tolerated change of the cores' speed within a round. The mean of start and end is used."""
 MOST_OTHERS = 0.05
-"""Share of the cores that processes which are none of the run's may have."""
+"""Tolerated fraction of the cores for processes outside the run."""
 LINES: list[Any] = []
-"""Our ends of the connections of learners without a supervisor: one that is closed would be heard."""
+"""Our ends of the connections to learners without a supervisor. They stay open, because a learner ends if it closes."""
 
 
 def bench_config(env: str, num_policies: int) -> Config:
-    """Return the job that is measured: the environment's recipe with one epoch and one minibatch, images as they are.
+    """Return the measured job: the environment's recipe with one epoch, one minibatch and no image normalisation.
 
-    The peers' jobs do not normalise images either.
+    Peers do not normalise images either.
     """
     config: Config = changed(Config(env=env, num_policies=num_policies), recipe(env))
     learner: LearnerConfig = replace(config.learner, epochs=1, minibatches=1, normalize_images=False)
@@ -71,9 +71,9 @@ def bench_config(env: str, num_policies: int) -> Config:
 def measure_stage(
     stage: str, env: str, num_policies: int, seconds: float, begins: Callable[[], bool] = lambda: True
 ) -> float:
-    """Measure one stage alone, on one thread, with the planned rows and batch. CPU-microseconds per step.
+    """Measure the CPU-microseconds per step of one stage on one thread.
 
-    begins: see `timed_cpu`.
+    It has the planned rows and batch. begins: see `timed_cpu`.
     """
     resolved = ResolvedRun.resolve(bench_config(env, num_policies), Machine.here())
     pack_plan = resolved.plan.packs[0]
@@ -119,9 +119,10 @@ def measure_stage(
 
 
 def inference_turn(sampler: Any, shared: Any, units_per_actor: int) -> Callable[[], int]:
-    """Return a function that serves one unit of every actor together, and returns the number of steps.
+    """Return a function that runs an inference batch and returns its number of steps.
 
-    That is about what a turn of a run serves: an actor steps one of its units at a time.
+    The batch has one vector env of each actor. This is about the size of an inference batch in a run, because an actor
+    steps one of its vector envs at a time.
     """
     turn = sampler.units[::units_per_actor]
 
@@ -134,10 +135,10 @@ def inference_turn(sampler: Any, shared: Any, units_per_actor: int) -> Callable[
 
     def step() -> int:
         for unit in turn:
-            unit.taken = int(unit.box.header[OBSERVATIONS]) - 1  # the step in the mailbox is new once more
+            unit.taken = int(unit.box.header[OBSERVATIONS]) - 1  # so that the step counts as new
         return serve()
 
-    for _ in range(2):  # the first step of all is another one, without an action that it follows
+    for _ in range(2):  # the first step differs, because it follows no action
         for unit in turn:
             unit.box.header[OBSERVATIONS] += 1
         serve()
@@ -151,14 +152,14 @@ def _random_actions(spec: Any, shape: tuple[int, int], rng: np.random.Generator)
 
 
 def _idle_learner(resolved: Any) -> Any:
-    """Return the learner of the plan's first pack, with mailboxes that no actor serves."""
-    from pbt_rl.learner.learner import Learner  # noqa: PLC0415 - it has torch
+    """Create the learner of the plan's first pack, with mailboxes but no actors."""
+    from pbt_rl.learner.learner import Learner  # noqa: PLC0415 - loads torch
 
     values = resolved.controller().initial(resolved.config.num_policies)
     memory = Memory(resolved, Start.fresh(resolved.plan, values))
     for box in [box for record in memory.actors for box in record.boxes]:
         for array in [*box.step.obs.values(), *vars(box.step).values()]:
-            if isinstance(array, np.ndarray):  # some exist for some environments only
+            if isinstance(array, np.ndarray):  # others are None, depending on the environment
                 array.fill(0)
     ours, theirs = Pipe()
     LINES.append(ours)
@@ -189,16 +190,16 @@ JOB = (
     "--learner.epochs 1 --learner.minibatches 1 --learner.no-normalize-images "
     "--pbt.start-frames 20000 --pbt.period-frames 20000 --pbt.min-episodes 1"
 )
-"""Of `bench_config`, with a comparison every 20,000 frames of a member."""
+"""Options of `bench_config`, with a comparison every 20,000 frames of a member."""
 
 
 def run_training(
     env: str, num_policies: int, seconds: float, job: str = JOB, keep: Path | None = None
 ) -> dict[str, Any]:
-    """Train until `seconds` of a steady run are measured. job: more options; "" for the command as people type it.
+    """Train until `seconds` of a steady run are measured. job: more options; "" for default options.
 
-    Returns the run's summary, with the account of that time under "account" and `start_figures`. keep: folder for what
-    the run and its learners print. Raises RuntimeError if the run fails or is not steady, or if its account is wrong.
+    Returns the run's summary with `start_figures`, and the CPU account as "account". keep: folder for the output of
+    the run and its learners. Raises RuntimeError if the run fails, is not steady, or its account is wrong.
     """
     folder = Path(tempfile.mkdtemp(prefix="pbt_rl-bench-"))
     options = (
@@ -218,7 +219,7 @@ def run_training(
             except (RuntimeError, psutil.Error) as error:
                 raise RuntimeError(f"{error}\n{printed.read_text()[-4000:]}") from None
             finally:
-                run.terminate()  # a script has SIGINT ignored for its background jobs, and so has the run
+                run.terminate()  # not SIGINT, because scripts ignore it for background jobs
         summary: dict[str, Any] = json.loads((run_folder / "summary.json").read_text())
         events = [json.loads(line) for line in (run_folder / "journal.jsonl").read_text().splitlines()]
         applied = [e for e in events if e["event"] == "applied" and e["donor"] is not None]
@@ -239,9 +240,9 @@ def run_training(
 def start_figures(
     events: Sequence[Mapping[str, Any]], began: float, watch: Watch, rate: float
 ) -> dict[str, float]:
-    """Return what a user waits for. events: of the journal; began: in seconds since the epoch.
+    """Return the waiting times at the start. events: of the journal. began: in seconds since the epoch.
 
-    Frames that were lost are those that `rate` frames/s would have made up to the first record of progress since.
+    Lost frames are those missing at the first progress event of the steady run, compared with `rate` frames/s.
     """
     first = next(e for e in events if e["event"] == "progress" and e["time"] >= watch.steady)
     return {
@@ -252,7 +253,7 @@ def start_figures(
 
 
 def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[str, Any]:
-    """Measure stages and run side by side, `rounds` times; return medians. Prints the account of each run."""
+    """Measure stages and runs alternately, `rounds` times. Print the account of each run. Return medians."""
     cores = Machine.here().cpus
     summary: dict[str, Any] = {}
 
@@ -298,11 +299,11 @@ def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[st
 
 
 def steady(one_round: Callable[[], dict[str, float]], rounds: int) -> list[dict[str, float]]:
-    """Return the figures of so many rounds that had the cores to themselves; the others are made once more.
+    """Return the figures of `rounds` undisturbed rounds. Disturbed rounds are repeated.
 
-    "drift": by how much the same work took longer at the end of a round than at its begin. "dearer than alone": see
-    `lost`; below 0 the cores were faster in the run than before and after it. "others": share of the cores. Raises
-    RuntimeError if no round of twice as many was steady.
+    "drift": relative slowdown of the same work from the start of a round to its end. "dearer than alone": see `lost`.
+    Below 0, the cores were faster in the run than before and after it. "others": fraction of the cores. Raises
+    RuntimeError if no round is steady.
     """
     found: list[dict[str, float]] = []
     left_out: list[str] = []
@@ -313,17 +314,17 @@ def steady(one_round: Callable[[], dict[str, float]], rounds: int) -> list[dict[
             found.append(one)
             continue
         left_out.append(f"{one['drift']:+.0%} longer at its end, {run:+.0%} in the run, others {others:.0%}")
-        print(f"this round is left out, the same work took {left_out[-1]}", flush=True)
+        print(f"this round is discarded, because the same work took {left_out[-1]}", flush=True)
     if not found:
         raise RuntimeError(
-            f"something else ran on this machine or beside it in each of {len(left_out)} rounds: the same work took "
-            f"{'; '.join(left_out)}"
+            f"other programs disturbed the measurement in each of {len(left_out)} rounds: the same work took "
+            f"{'; '.join(left_out)}; repeat it on an idle machine"
         )
     return found
 
 
 def compare_with_peers(seconds: float, rounds: int) -> dict[str, Any]:
-    """Run the peers on the same job, `rounds` times. Return the frames/s of every round, which are printed as well."""
+    """Run the peers on the same job, `rounds` times. Print and return the frames/s of each round."""
     asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     peers = {str(n): steady(partial(_beside_peers, n, seconds), rounds) for n in (1, 4)}
@@ -331,9 +332,10 @@ def compare_with_peers(seconds: float, rounds: int) -> dict[str, Any]:
 
 
 def _beside_peers(num_policies: int, seconds: float) -> dict[str, float]:
-    """Run the peers between two runs of ours, of which the mean counts: no drift of the machine favours anyone.
+    """Run the peers between two runs of ours.
 
-    Beside them stands ours as typed, which is another job: Atari's recipe has four epochs of four minibatches.
+    The mean of our two runs is used, so that drift of the machine cancels. Another run of ours has default options, a
+    different job: Atari's recipe has four epochs of four minibatches.
     """
     from peer_bench import run_sample_factory  # noqa: PLC0415 - needed with --peer only
 
@@ -353,24 +355,24 @@ def _beside_peers(num_policies: int, seconds: float) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the figures; with --json also write them."""
+    """Print the figures, and write them with --json."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--env", default=None, help="default: atari/pong")
-    add("--replacements", action="store_true", help="how long replacements take (default: of atari/breakout)")
-    add("--peer", action="store_true", help="also run Sample Factory (Atari Pong only), in a venv of its own")
+    add("--replacements", action="store_true", help="measure the duration of replacements (atari/breakout)")
+    add("--peer", action="store_true", help="also run Sample Factory (Atari Pong only), in a separate venv")
     add("--json", type=Path, help="write all figures to this file")
-    add("--seconds", type=float, default=60.0, help="length of a measurement, once the run is steady")
-    add("--rounds", type=int, default=3, help="number of measurements, of which medians are printed")
-    add("--num-policies", type=int, default=0, help="only this population (default: one and four)")
+    add("--seconds", type=float, default=60.0, help="duration of a measurement, once the run is steady")
+    add("--rounds", type=int, default=3, help="number of measurements; their medians are printed")
+    add("--num-policies", type=int, default=0, help="only this population size (default: one and four)")
     add("--stage", choices=STAGES, help=SUPPRESS)
     arguments = parser.parse_args()
-    sys.path.append(str(Path(__file__).with_name("lab")))  # of the two benches below
+    sys.path.append(str(Path(__file__).with_name("lab")))  # folder of the two benchmarks below
     if arguments.stage:
         env, num_policies = arguments.env or "atari/pong", arguments.num_policies or 1
         print(measure_stage(arguments.stage, env, num_policies, arguments.seconds, go_sign()))
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what it has started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends child processes
     try:
         figures = _measured(parser, arguments)
     except RuntimeError as error:
@@ -380,7 +382,7 @@ def main() -> None:
 
 
 def _measured(parser: ArgumentParser, arguments: Namespace) -> dict[str, Any]:
-    """Measure and print what is asked for; return all figures."""
+    """Measure and print the requested figures. Return all of them."""
     if arguments.replacements:
         from replacement_bench import replacements  # noqa: PLC0415 - needed with --replacements only
 

@@ -1,19 +1,19 @@
-"""Where the cores of a machine went while a run trained: the account that scripts/bench.py prints under its figures.
+"""CPU account of a training run: use of the machine's cores, printed by scripts/bench.py below its figures.
 
-Over a window of the run, once all rows are there and an update was made, the kernel is asked what each thread of the
-run's processes used and how long it waited for a core although it had work (`/proc/PID/task/TID/schedstat`), and what
-the cores did (`/proc/stat`). Steps are read from the mailboxes of the run, which the learner holds open. So nothing of
-the run is changed or slowed by it.
+It covers a window of the run after all rows have started and an update was made. For each thread of the run, the kernel
+reports CPU time and time in the run queue (`/proc/PID/task/TID/schedstat`). It also reports the use of the cores
+(`/proc/stat`). Steps are read from the run's mailboxes, which the learner keeps open. So the measurement does not
+affect the run.
 
-    environment     actors and what they start: engines, and the mailboxes
+    environment     actors and their child processes: engines, and the mailboxes
     inference       the learner's main thread: acting, messages, reports
     learning        the other threads of the learner
-    supervisor      the run's own process, keepers, writers of checkpoints
-    others          processes that are none of the run's
-    idle, stolen    cores without work; cores that the hypervisor gave to somebody else
+    supervisor      the run's main process, keepers, writers of checkpoints
+    others          processes outside the run
+    idle, stolen    idle cores; cores that the hypervisor gave to other guests
 
-achieved / limit = (cores in the three stages / cores) * (cost of the stages alone / cost in the run): what is lost, is
-lost to cores that did something else or nothing, or to stages that are dearer beside each other than alone.
+achieved / limit = (cores in the three stages / cores) * (cost of the stages alone / cost in the run). The loss is due
+to cores with other work or none, and to stages that cost more in parallel than alone.
 """
 
 from __future__ import annotations
@@ -37,52 +37,52 @@ STAGES = ("environment", "inference", "learning")
 PARTS = (*STAGES, "supervisor")
 MAILBOX = re.compile(r"/memfd:pbt_rl-mailbox-")
 UPDATED = b"learning/policy_loss"
-"""TensorBoard's files have it from the first update on."""
+"""Tag in TensorBoard's files from the first update on."""
 START_SECONDS = 300.0
 TICKS = os.sysconf("SC_CLK_TCK")
 MOST_OFF = 0.1
-"""Share of the cores that an account may have too much or too little."""
+"""Tolerated error of the account's total, as a fraction of the cores."""
 
 
 @dataclass
 class Reading:
-    """Totals since any moment, in seconds."""
+    """Cumulative counters, in seconds since an arbitrary moment."""
 
     at: float
     steps: int
     ran: dict[tuple[str, int], float]
-    """(part, thread) -> time on a core."""
+    """(part, thread) -> CPU time."""
     waited: dict[tuple[str, int], float]
-    """For a core, as in `ran`."""
+    """(part, thread) -> time in the run queue."""
     machine: float
     """CPU time of all processes of the machine."""
     idle: float
     stolen: float
     alive: frozenset[int]
-    """Actors and learners."""
+    """Process ids of actors and learners."""
 
 
 @dataclass
 class Watch:
-    """The processes of a run. pid: of the run itself; units, rows: how many mailboxes it has, of how many rows."""
+    """Observer of a run's processes. pid: of its main process. units: number of mailboxes. rows: of each mailbox."""
 
     pid: int
     spec: EnvSpec
     units: int
     rows: int
     folder: Path
-    """Of the run."""
+    """Folder of the run."""
     steady: float = 0.0
-    """When all rows were there and an update was made, in seconds since the epoch; 0 before."""
+    """Time when all rows had started and an update was made, in seconds since the epoch. 0 before."""
     updated: float = 0.0
-    """When the first update was seen."""
+    """Time when the first update was detected."""
     _boxes: list[Mailbox] = field(default_factory=list)
     _played: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
 
     def follow(self, seconds: float, cores: int) -> dict[str, float]:
-        """Return the account of the first `seconds` in which every row of every unit is there and learned from.
+        """Measure `seconds` of a steady run: all rows have started, and an update was made.
 
-        Raises RuntimeError if the run ends before or is not steady in START_SECONDS, or if the account is wrong.
+        Raises RuntimeError if the run ends earlier, is not steady within START_SECONDS, or if the account is wrong.
         """
         end = time.monotonic() + START_SECONDS
         while not (self._all_played() and self.updated):
@@ -104,7 +104,7 @@ class Watch:
             learners = [process.pid for process, role in processes if role == "learner"]
             self._boxes = [box for pid in learners for box in _mailboxes(pid, self.spec, self.rows)]
         for box in self._boxes:
-            if box.header[STEPS]:  # a row that is not there delivers `first` in every step
+            if box.header[STEPS]:  # a row that has not started delivers `first` in each step
                 played_R = self._played.setdefault(id(box), np.zeros(self.rows, np.bool_))
                 played_R |= ~box.step.first
         return len(self._played) >= self.units and all(played_R.all() for played_R in self._played.values())
@@ -115,7 +115,7 @@ class Watch:
         return f"{updates}{played} of its {self.units * self.rows} rows had been played"
 
     def read(self) -> Reading:
-        """Read all counters now."""
+        """Read all counters."""
         ran, waited, alive = {}, {}, set()
         at, machine = time.monotonic(), _machine_seconds()
         steps = sum(int(box.header[STEPS]) for box in self._boxes)
@@ -133,19 +133,19 @@ class Watch:
 
 
 def _tree(process: psutil.Process, role: str = "other") -> Iterator[tuple[psutil.Process, str]]:
-    """Yield a process and all below it as ("actor" | "learner" | "other")."""
+    """Yield a process and its descendants with their roles ("actor", "learner" or "other")."""
     yield process, role
     try:
-        for child in process.children():  # what an actor or a learner starts belongs to it
+        for child in process.children():  # descendants of an actor or a learner have its role
             yield from _tree(child, role_of(child.cmdline()) if role == "other" else role)
-    except psutil.Error:  # it has ended meanwhile
+    except psutil.Error:  # just ended
         return
 
 
 def role_of(command: Sequence[str]) -> str:
-    """Return what a process is by its command line: "actor", "learner" or "other".
+    """Return the role of a process by its command line: "actor", "learner" or "other".
 
-    A keeper is "other", although its own command line ends with that of its child.
+    A keeper is "other", although its command line ends with that of its child.
     """
     if any(Path(word).name == "keeper.py" for word in command):
         return "other"
@@ -154,7 +154,7 @@ def role_of(command: Sequence[str]) -> str:
 
 
 def _threads(pid: int) -> Iterator[tuple[int, float, float]]:
-    """Yield (thread, seconds on a core, seconds in the queue for one)."""
+    """Yield (thread, CPU seconds, seconds in the run queue)."""
     try:
         for task in Path(f"/proc/{pid}/task").iterdir():
             on_cpu, in_queue, _ = (task / "schedstat").read_text().split()
@@ -164,7 +164,7 @@ def _threads(pid: int) -> Iterator[tuple[int, float, float]]:
 
 
 def _machine_seconds() -> NDArray[np.float64]:
-    """Return user, nice, system, idle, iowait, irq, softirq, steal of the cores that this process may use."""
+    """Return user, nice, system, idle, iowait, irq, softirq and steal seconds of the usable cores."""
     mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
     ticks = [[int(x) for x in line[1:9]] for line in lines if line[0] in mine]
@@ -173,10 +173,10 @@ def _machine_seconds() -> NDArray[np.float64]:
 
 
 def _mailboxes(pid: int, spec: EnvSpec, rows: int) -> list[Mailbox]:
-    """Map the mailboxes that a process holds open."""
+    """Map the mailboxes that a process keeps open."""
     found: dict[int, Mailbox] = {}
     for link in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):  # closed meanwhile
+        with contextlib.suppress(OSError):  # just closed
             if MAILBOX.match(str(link.readlink())):
                 box = Mailbox(spec, rows, os.open(link, os.O_RDWR))
                 found[os.fstat(box.fd).st_ino] = box
@@ -185,9 +185,9 @@ def _mailboxes(pid: int, spec: EnvSpec, rows: int) -> list[Mailbox]:
 
 
 def account(before: Reading, after: Reading, cores: int) -> dict[str, float]:
-    """Return the cores that each part used, and the CPU-microseconds per step of each stage.
+    """Compute the cores used by each part, and the CPU-microseconds per step of each stage.
 
-    Raises RuntimeError if they do not add up to the machine's.
+    Raises RuntimeError if the parts do not add up to the machine's cores.
     """
     if before.alive != after.alive:
         raise RuntimeError("an actor or a learner ended or began while the run was measured")
@@ -199,7 +199,7 @@ def account(before: Reading, after: Reading, cores: int) -> dict[str, float]:
     others = (after.machine - before.machine - sum(ran.values())) / seconds
     total["others cores"] = max(
         0.0, others
-    )  # the kernel counts the machine's by ticks, on some machines 6 % too few
+    )  # may be negative, because tick counts are up to 6 % too low on some machines
     total["idle cores"] = (after.idle - before.idle) / seconds
     total["stolen cores"] = (after.stolen - before.stolen) / seconds
     negative = [f"{name} {used:.2f}" for name, used in total.items() if used < 0]
@@ -216,7 +216,7 @@ def account(before: Reading, after: Reading, cores: int) -> dict[str, float]:
 def _passed(
     before: Mapping[tuple[str, int], float], after: Mapping[tuple[str, int], float]
 ) -> dict[str, float]:
-    """Return the seconds of each part between two readings. The time of threads that have ended is the others'."""
+    """Return the seconds of each part between two readings. Ended threads count as `others`."""
     passed = dict.fromkeys(PARTS, 0.0)
     for (part, thread), seconds in after.items():
         passed[part] += seconds - before.get((part, thread), 0.0)
@@ -224,10 +224,10 @@ def _passed(
 
 
 def lost(figures: Mapping[str, float], alone: Mapping[str, float], cores: int) -> dict[str, float]:
-    """Return the shares of the limit that were lost to what; with the share that was reached they multiply to 1.
+    """Divide the lost fraction of the limit by cause.
 
-    alone: stage -> CPU-microseconds per step, measured apart. "achieved" = (1 - "not in a stage") / (1 +
-    "dearer").
+    alone: stage -> CPU-microseconds per step, measured alone. "achieved by the account" = (fraction of the cores in
+    the stages) / (1 + "dearer than alone").
     """
     in_stages = sum(figures[f"{part} cores"] for part in STAGES) / cores
     dearer = sum(figures[f"{part} microseconds"] for part in STAGES) / sum(alone.values()) - 1
@@ -243,7 +243,7 @@ def lost(figures: Mapping[str, float], alone: Mapping[str, float], cores: int) -
 def table(
     figures: Mapping[str, float], alone: Mapping[str, float], beside: Mapping[str, float], cores: int
 ) -> list[str]:
-    """Return the account as lines of text. alone, beside: CPU-microseconds per step of each stage."""
+    """Format the account. alone, beside: CPU-microseconds per step of each stage, measured alone and in parallel."""
     lines = [
         f"where {cores} cores went in {figures['seconds']:.0f} s, and CPU-microseconds per step:",
         f"{'':<14}{'cores':>7}{'share':>7}{'waiting':>9}{'in the run':>12}{'alone':>8}{'beside':>8}{'run/alone':>11}",
@@ -260,7 +260,7 @@ def table(
     shares = lost(figures, alone, cores)
     lines.append(
         f"of the limit: {shares['idle']:.1%} idle, {shares['supervisor, others, stolen']:.1%} supervisor, others and "
-        f"stolen; stages {shares['dearer than alone']:+.1%} dearer than alone "
-        f"({sum(beside.values()) / sum(alone.values()) - 1:+.1%} already without a run, beside each other)"
+        f"stolen; cost of the stages {shares['dearer than alone']:+.1%} compared with alone "
+        f"({sum(beside.values()) / sum(alone.values()) - 1:+.1%} in parallel without a run)"
     )
     return lines

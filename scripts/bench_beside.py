@@ -1,8 +1,8 @@
-"""Measure the stages of scripts/bench.py at the same time, uncoupled: what the cores allow when all of them are busy.
+"""Parallel measurement of the stages of scripts/bench.py: their cost when all cores are busy.
 
-A stage alone has its core's caches, the memory and the clock of an idle machine for itself. Here processes of all
-stages run at once, a few more than there are cores, in numbers like the stages' shares of the time; none waits for
-another. Their CPU-microseconds per step are what a run would need if only the stages' company made them dearer.
+A stage alone has the caches, the memory bandwidth and the clock rate of an idle machine. Here processes of all stages
+run at the same time without waiting for each other. There are a few more than cores, in proportion to the stages'
+shares of the time. Their CPU-microseconds per step include the cost of contention, but not that of coupling.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from pbt_rl.processes.child import CHILD_ENVIRONMENT
 
 MORE_THAN_CORES = 3
-"""A run has more threads with work than cores, which take turns; so have these."""
+"""Number of processes beyond the cores, because a run has more busy threads than cores."""
 BENCH = str(Path(__file__).with_name("bench.py"))
 GO = "go"
 WARM_UP_SHARE = 0.25
@@ -33,11 +33,11 @@ def timed_cpu(
     clock: Callable[[], int] = time.process_time_ns,
     begins: Callable[[], bool] = lambda: True,
 ) -> float:
-    """Return the CPU-microseconds per step of a loop, after a warm-up. `step` returns the number of steps it took.
+    """Measure the CPU-microseconds per step of a loop after a warm-up. step: returns its number of steps.
 
-    begins: asked after the warm-up and then after each step, whether the measurement begins.
+    begins: called after the warm-up and then after each step. The measurement begins once it returns True.
     """
-    step()  # compiles and allocates, for longer than the warm-up of a short measurement
+    step()  # compilation and allocation may take longer than a short warm-up
     warm = time.monotonic() + seconds * WARM_UP_SHARE
     while time.monotonic() < warm or not begins():
         step()
@@ -48,7 +48,7 @@ def timed_cpu(
 
 
 def go_sign() -> Callable[[], bool]:
-    """In a stage's process: return what tells whether all are ready. Its first call says that this one is."""
+    """Return a function that reports this stage as ready, and returns True once all stages are ready."""
     said: list[bool] = []
 
     def begins() -> bool:
@@ -65,7 +65,7 @@ def go_sign() -> Callable[[], bool]:
 
 
 def shares(costs: Mapping[str, float], processes: int) -> dict[str, int]:
-    """Return how many of the processes run each stage: one at least, and else by their costs."""
+    """Divide processes among stages in proportion to their costs, at least one each."""
     number = dict.fromkeys(costs, 1)
     while sum(number.values()) < processes:
         number[max(costs, key=lambda stage: costs[stage] / number[stage])] += 1
@@ -73,9 +73,9 @@ def shares(costs: Mapping[str, float], processes: int) -> dict[str, int]:
 
 
 def together(env: str, num_policies: int, seconds: float, number: Mapping[str, int]) -> dict[str, float]:
-    """Return the CPU-microseconds per step of each stage, measured at once by this number of fresh processes of each.
+    """Measure the CPU-microseconds per step of each stage in parallel. number: stage -> number of processes.
 
-    They have the learners' environment variables. Raises RuntimeError with its output if one fails.
+    The processes have the environment variables of learners. Raises RuntimeError with the output of a failed one.
     """
     words = ["--env", env, "--num-policies", str(num_policies), "--seconds", str(seconds)]
     with contextlib.ExitStack() as ends:
@@ -90,7 +90,7 @@ def together(env: str, num_policies: int, seconds: float, number: Mapping[str, i
                 env=os.environ | CHILD_ENVIRONMENT,
             )
             running.append((stage, ends.enter_context(process)))
-            ends.callback(process.kill)  # of one that has ended: nothing happens
+            ends.callback(process.kill)  # has no effect after its end
         for stage, process in running:
             _read(stage, process)
         for _, process in running:

@@ -1,6 +1,6 @@
-"""Checks everything besides the tests: `python scripts/check.py` (or `make check`).
+"""Run all checks besides the tests: `python scripts/check.py` (or `make check`).
 
-Prints one line per check, and the reasons of each that fails; then the exit code is 1.
+Prints one line per check, and the reasons of each failure. The exit code is 1 after a failure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import storm_checks
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_SECONDS = 600.0
 MAX_LINES, MAX_TOP_MODULES = 600, 5
-"""Of a file of the product; of modules directly in `pbt_rl`."""
+"""Limits of lines per file and of modules directly in `pbt_rl`."""
 PROSE = {
     r"(?<![Tt]here )\bis no (?!longer)": "is not a ...",
     r"\b[Nn]obody\b": "name the subject: no member, no process",
@@ -50,7 +50,7 @@ sys.exit(f"an actor with its environments imports {', '.join(heavy)}" if heavy e
 
 
 def main() -> int:
-    """Run every check; return the exit code."""
+    """Run all checks. Return the exit code."""
     folders = (ROOT / "scripts" / name for name in ("", "examples", "lab"))
     scripts = sorted(str(path.relative_to(ROOT)) for folder in folders for path in folder.glob("*.py"))
     checks: dict[str, Callable[[], list[str]]] = {
@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in the repository, its output collected in `stdout`. Raises TimeoutExpired if it hangs."""
+    """Run a command in the repository with its output in `stdout`. Raises TimeoutExpired if it hangs."""
     return subprocess.run(
         command,
         cwd=ROOT,
@@ -92,24 +92,24 @@ def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[s
 
 
 def tool(module: str, *arguments: str) -> list[str]:
-    """Run a Python tool; return its output if it fails."""
+    """Run a Python tool. Return its output if it fails."""
     result = run([sys.executable, "-m", module, *arguments])
     return result.stdout.splitlines() or [f"exit code {result.returncode}"] if result.returncode else []
 
 
 def layers() -> list[str]:
-    """Check the contracts of pyproject.toml; return the output if one is broken."""
+    """Check the import contracts of pyproject.toml. Return the output if one is broken."""
     result = run([str(Path(sys.executable).with_name("lint-imports")), "--no-cache", "--no-logo"])
     return result.stdout.splitlines() if result.returncode else []
 
 
 def sizes(root: Path) -> list[str]:
-    """Complain of files that one sitting does not read, and of too many modules directly in the package."""
+    """List files that are too long, and report too many modules directly in the package."""
     files = [path for folder in ("algos", "envs", "pbt_rl") for path in (root / folder).rglob("*.py")]
     lines = {path.relative_to(root): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
-    reasons = [f"{path} has {n} lines: split it by idea" for path, n in lines.items() if n > MAX_LINES]
+    reasons = [f"{path} has {n} lines: split it by topic" for path, n in lines.items() if n > MAX_LINES]
     top = [path for path in lines if path.parent == Path("pbt_rl")]
-    return reasons + [f"pbt_rl/ holds {len(top)} modules: give each idea a room"] * (
+    return reasons + [f"pbt_rl/ has {len(top)} modules: move them into packages"] * (
         len(top) > MAX_TOP_MODULES
     )
 
@@ -117,7 +117,9 @@ def sizes(root: Path) -> list[str]:
 def prose(root: Path) -> list[str]:
     """Return the lines of code and documents with a phrase that a reader of the field stumbles over."""
     folders = ("algos", "envs", "pbt_rl", "docs")
-    files = [p for folder in folders for kind in ("*.py", "*.md", "*.js") for p in (root / folder).rglob(kind)]
+    files = [
+        p for folder in folders for kind in ("*.py", "*.md", "*.js") for p in (root / folder).rglob(kind)
+    ]
     reasons = []
     for path in sorted({p.resolve() for p in [*files, root / "README.md", root / "CONTRIBUTING.md"]}):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -130,13 +132,13 @@ def prose(root: Path) -> list[str]:
 
 
 def actor_imports() -> list[str]:
-    """Load an actor and every family of environments in a fresh interpreter; return which heavy packages came along."""
+    """Load an actor and all environment families in a new interpreter. Return the heavy packages that it imports."""
     result = run([sys.executable, "-c", LOAD_AN_ACTOR])
     return result.stdout.splitlines() or ["it ended without any output"] if result.returncode else []
 
 
 def leftovers() -> list[str]:
-    """Train for a moment with real processes; return what is left that was not there before."""
+    """Train briefly with real processes. Return the processes and shared memory that are left."""
     mark = uuid.uuid4().hex
     before = storm_checks.shared_memory()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,8 @@
-"""Gathers the pages of the documentation site in build/docs, for mkdocs: `make docs`.
+"""Collect the pages of the documentation site in build/docs for mkdocs: `make docs`.
 
-README, CONTRIBUTING and CHANGELOG come beside the pages of docs/. Links to pages are kept, those to other files of the
-repository lead to its web page. Two pages are made from the code: the options with their help texts, and the docstrings
-of the public names.
+README, CONTRIBUTING and CHANGELOG are added to the pages of docs/. Links between pages are kept. Links to other files
+of the repository point to its web page. Two pages are generated from the code: options with their help texts, and
+docstrings of the public names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "build" / "docs"
 REPOSITORY = "https://github.com/pbt-rl/pbt-rl/blob/main"
 BESIDE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-"""Pages that do not lie in docs/ -> name on the site."""
+"""Page outside docs/ -> name on the site."""
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def printed(notebook: Mapping[str, Any], target: Path) -> str:
-    """Return a notebook as Markdown, with what its cells gave. Pictures are written beside `target`."""
+    """Convert a notebook with its outputs to Markdown. Pictures are written into the folder of `target`."""
     parts = []
     for number, cell in enumerate(notebook["cells"]):
         source = "".join(cell["source"])
@@ -67,14 +67,14 @@ def printed(notebook: Mapping[str, Any], target: Path) -> str:
 
 
 def linked(text: str, page: Path, pages: Mapping[Path, Path]) -> str:
-    """Return the text of a page with links that are right on the site. Code is left as it is."""
+    """Adapt the links of a page to the site. Code blocks are unchanged."""
 
     def right(link: re.Match[str]) -> str:
         name, hash_sign, heading = link[1].partition("#")
         if "://" in name or not name:
             return link[0]
         if (pages[page].parent / name).is_file() and name.endswith(".png"):
-            return link[0]  # of a notebook
+            return link[0]  # a picture of a notebook
         path = Path(os.path.normpath(page.parent / name))
         there = os.path.relpath(pages[path], pages[page].parent) if path in pages else ""
         return f"]({there or f'{REPOSITORY}/{path.relative_to(ROOT)}'}{hash_sign}{heading})"
@@ -83,20 +83,20 @@ def linked(text: str, page: Path, pages: Mapping[Path, Path]) -> str:
     return "".join(part if part.startswith("```") else LINK.sub(right, part) for part in parts)
 
 
-# -- made from the code ---------------------------------------------------------------------------------------
+# -- generated from the code ----------------------------------------------------------------------------------
 
 
 def options_page() -> str:
-    """Return the page of all commands and of all options of `pbt-rl train`."""
+    """Generate the page of all commands and of the options of `pbt-rl train`."""
     from pbt_rl.cli import usage  # noqa: PLC0415 - the path is set first
     from pbt_rl.config.command import TrainCommand  # noqa: PLC0415
     from pbt_rl.options.declare import table  # noqa: PLC0415
     from pbt_rl.options.values import allowed  # noqa: PLC0415
 
     lines = [
-        "# Commands and options\n\nMade from the code. `pbt-rl COMMAND --help` shows the same.\n",
+        "# Commands and options\n\nGenerated from the code. `pbt-rl COMMAND --help` shows the same.\n",
         f"```\n{usage().strip()}\n```\n\n## Options of `pbt-rl train`\n",
-        "The defaults shown are those without an environment: its recipe and the algorithm's lie over them (`--show`).",
+        "Defaults are those without an environment. The recipes of environment and algorithm override them (`--show`).",
     ]
     values, group = TrainCommand(env=""), None
     for option in sorted(table(values).values(), key=lambda option: len(option.path) > 1):
@@ -120,18 +120,18 @@ def _cell(value: Any) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return a text for a cell of a table: no bars, and nothing that looks like HTML outside of code."""
+    """Escape a text for a table cell: bars, and HTML outside of code."""
     parts = text.replace("|", "\\|").split("`")
     parts[::2] = [part.replace("<", "&lt;").replace("*", "\\*") for part in parts[::2]]
     return "`".join(parts)
 
 
 def python_page() -> str:
-    """Return the page of the public names: signatures and docstrings."""
+    """Generate the page of the public names: signatures and docstrings."""
     import pbt_rl  # noqa: PLC0415
     from pbt_rl import tune  # noqa: PLC0415
 
-    lines = ["# Python\n\nMade from the docstrings of the code; [From Python](python.md) has examples.\n"]
+    lines = ["# Python\n\nGenerated from the docstrings; [From Python](python.md) has examples.\n"]
     lines.append(f"```\n{inspect.cleandoc(pbt_rl.__doc__ or '')}\n```\n")
     for name in pbt_rl.__all__:
         if name != "tune":
@@ -142,7 +142,7 @@ def python_page() -> str:
 
 
 def described(name: str, named: Any) -> list[str]:
-    """Return the section of a public name; of a class also its public methods and properties."""
+    """Return the section of a public name, with the public methods and properties of a class."""
     lines = [f"## {name}\n", *_signature(name, named)]
     if not inspect.isclass(named) or issubclass(named, BaseException):
         return lines
@@ -155,7 +155,7 @@ def described(name: str, named: Any) -> list[str]:
 
 
 def _signature(name: str, named: Any) -> list[str]:
-    """Return signature, if it has one, and docstring."""
+    """Return the signature, if there is one, and the docstring."""
     text = f"```text\n{inspect.cleandoc(named.__doc__ or '')}\n```\n"
     if not callable(named) or (inspect.isclass(named) and issubclass(named, BaseException)):
         return [text]

@@ -1,10 +1,10 @@
-"""A bundle for a machine with a GPU and no registry: the tree as it stands, and what a bare Python with torch lacks.
+"""Make a bundle for a GPU machine without a package registry: the working tree and its dependencies except torch.
 
     python scripts/gpu_bundle.py [--python 3.12] [--into dist]     # makes dist/gpu-bundle.tar.xz
 
-There: tar xf gpu-bundle.tar.xz (or python3 -m tarfile -e gpu-bundle.tar.xz). gpu-bundle/check.sh runs gpu_check.py and
-gpu-bundle/run.sh pbt-rl; options are passed on, and nothing is installed. Neither torch, numpy and what torch needs
-itself nor what gymnax needs is in it.
+On that machine: tar xf gpu-bundle.tar.xz (or python3 -m tarfile -e gpu-bundle.tar.xz). gpu-bundle/check.sh runs
+gpu_check.py, and gpu-bundle/run.sh runs pbt-rl. Options are passed on, and nothing is installed. torch, numpy, the
+dependencies of torch and those of gymnax are not included.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 THERE = ("torch", "numpy")
 MORE = ("gymnax==1.0.1", "six==1.17.0")
-"""Installed without what it needs: the machine has JAX or not."""
+"""Packages without their dependencies, because JAX must come from the machine."""
 MOST_MB = 56
-"""With a checkout beside it (8 MB) that is less than 64 MiB, which some machines take at a time."""
+"""Size limit. With a checkout (8 MB) it stays below 64 MiB, the transfer limit of some machines."""
 PLATFORMS = [f"manylinux{glibc}_x86_64" for glibc in ("_2_28", "_2_27", "_2_17", "2014")]
 SCRIPT = """#!/bin/sh
 # {about}
 here="$(cd "$(dirname "$0")" && pwd)"
 export PYTHONPATH="$here/tree:$here/packages"
-# Once, by all cores: else the first processes compile the same files, all of them at the same time.
+# Compile once with all cores. Otherwise the first processes would all compile the same files.
 [ -e "$here/compiled" ] || { python3 -m compileall -q -j 0 "$here" >/dev/null 2>&1; touch "$here/compiled"; }
 exec python3 {what} "$@"
 """
@@ -43,7 +43,7 @@ SCRIPTS = {
 
 
 def needed(names: list[str], version: str, besides: frozenset[str] = frozenset()) -> dict[str, str]:
-    """Return name -> version of packages and of all that they need, as they are installed here."""
+    """Return name -> installed version of packages and their dependencies."""
     found: dict[str, str] = {}
     waiting = list(names)
     while waiting:
@@ -60,33 +60,33 @@ def needed(names: list[str], version: str, besides: frozenset[str] = frozenset()
 
 
 def _holds(condition: str, version: str) -> bool:
-    """Whether a marker holds on Linux for this Python."""
+    """True if an environment marker holds on Linux for this Python version."""
     if not condition.strip():
         return True
-    from packaging.markers import Marker  # noqa: PLC0415 - of pip's relatives, and only here
+    from packaging.markers import Marker  # noqa: PLC0415 - not a dependency of pbt_rl
 
     return bool(Marker(condition.strip()).evaluate({"python_version": version, "extra": ""}))
 
 
 def _without_tests(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Leave out tests of packages (17 MB of numba's alone) and compiled files."""
+    """Filter out tests of packages (17 MB for numba) and compiled files."""
     parts = Path(entry.name).parts[1:]
     dropped = "__pycache__" in parts or (parts[:1] == ("packages",) and "tests" in parts)
     return None if dropped else entry
 
 
 def copy_tree(root: Path, target: Path) -> None:
-    """Copy the files of a checkout as they stand, committed or not, without those that git ignores."""
+    """Copy the files of a checkout, including uncommitted ones, without those that git ignores."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
     for name in listed.split("\0"):
-        if name and os.path.lexists(root / name):  # else it is deleted
+        if name and os.path.lexists(root / name):  # not deleted
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, target / name, follow_symlinks=False)
 
 
 def main() -> int:
-    """Make it; return 1 if it is too large."""
+    """Make the bundle. Return 1 if it is too large."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--python", default="3.12")
     parser.add_argument("--into", type=Path, default=ROOT / "dist")

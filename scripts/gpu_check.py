@@ -1,32 +1,32 @@
-"""On a machine with a GPU: is the CUDA path right, and then how fast against its limits. In nine minutes.
+"""Check correctness and speed of the CUDA path on a machine with a GPU, in nine minutes.
 
     python scripts/gpu_check.py [--minutes 9] [--quick] [--json FILE] [--keep FOLDER] [--only facts,math,...]
     python scripts/gpu_check.py --device cpu --policies 2      # every stage, no GPU
 
-It needs the product and its dependencies, and leaves nothing behind. Stages, each in a process of its own, the most
-telling ones first; --quick takes four minutes and leaves out those marked with a dash:
+It needs pbt_rl with its dependencies, and leaves no files. Each stage runs in a separate process, the most informative
+ones first. --quick takes four minutes and skips the stages with a dash:
 
-      facts      card, cores, cost of a launch and of a replayed graph, whether mailboxes can be page-locked
-      limit      steps/s of all cores by the environment alone
-      train8     a whole run: share of the limit, what is replayed, discards, lag, cores of the learner, memory
-      answers    what recorded turns wrote against the same computed anew by the weights that acted, after edits, too
-      replays    optimiser steps replayed and call by call: the same weights, by packing, core and dtype
-      math       actions and learned weights of the device against the CPU's
-      races      weights that are published while replayed turns and steps go on are never mixed
-      recording  what the tests assume of CUDA graphs, of recordings that fail, and of locked memory
-    - step       an optimiser step: time, launches, syncs; from nothing to the first batch learned from
-    - turn       a sampler's turn by the number of units: time, launches, syncs
+      facts      card, cores, cost of a launch and of a replayed graph, page-locking of mailboxes
+      limit      steps/s of all cores with the environment only
+      train8     a whole run: fraction of the limit, replays, discards, policy lag, cores of the learner, memory
+      answers    outputs of recorded inference batches against recomputed ones, also after edits
+      replays    weights after replayed optimiser steps against call by call, by packing, core and dtype
+      math       actions and learned weights of the device against the CPU
+      races      weights that are published during replayed inference and learning are never mixed
+      recording  assumptions of the tests about CUDA graphs, failed recordings and locked memory
+    - step       an optimiser step: time, launches, syncs; time from the start to the first batch
+    - turn       inference batches by number of vector envs: time, launches, syncs
     - train1, train40, ...   whole runs of the other populations
-    - members    replacements in a pack and by saved states: bit for bit, and in milliseconds
-    - leak       acting, learning and edits for a while: the memory that is reserved does not go on rising
-    - serial     two serial runs of one seed: the same weights
-    - two        a run on two devices: all members train evenly; left out on a machine with one GPU
+    - members    replacements in a pack and from saved states: exactness and milliseconds
+    - leak       acting, learning and edits for a while: reserved memory stays constant
+    - serial     two serial runs of one seed: equal weights
+    - two        a run on two devices: all members train evenly; skipped on a machine with one GPU
 
-A stage that takes too long costs itself alone. The exit code is 1 if a stage is wrong or an accepted figure is missed;
-a stage for which no time was left is no failure. Shares, replays, ages, discards and syncs are compared on every GPU;
-milliseconds, GiB and steps/s, which are those of 16 cores and an H200, on such machines alone; --device cpu compares
-nothing. What learners said at their start stands below the table. The last line is for a report of an error. --json
-also has what the GPU was busy with longest in a step and in turns.
+A stage that takes too long is stopped, and the others still run. The exit code is 1 if a stage is wrong or an accepted
+figure is missed. A stage without time left does not fail. Shares, replays, ages, discards and syncs are compared on
+each GPU. Milliseconds, GiB and steps/s are those of 16 cores and an H200, and are compared only on such machines.
+--device cpu compares nothing. Notes of learners are below the table. The last line is for a bug report. --json also
+contains the longest kernels of a step and of inference batches.
 """
 
 from __future__ import annotations
@@ -63,23 +63,23 @@ from pbt_rl.learner.cuda.memory import PageLocks, host_buffer
 from pbt_rl.processes.child import CHILD_ENVIRONMENT
 
 TRAIN = "train"
-"""Begins the names of stages that train; the number of policies follows."""
+"""Prefix of stages that train. The number of policies follows."""
 WORTH = ("facts", "limit", f"{TRAIN}8", "answers", "replays", "math", "races", "recording")
 """Stages of --quick."""
 MORE = ("step", "turn", f"{TRAIN}1", f"{TRAIN}40", "members", "leak", "serial", f"{TRAIN}16", "two")
 RIGHT = ("answers", "replays", "math", "races", "recording", "members", "leak", "serial", "two")
 LEAST_SECONDS = 10.0
-"""A stage for which less is left is not begun."""
+"""Minimum time to start a stage."""
 MOST_SECONDS = {"facts": 90.0, "limit": 60.0, "replays": 120.0, "math": 90.0, "serial": 80.0, "two": 120.0}
 RESERVED_SECONDS = {"limit": 25, "answers": 15, "replays": 30, "math": 20, "races": 15, "recording": 5}
-"""What the stages before leave to one of WORTH, so that a slow one costs itself alone: what it takes on two idle cores.
-What is left beyond that goes to the first that needs it."""
+"""Time reserved for a later stage of WORTH, as measured on two idle cores, so that a slow stage delays no other one.
+Time beyond that goes to the first stage that needs it."""
 STAGE_SECONDS = 75.0
-"""Most of any other stage, and of one that trains beside the training itself."""
+"""Maximum time of any other stage. For training stages the training time is added."""
 CARDS, CORES = ("H100", "H200", "B200"), 16
-"""Absolute limits hold on these and with so many cores at least."""
+"""Cards and minimum number of cores for absolute limits."""
 ANYWHERE = ("share", "turns replayed", "steps replayed", "discarded", "age", "8 units syncs")
-"""Keys of figures that are compared on every GPU."""
+"""Keys of figures that are compared on each GPU."""
 Results = dict[str, dict[str, Any]]
 """Stage -> figures by name."""
 THREADS_SECONDS = 5.0
@@ -87,9 +87,9 @@ THREADS_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Figure:
-    """A speed and its limits. most: the accepted value is the largest, not the least.
+    """A figure and its limits. most: the limits are upper limits, not lower ones.
 
-    accept: of turns, steps and learning alone a quarter to a half worse than an H200 (docs/lab/results/gpu_h200.json).
+    accept: for inference batches, steps and learning, 25 to 50 % worse than an H200 (docs/lab/results/gpu_h200.json).
     """
 
     name: str
@@ -100,7 +100,7 @@ class Figure:
     most: bool = False
 
     def accepted(self, results: Results) -> bool | None:
-        """Whether a figure is good enough, not if its stage failed; None if it is not compared here."""
+        """True if the figure is accepted. False after a failure of its stage. None: not compared here."""
         if verdict(self.stage, results) in ("left out", "no time"):
             return None
         machine = results.get("machine", {})
@@ -137,25 +137,25 @@ FIGURES = (
 
 
 def main() -> int:
-    """Run the stages; print a table; return the exit code."""
+    """Run the stages and print a table. Return the exit code."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--device", default="cuda:0")
     add("--env", default="atari/pong")
-    add("--only", default="", help="these stages alone, separated by commas")
-    add("--minutes", type=float, default=9.0, help="for everything")
-    add("--quick", action="store_true", help="four minutes: the most telling stages alone")
-    add("--seconds", type=float, default=20.0, help="of a run of `train`, once it is steady")
+    add("--only", default="", help="run only these stages, separated by commas")
+    add("--minutes", type=float, default=9.0, help="total time limit")
+    add("--quick", action="store_true", help="run only the most informative stages, in four minutes")
+    add("--seconds", type=float, default=20.0, help="measured time of a run of `train`, once it is steady")
     add("--policies", default="8,1,40,16", help="populations of `train`")
     add("--json", type=Path, help="write all figures to this file")
-    add("--keep", default=os.environ.get("GPU_CHECK_KEEP", ""), help="folder for what runs print")
+    add("--keep", default=os.environ.get("GPU_CHECK_KEEP", ""), help="folder for the output of runs")
     add("--stage", help=SUPPRESS)
     arguments = parser.parse_args()
     stages = planned(arguments.policies, quick=arguments.quick)
     only = tuple(filter(None, arguments.only.split(",")))
     unknown = set(only) - set(stages)
     if unknown:
-        parser.error(f"--only {', '.join(sorted(unknown))}: there is {', '.join(stages)}")
+        parser.error(f"--only {', '.join(sorted(unknown))} cannot be used: give some of {', '.join(stages)}")
     if arguments.stage:
         print(json.dumps(one_stage(arguments)))
         return 0
@@ -190,7 +190,7 @@ def planned(policies: str, *, quick: bool) -> tuple[str, ...]:
 
 
 def seconds_of(stage: str, asked: Sequence[str], left: float, training: float) -> float:
-    """Return the most seconds of a stage. left: of all, in seconds. training: of one run of `train`, in seconds."""
+    """Return the time limit of a stage in seconds. left: total seconds left. training: seconds of a run of `train`."""
     most = MOST_SECONDS.get(stage, STAGE_SECONDS + stage.startswith(TRAIN) * training)
     later = [other for other in asked[asked.index(stage) + 1 :] if other in WORTH]
     reserved = sum(
@@ -200,7 +200,7 @@ def seconds_of(stage: str, asked: Sequence[str], left: float, training: float) -
 
 
 def in_process(stage: str, results: Results, seconds: float = STAGE_SECONDS) -> dict[str, Any]:
-    """Run a stage in a process of its own, so that a fault on the device ends nothing else, nor what takes too long."""
+    """Run a stage in a separate process. A device fault or a timeout does not affect other stages."""
     limit = results.get("limit", {}).get("steps/s", 0.0)
     environment = os.environ | CHILD_ENVIRONMENT | {"GPU_CHECK_LIMIT": str(limit)}
     command, pipe = [sys.executable, __file__, *sys.argv[1:], "--stage", stage], subprocess.PIPE
@@ -211,7 +211,7 @@ def in_process(stage: str, results: Results, seconds: float = STAGE_SECONDS) -> 
         except subprocess.TimeoutExpired as late:
             said = (late.stderr or b"").decode(errors="replace")[-1500:]
             return {"passed": False, "error": f"took longer than {seconds:.0f} s\n{said}".strip()}
-        finally:  # a run that it has started ends with it, too
+        finally:  # also ends a run that the stage has started
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     try:
@@ -223,7 +223,7 @@ def in_process(stage: str, results: Results, seconds: float = STAGE_SECONDS) -> 
 
 
 def one_stage(arguments: Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Carry out a stage here; return the machine and what was found. An exception is a result."""
+    """Carry out a stage in this process. Return the machine and the figures. An exception becomes a result."""
     job = Job(
         device=arguments.device,
         env=arguments.env,
@@ -241,12 +241,12 @@ def one_stage(arguments: Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         machine = job.machine()
         return machine, stage(job)
-    except Exception:  # noqa: BLE001 - whatever it is, the other stages go on
+    except Exception:  # noqa: BLE001 - the other stages must still run
         return machine, {"passed": False, "error": traceback.format_exc()[-2500:]}
 
 
 def verdict(stage: str, results: Results) -> str:
-    """Return right, WRONG, `no time` (was left for it) or `left out` (the machine cannot have it)."""
+    """Return `right`, `WRONG`, `no time` (none was left) or `left out` (not possible on this machine)."""
     found = results.get(stage, {"no time": True})
     for said in ("no time", "left out"):
         if said in found:
@@ -255,7 +255,7 @@ def verdict(stage: str, results: Results) -> str:
 
 
 def report(results: Results, asked: Sequence[str]) -> dict[str, Any]:
-    """Return everything as JSON: stages with their verdicts, and figures with their limits."""
+    """Return verdicts, figures with their limits, and results of stages as JSON types."""
     figures = {
         figure.name: {
             "here": results.get(figure.stage, {}).get(figure.key),
@@ -271,7 +271,7 @@ def report(results: Results, asked: Sequence[str]) -> dict[str, Any]:
 
 
 def table(results: Results, asked: Sequence[str]) -> tuple[list[str], bool]:
-    """Return the lines of the report, and whether all is right and, where that is compared, fast enough."""
+    """Format the report. Also return True if all stages are right and all compared figures are accepted."""
     lines = ["", f"{'correctness':44}{'':>12}"]
     good = True
     for stage in asked:
@@ -291,13 +291,15 @@ def table(results: Results, asked: Sequence[str]) -> tuple[list[str], bool]:
         good &= accepted is not False
         limits = f"{f'{sign} {figure.accept:g}':>12}{f'{sign} {figure.stretch:g}':>12}"
         lines.append(f"  {figure.name:42}{'-' if value is None else _short(value):>12}{limits}{said}")
-    lines.append("  (limits are those of 16 cores and an H200; what has no verdict was not compared here)")
+    lines.append(
+        "  (limits are those of 16 cores and an H200; figures without a verdict were not compared here)"
+    )
     notes = [f"  {stage:10}{results[stage]['said']}" for stage in asked if results.get(stage, {}).get("said")]
     return [*lines, *(["", "said by learners", *notes] if notes else [])], good
 
 
 def last_line(results: Results, asked: Sequence[str]) -> str:
-    """Return one line that says all that matters, for a report of an error."""
+    """Return a one-line summary for a bug report."""
     facts, found = results.get("machine", {}), report(results, asked)
     machine = f"torch {facts.get('torch')}, {facts.get('card', 'no GPU')}, {facts.get('cores')} cores"
     bad = [f"{stage} {said}" for stage, said in found["verdicts"].items() if said in ("WRONG", "no time")]
@@ -317,7 +319,7 @@ def _short(value: object) -> str:
 
 
 def serial(job: Job) -> dict[str, Any]:
-    """Train twice in serial mode with one seed; compare what was saved."""
+    """Train twice in serial mode with one seed, and compare the saved weights."""
     found = []
     with tempfile.TemporaryDirectory() as out:
         for name in ("one", "two"):
@@ -335,7 +337,7 @@ def serial(job: Job) -> dict[str, Any]:
 
 
 def train(job: Job) -> dict[str, Any]:
-    """Train a whole population, and measure for a while once all emulators are there."""
+    """Train a whole population, and measure once all emulators have started."""
     (policies,) = job.policies
     with watched(job) as used:
         keep = Path(job.keep) if job.keep else None
@@ -359,7 +361,7 @@ def two(job: Job) -> dict[str, Any]:
     if job.on_gpu and torch.cuda.device_count() < 2:
         return {"left out": "one GPU"}
     devices, even = ("cuda:0,cuda:1", 0.8) if job.on_gpu else ("cpu,cpu", 0.3)
-    env = job.env if job.on_gpu else "toy/memory"  # learners of images take minutes there
+    env = job.env if job.on_gpu else "toy/memory"  # learning from images takes minutes on a CPU
     policies = max(2, max(job.policies) // 2 * 2)
     with watched(job) as used:
         summary = run_training(env, policies, job.seconds, f"--devices={devices} --pbt.no-enabled")
@@ -375,7 +377,7 @@ def two(job: Job) -> dict[str, Any]:
 
 @contextmanager
 def watched(job: Job) -> Iterator[dict[str, float]]:
-    """Note the most memory that is used on the GPU meanwhile, and on how many one process is; nothing of a CPU."""
+    """Record the peak GPU memory and the maximum number of GPUs of one process. Empty on a CPU."""
     found: dict[str, float] = {}
     ended = threading.Event()
     before = _used(job)  # this process's own context
@@ -403,7 +405,7 @@ def _used(job: Job) -> float:
 
 
 def _gpus_of_one_process() -> int:
-    """Return on how many GPUs a process has a context, that with most of them; 0 if nvidia-smi does not say."""
+    """Return the maximum number of GPUs on which one process has a context. 0 if nvidia-smi fails."""
     question = ["nvidia-smi", "--query-compute-apps=pid,gpu_uuid", "--format=csv,noheader"]
     try:
         asked = subprocess.run(question, capture_output=True, text=True, timeout=20, check=True)
@@ -413,11 +415,11 @@ def _gpus_of_one_process() -> int:
     return max(Counter(pid for pid, _ in pairs).values(), default=0)
 
 
-# -- what is asked of CUDA graphs --------------------------------------------------------------------------
+# -- checks of CUDA graphs ---------------------------------------------------------------------------------
 
 
 def recording(job: Job) -> dict[str, Any]:
-    """Record, be refused, act beside a recording, break one, lock memory twice at one address."""
+    """Check recording, refusals, acting during a recording, a broken recording, and repeated memory locks."""
     if not job.on_gpu:
         return {"left out": "no GPU"}
     checks = (replays_as_it_goes, refuses, beside_another_thread, locks_again, mends)
@@ -426,7 +428,7 @@ def recording(job: Job) -> dict[str, Any]:
 
 
 def recorded(program: Callable[[], Any], recorder: product.Recorder, *generators: torch.Generator) -> Any:
-    """Return what carries a program out; it has been, three times."""
+    """Record a program, which runs it three times. Return a function that runs it again."""
     one = product.Recording(program, generators)
     for _ in range(3):
         one.run(recorder)
@@ -434,7 +436,10 @@ def recorded(program: Callable[[], Any], recorder: product.Recorder, *generators
 
 
 def replays_as_it_goes(device: torch.device) -> str:
-    """Draw bent normals in a replay and call by call; every replay draws on, and reads what lies in place then."""
+    """Compare squashed Gaussian samples of replays with those call by call.
+
+    Each replay must use new random numbers and read its inputs' current values.
+    """
     recorder, generator = product.recorder_of(device), torch.Generator(device).manual_seed(1)
     assert recorder is not None
     distribution = TanhGaussian((-1.0, 0.0), (1.0, 3.0))
@@ -454,12 +459,12 @@ def replays_as_it_goes(device: torch.device) -> str:
         again()
         answers.append(torch.stack((first, out)).cpu())
     if torch.equal(answers[0][0], answers[0][1]):
-        return "a replay draws the same numbers as the one before"
+        return "a replay draws the same numbers as the previous one"
     return "" if torch.allclose(answers[0], answers[1], atol=1e-5) else "a replay computes something else"
 
 
 def refuses(device: torch.device) -> str:
-    """Find a program that looks at a value before it is recorded, and record another one after it."""
+    """Check that a program with a read on the host is refused, and the next one recorded."""
     x, y = torch.ones(4, device=device), torch.zeros(4, device=device)
     looks, takes = product.recorder_of(device), product.recorder_of(device)
     assert looks is not None
@@ -476,7 +481,7 @@ def refuses(device: torch.device) -> str:
 
 
 def beside_another_thread(device: torch.device) -> str:
-    """Do what a turn does, call by call and replayed, while another thread records again and again."""
+    """Run an inference batch, call by call and replayed, while another thread keeps recording."""
     acting, learning = torch.cuda.Stream(device, priority=-1), torch.cuda.Stream(device)
     ended, said = threading.Event(), []
 
@@ -494,7 +499,7 @@ def beside_another_thread(device: torch.device) -> str:
                     recorded(step, recorder)()
                     learning.synchronize()
         except Exception as error:  # noqa: BLE001 - it is the result
-            said.append(f"recording beside a turn: {error}")
+            said.append(f"recording during an inference batch: {error}")
 
     thread = threading.Thread(target=learn)
     thread.start()
@@ -523,16 +528,16 @@ def beside_another_thread(device: torch.device) -> str:
                 event.synchronize()
                 torch.empty(turns % 50 * 100_000, device=device), host_buffer((turns,), torch.uint8, device)
                 if not bool(((on_host >= turns) & (on_host < turns + 1.01)).all()):
-                    said.append(f"turn {turns} gave other numbers")
+                    said.append(f"inference batch {turns} gave other numbers")
     except Exception as error:  # noqa: BLE001 - it is the result
-        said.append(f"a turn beside a recording: {error}")
+        said.append(f"inference batch during a recording: {error}")
     ended.set()
     thread.join()
     return "; ".join(said)
 
 
 def mends(device: torch.device) -> str:
-    """Break a recording by a wait that no rehearsal sees; go on call by call."""
+    """Break a recording by an undetected wait, then continue call by call."""
     recorder, generator = product.recorder_of(device), torch.Generator(device).manual_seed(4)
     assert recorder is not None
     x, before = torch.ones(4, device=device), torch.cuda.current_stream(device)
@@ -553,7 +558,7 @@ def mends(device: torch.device) -> str:
 
 
 def locks_again(device: torch.device) -> str:
-    """Lock memory, let it go, and lock other memory, which mostly lies at the same address."""
+    """Lock memory, release it, and lock other memory, which is usually at the same address."""
     size = 1 << 22
     for number in (1, 2, 3):
         memory = mmap.mmap(-1, size)
@@ -567,7 +572,7 @@ def locks_again(device: torch.device) -> str:
         del array
         memory.close()
         if wrong:
-            return f"{wrong} bytes of the memory locked as number {number} are others"
+            return f"{wrong} bytes differ in the memory that was locked as number {number}"
     return ""
 
 

@@ -1,7 +1,7 @@
-"""The stages of gpu_check.py on a device alone, and what they measure with: a learner without processes, and timing.
+"""Stages of gpu_check.py that need only a device, with their tools: a learner in this process, timing, profiles.
 
-Each stage gets a Job and returns figures by name; `passed` is False if it found an error. Those of whole runs, and what
-is asked of CUDA graphs, are in gpu_check.py.
+Each stage gets a Job and returns figures by name. `passed` is False after an error. Stages with whole runs and the
+checks of CUDA graphs are in gpu_check.py.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from pbt_rl.run.resolved import ResolvedRun
 CPU = torch.device("cpu")
 RACE_SECONDS, RACE_TURNS = 15.0, 30
 STILL_TURNS = 6
-"""After so many turns of one observation all stacked frames are the same."""
+"""Number of inference batches of one observation until all stacked frames are equal."""
 NEAR_ENOUGH = 1e-3
 LEAK_SECONDS = 25.0
 LONGEST = 12
-"""Kernels of a profile that are named."""
+"""Number of kernels that are listed from a profile."""
 SEGMENT = 64 << 20
-"""The allocator may reserve one more after the first third, and nothing leaks: at most so many bytes."""
+"""Bytes of one allocator segment, which may be reserved after the first third without a leak."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is checked. limit: steps/s of the stage `limit`, 0 before it. keep: folder for what runs print, or empty."""
+    """Arguments of a stage. limit: steps/s of the stage `limit`, 0 before it. keep: folder for run output or ""."""
 
     device: str
     env: str
@@ -64,22 +64,22 @@ class Job:
 
     @property
     def torch_device(self) -> torch.device:
-        """As torch names it."""
+        """Device as a torch object."""
         return torch.device(self.device)
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the device is a GPU."""
+        """True if the device is a GPU."""
         return self.torch_device.type == "cuda"
 
     def machine(self) -> dict[str, Any]:
-        """Return what figures depend on."""
+        """Return the facts of the machine that figures depend on."""
         card = {"card": torch.cuda.get_device_name(self.torch_device)} if self.on_gpu else {}
         return {"torch": torch.__version__, "cores": len(os.sched_getaffinity(0))} | card
 
 
 class Stand:
-    """A learner of one pack, with mailboxes that `advance` fills. words: options of `pbt-rl train`."""
+    """Learner of one pack in this process, with mailboxes that `advance` fills. words: options of `pbt-rl train`."""
 
     def __init__(
         self, job: Job, policies: int, *words: str, device: torch.device | None = None, actors: int = 2
@@ -101,7 +101,7 @@ class Stand:
         self._ours, theirs = Pipe()
         self.learner = Learner(self._memory.learners[0], theirs)
         self.said = self._ours.recv().note
-        """By the learner at its start: the trial of packings, what is not replayed, how Adam steps."""
+        """The learner's note at its start: trial of packings, programs that are not replayed, kind of Adam step."""
         assert isinstance(self.learner.sampler, Sampler)
         self.sampler, self.trainer = self.learner.sampler, self.learner.trainer
         self.pack, self.shared = self.learner.pack, self.learner.shared
@@ -109,7 +109,7 @@ class Stand:
         self._rng = np.random.default_rng(0)
 
     def advance(self, *, still: bool = False) -> None:
-        """Write a made-up step into every mailbox that waits for one. still: always the same, in one episode."""
+        """Write a random step into each mailbox that waits for one. still: the same step each time, in one episode."""
         for box in self.boxes:
             if not box.learner_has_turn:
                 self._step(box)
@@ -119,20 +119,20 @@ class Stand:
                     box.step.first[:] = box.step.terminated[:] = False
 
     def give_back(self) -> None:
-        """Let full rollouts be filled again, instead of learning from them."""
+        """Free full rollouts without learning from them."""
         while self.shared.full:
             rollout = self.shared.full.popleft()
             assert isinstance(rollout, Rollout), "of mailboxes"
             self.shared.free.append(rollout)
 
     def repeat_steps(self) -> None:
-        """Replay each group's optimiser step once more, in which no slot learns; nothing where nothing is recorded."""
+        """Replay each group's optimiser step once without a learning slot. Does nothing without recorded steps."""
         if "steps" not in self.learner.acceleration.report():
             return
         updater = self.trainer.updater
         updater.current.begin_batch(np.zeros(self.pack.num_policies, np.bool_))
         with self.pack.streams.learning():
-            for steps in updater._steps:  # noqa: SLF001 - a run has no use for this
+            for steps in updater._steps:  # noqa: SLF001 - runs do not need access to it
                 steps._step_1.zero_()  # type: ignore[attr-defined] # noqa: SLF001
                 steps.run(0)
 
@@ -148,7 +148,7 @@ class Stand:
         box.header[OBSERVATIONS] += 1
 
     def fill(self) -> list[Any]:
-        """Act until there is a batch; return all actions."""
+        """Run inference until there is a batch. Return all actions."""
         actions = []
         while not self.trainer.has_batch:
             self.advance()
@@ -157,7 +157,7 @@ class Stand:
         return actions
 
     def learn(self) -> None:
-        """Learn from a batch as the trainer's thread does."""
+        """Learn from a batch like the trainer's thread."""
         with self.pack.streams.learning():
             self.trainer.learn()
 
@@ -168,7 +168,7 @@ class Stand:
         return {"value": torch.cat([one.value[0].cpu().float() for one in full])}
 
     def state(self) -> dict[str, torch.Tensor]:
-        """State of all policies, on the CPU."""
+        """Return the state of all policies, on the CPU."""
         self.finish()
         return {name: x.cpu().clone() for name, x in self.pack.state.items()}
 
@@ -184,12 +184,12 @@ class Stand:
 
 
 def stand(job: Job, policies: int, *words: str, **options: Any) -> closing[Stand]:
-    """Make a stand, which is released at the end of a block."""
+    """Create a Stand that is closed at the end of a `with` block."""
     return closing(Stand(job, policies, *words, **options))
 
 
 def timed(work: Callable[[], object], finish: Callable[[], None], tries: int) -> tuple[float, float]:
-    """Return (milliseconds until the device is done, CPU-milliseconds of this thread) of a call, medians."""
+    """Return medians of (milliseconds until the device is done, CPU-milliseconds of this thread) of a call."""
     for _ in range(3):
         work()
     finish()
@@ -207,9 +207,9 @@ def timed_once(work: Callable[[], object], finish: Callable[[], None]) -> tuple[
 
 
 def device_calls(job: Job, work: Callable[[], object]) -> dict[str, Any]:
-    """Return kernels, copies and syncs of a call, how long the device was busy and with what; nothing without a GPU.
+    """Profile a call: kernels, copies, syncs, busy time of the device, longest kernels. Empty without a GPU.
 
-    The profiler itself waits for the device at its end: what it counts of nothing is taken off.
+    The counts of an empty profile are subtracted, because the profiler itself waits for the device at its end.
     """
     if not job.on_gpu:
         return {}
@@ -225,12 +225,12 @@ def _profiled(work: Callable[[], object]) -> Sequence[Any]:
 
 
 def _on_device(events: Sequence[Any]) -> list[Any]:
-    """A wait, such as `Context Sync`, is on the device's line, too: it is no kernel."""
+    """Select the events on the device except waits such as `Context Sync`."""
     return [e for e in events if e.device_type.name == "CUDA" and not e.name.endswith(" Sync")]
 
 
 def counted(events: Sequence[Any]) -> dict[str, float]:
-    """Count what a profile says."""
+    """Count the kernels, copies and syncs of a profile."""
     on_device = _on_device(events)
     copies = [e for e in on_device if "Memcpy" in e.name or "Memset" in e.name]
     waits = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
@@ -243,7 +243,7 @@ def counted(events: Sequence[Any]) -> dict[str, float]:
 
 
 def longest(events: Sequence[Any]) -> list[str]:
-    """Return what the device was busy with longest: milliseconds in all, how often, and the name."""
+    """List the kernels with the longest total time: milliseconds, number of calls, name."""
     spent: dict[str, list[float]] = {}
     for event in _on_device(events):
         spent.setdefault(event.name, []).append(event.device_time / 1e3)
@@ -255,7 +255,7 @@ def longest(events: Sequence[Any]) -> list[str]:
 
 
 def facts(job: Job) -> dict[str, Any]:
-    """Versions, the card, and what a launch costs."""
+    """Measure the cost of a kernel launch, and collect versions and the card."""
     found: dict[str, Any] = job.machine() | {"python": sys.version.split()[0]}
     if not job.on_gpu:
         return found
@@ -285,13 +285,13 @@ def facts(job: Job) -> dict[str, Any]:
 
 SMALL = ("--learner.rollout=8", "--learner.batch=128", "--learner.epochs=2", "--hypers.unroll=8")
 NEAR = {"float32": 1e-4, "bf16": 2e-2}
-"""Largest relative distance of weights from the CPU's, and of answers from those computed anew."""
+"""Maximum relative distance of weights to those of the CPU, and of answers to recomputed ones."""
 SAME = {"float32": 1e-5, "bf16": 1e-3}
-"""Of weights learned by replays from those learned call by call."""
+"""Maximum relative distance of weights learned by replays to those learned call by call."""
 
 
 def math(job: Job) -> dict[str, Any]:
-    """Act and learn from the same steps with the same random numbers, on the CPU and on the device."""
+    """Compare acting and learning on CPU and device, with equal steps and random numbers."""
     _exactly()
     found: dict[str, Any] = {"passed": True}
     cases = (("loop", ()), ("vmap", ("--model.core=gru",)), ("bmm", ()))
@@ -321,7 +321,7 @@ def math(job: Job) -> dict[str, Any]:
 
 
 def steps_are_replayed(at: Stand) -> bool:
-    """Whether all optimiser steps are, where anything is recorded."""
+    """True if all optimiser steps are replayed or recording is off."""
     replays = at.learner.acceleration.report().get("steps")
     return replays is None or (not replays.why_not and 0 < replays.replayed == replays.of)
 
@@ -339,7 +339,7 @@ LEARNERS = (
 
 
 def replays(job: Job) -> dict[str, Any]:
-    """Learn from the same batches with recorded steps and without, before and after members were changed."""
+    """Compare learning with and without recorded steps, before and after edits of members."""
     _exactly()
     found: dict[str, Any] = {"passed": True}
     for packing, precision, more in LEARNERS:
@@ -371,9 +371,10 @@ def replays(job: Job) -> dict[str, Any]:
 
 
 def _exactly() -> None:
-    """Let float32 be computed as such (TF32 differs by 1e-3, and by the number of rows), and alike every time.
+    """Disable TF32 and enable deterministic cuDNN.
 
-    cuDNN adds gradients of weights in any order, and Adam makes a whole step of a gradient that is hardly one.
+    TF32 differs by 1e-3 and with the number of rows. cuDNN otherwise sums gradients in any order, and Adam turns even
+    tiny differences of gradients into whole steps.
     """
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.deterministic = True
@@ -381,7 +382,7 @@ def _exactly() -> None:
 
 @contextmanager
 def one_source_of_chance() -> Iterator[None]:
-    """Let both devices draw the CPU's random numbers."""
+    """Make both devices use the CPU's random numbers."""
     generator = torch.Generator().manual_seed(1)
 
     def drawn(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -405,7 +406,7 @@ def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def answers(job: Job) -> dict[str, Any]:
-    """Serve units in turns of changing size, and compute anew what was written for each of their last steps."""
+    """Run inference batches of changing size, and recompute their answers."""
     _exactly()
     found: dict[str, Any] = {"passed": True}
     for precision, packing in itertools.product(NEAR, ("auto", "loop")):
@@ -431,7 +432,7 @@ def _answers(at: Stand) -> tuple[float, int]:
             with pack.streams.learning():
                 at.trainer.load(Load(1, 1, 1, at.values, of_slot=0, donor=0))
         at.sampler.serve()
-        at.finish()  # what is looked at below was asked of another stream
+        at.finish()  # the values below are computed on another stream
         at.give_back()
         for unit in at.sampler.units[:served]:
             t, rollout = unit.t - 1, unit.rollout
@@ -449,9 +450,10 @@ def _answers(at: Stand) -> tuple[float, int]:
 
 
 def races(job: Job) -> dict[str, Any]:
-    """Publish two sets of weights, and repeat optimiser steps, while acting: each answer is that of one set.
+    """Publish two sets of weights while acting, and check that each answer is of one set.
 
-    Acting is by turns as they are, of observations that stay the same, and by forwards call by call.
+    Optimiser steps are repeated meanwhile. Acting alternates between inference batches of constant observations and
+    forward passes call by call.
     """
     with stand(job, 3, "--model.core=none") as at:
         pack, layouts = at.pack, at.sampler._layouts  # noqa: SLF001 - the shapes that the sampler stores
@@ -515,7 +517,7 @@ def races(job: Job) -> dict[str, Any]:
 
 
 def leak(job: Job) -> dict[str, Any]:
-    """Act, learn and change members for a while: after the first third a segment more is reserved at most."""
+    """Check memory: acting, learning and edits reserve at most one segment after the first third."""
     if not job.on_gpu:
         return {"left out": "no GPU"}
     reserved: list[int] = []
@@ -541,7 +543,7 @@ def leak(job: Job) -> dict[str, Any]:
 
 
 def members(job: Job) -> dict[str, Any]:
-    """Replace members by others of the pack and by saved states."""
+    """Check and time replacements within a pack and from saved states."""
     taken: dict[str, list[float]] = {"copy": [], "saved": []}
     right = True
     with stand(job, 8) as at, at.pack.streams.learning():
@@ -565,14 +567,14 @@ def members(job: Job) -> dict[str, Any]:
 
 
 def limit(job: Job) -> dict[str, Any]:
-    """Step environments on all cores at once, with random actions and nothing else."""
+    """Measure environment steps on all cores, with random actions and without a learner."""
     cores = len(os.sched_getaffinity(0))
     cost = together(job.env, 1, job.seconds / 4, {"environment": cores})["environment"]
     return {"cores": cores, "us a step": cost, "steps/s": cores * 1e6 / cost}
 
 
 def turn(job: Job) -> dict[str, Any]:
-    """Time turns of 1 to 16 units of 8 policies."""
+    """Time inference batches of 1 to 16 vector envs of 8 policies."""
     found: dict[str, Any] = {}
     with stand(job, 8, actors=16) as at:
         units = list(at.sampler.units)
@@ -589,7 +591,7 @@ def turn(job: Job) -> dict[str, Any]:
                 taken.append(timed_once(serve, at.finish))
             at.advance()
             calls = device_calls(job, serve)
-            whole, cpu = zip(*taken[5:], strict=True)  # before that, libraries warm up and calls are recorded
+            whole, cpu = zip(*taken[5:], strict=True)  # libraries warm up and calls are recorded before
             found[f"{number} units ms"] = statistics.median(whole)
             found[f"{number} units cpu ms"] = statistics.median(cpu)
             found |= {f"{number} units {name}": value for name, value in calls.items()}
@@ -598,14 +600,14 @@ def turn(job: Job) -> dict[str, Any]:
 
 
 def step(job: Job) -> dict[str, Any]:
-    """Time learning from a batch of 8 policies as the environment's recipe has it, by the packing that `auto` takes."""
+    """Time learning from a batch of 8 policies with the environment's recipe and automatic packing."""
     began = time.perf_counter()
     with stand(job, 8) as at:
         at.fill()
         at.learn()
         at.finish()
         first = time.perf_counter() - began
-        config = at.learner._setup.config.learner  # noqa: SLF001 - the recipe's
+        config = at.learner._setup.config.learner  # noqa: SLF001 - of the recipe
         taken = []
         for _ in range(4 if job.on_gpu else 1):  # a batch takes many seconds on a CPU
             at.fill()

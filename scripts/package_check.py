@@ -1,10 +1,11 @@
-"""Builds wheel and sdist, installs the wheel where no checkout is, and trains there: `make package`.
+"""Build wheel and sdist, install the wheel outside the checkout, and train there: `make package`.
 
     python scripts/package_check.py [--own] [--out dist]
 
-The wheel is built from the sdist, so both hold everything. A new venv gets it with its dependencies by constraints.txt;
-with --own the venv shares the packages of this interpreter instead, which takes seconds and shows what the wheel itself
-lacks. TORCH_INDEX names another index for PyTorch, as for `make`. What is not committed is not built.
+The wheel is built from the sdist, so both are complete. It is installed into a new venv, with dependencies by
+constraints.txt. With --own the venv shares the packages of this interpreter instead, which takes seconds and still
+detects files that the wheel lacks. TORCH_INDEX is another index for PyTorch, as for `make`. Only committed files are
+built.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ print("plays", policy([0.0, 0.0, 0.0, 0.0])[0])
 
 
 def main() -> None:
-    """Build, install, train; the first thing that fails ends it with its output."""
+    """Build, install and train. The first failure ends the program with its output."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--own", action="store_true", help="share the packages of this interpreter")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder for wheel and sdist")
@@ -61,7 +62,7 @@ def main() -> None:
 
 
 def build(out: Path) -> Path:
-    """Build the sdist, then the wheel from it, with the setuptools of this interpreter; return the wheel."""
+    """Build the sdist and from it the wheel, with the setuptools of this interpreter. Return the wheel."""
     for old in [*out.glob("pbt_rl-*.whl"), *out.glob("pbt_rl-*.tar.gz")]:
         old.unlink()
     backend = "from setuptools import build_meta as b; import sys; getattr(b, sys.argv[1])(sys.argv[2])"
@@ -83,24 +84,24 @@ def build(out: Path) -> Path:
 
 
 def absolute(readme: str) -> str:
-    """Return the text with links that also work where the package index shows it."""
+    """Make the links of the README absolute, so that they work on the package index."""
     pictures = re.sub(r"(!\[[^]]*\]\()(?!http)", rf"\1{REPOSITORY}/raw/main/", readme)
     return re.sub(r"(\]\()(?!http|#)", rf"\1{REPOSITORY}/blob/main/", pictures)
 
 
 def check_contents(wheel: Path) -> None:
-    """Compare the modules in the wheel, and the files of the live page, with those of the checkout."""
+    """Compare the modules and live page files in the wheel with those of the checkout."""
     has = {name for name in ZipFile(wheel).namelist() if name.endswith(SHIPPED)}
     tracked = run(["git", "-C", str(ROOT), "ls-files", "pbt_rl", "envs", "algos"], ROOT).split()
     wanted = {
         name if name.startswith("pbt_rl/") else f"pbt_rl/{name}" for name in tracked if name.endswith(SHIPPED)
     }
     if has != wanted:
-        sys.exit(f"{wheel} lacks {sorted(wanted - has)} and has beyond the checkout {sorted(has - wanted)}")
+        sys.exit(f"{wheel} lacks {sorted(wanted - has)} and has extra files {sorted(has - wanted)}")
 
 
 def try_out(wheel: Path, folder: Path, *, own: bool) -> None:
-    """Install the wheel into a new venv, and use it in an empty folder, beside a package `envs` of the user's own."""
+    """Install the wheel into a new venv, and use it beside a user package `envs`."""
     home, here = folder / "venv", folder / "here"
     venv.create(home, with_pip=True)
     binaries = home / "bin"
@@ -130,7 +131,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def run(command: list[str], folder: Path) -> str:
-    """Run a command without a checkout on Python's path; return what it printed. Ends this program if it fails."""
+    """Run a command without PYTHONPATH. Return its output. Ends this program if the command fails."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -1,26 +1,27 @@
-"""Runs of every mode, killed at random moments and resumed: nothing may hang, be left behind, be lost or stand twice.
+"""Fault injection: kill and resume runs of each mode, and check for hangs, leaks, lost and duplicate records.
 
-    python scripts/storm.py --kills 200              # some seconds per blow on a quiet machine
-    python scripts/storm.py --kills 1 --seed 17      # the run that a failure names, again
-    python scripts/storm.py --kills 40 --simulator   # of simulators on the learner's device
+    python scripts/storm.py --kills 200              # some seconds per blow on an idle machine
+    python scripts/storm.py --kills 1 --seed 17      # repeat the run of a failure
+    python scripts/storm.py --kills 40 --simulator   # runs of a device simulator
 
-A run (its seed draws mode, environment, controller and devices) lives several times. In each life some processes get
-blows at random moments: during start, training, a checkpoint, a replacement, the end. The last blow of a life ends it,
-and the next life resumes the run with the same command; the last life ends by SIGTERM.
+The seed of a run determines mode, environment, controller and devices. A run has several lives. In each life some
+processes get blows (signals) at random moments: start, training, checkpoint, replacement, end. The last blow ends the
+life, and the next life resumes the run with the same command. The last life ends with SIGTERM.
 
-    victim       SIGKILL              SIGSTOP, SIGCONT later   SIGSTOP for ever              SIGTERM
-    actor        the run goes on      the run goes on          restarted, the run goes on
-    drawing      the run goes on      the run goes on          the run goes on
+    victim       SIGKILL              SIGSTOP, SIGCONT later   SIGSTOP forever               SIGTERM
+    actor        the run continues    the run continues        restarted
+    drawing      the run continues    the run continues        the run continues
     keeper       as its child's end
-    learner      replaced             the run goes on          replaced; too often: ends it
-    supervisor   ends the run         the run goes on          all is killed later           saves and ends
+    learner      replaced             the run continues        replaced; too often: ends it
+    supervisor   ends the run         the run continues        all is killed later           saves and ends
     everything   ends the run
 
-Checked after every life: no process, no shared memory, no lock is left; training resumed where the newest checkpoint
-stood, which was at most `--save-every-seconds` old at the blow (and SLACK_SECONDS, for a machine under load; or as old
-as two checkpoints took to write, if that is longer). Checked
-of every run: each step of toy/counting that was learned from (storm_counting.py), journal, curves, audit, files, and
-that a member of the newest checkpoint plays. Prints a table; exit code 1 if anything failed, with the seeds.
+Checks after each life: no process, shared memory or lock is left, and training resumed at the newest checkpoint. That
+checkpoint was at most `--save-every-seconds` plus SLACK_SECONDS (for load) old at the blow. On a slow disk, twice the
+time to write a checkpoint is added.
+
+Checks after each run: each learned step of toy/counting (storm_counting.py), journal, curves, audit, files, and an
+evaluation of the newest checkpoint. Prints a table. The exit code is 1 after a failure, and the seeds are printed.
 """
 
 from __future__ import annotations
@@ -50,16 +51,16 @@ from pbt_rl.record.journal import read_journal
 SCRIPTS = Path(__file__).resolve().parent
 HERE = {"PYTHONPATH": f"{SCRIPTS.parent}:{SCRIPTS}"}
 SAVE_SECONDS = 2.0
-"""Between two checkpoints."""
+"""Interval between checkpoints."""
 MOMENTS = ("start", "training", "checkpoint", "replacement", "end")
 NEVER, TERM = float("inf"), -1.0
 SLACK_SECONDS = 6.0
 DEADLINE_SECONDS = 120.0
-"""For whatever should happen on its own: a resume, a checkpoint, an end."""
+"""Timeout of a resume, a checkpoint or an end."""
 CLEAN_SECONDS = 5.0 + 15.0
-"""Until every process of a run that has ended is gone; and for a slow disk: none ends in the middle of an fsync."""
+"""Timeout for the end of a run's processes, with a reserve for slow disks, because an fsync cannot be interrupted."""
 TIMEOUT_SECONDS = 10.0
-"""For which an actor or a learner may hang."""
+"""Heartbeat timeout of actors and learners."""
 POLL_SECONDS, FAST_POLL_SECONDS = 0.05, 0.001
 
 COUNTING = ("--env=toy/counting", "--algo=storm_counting:EXACT")
@@ -76,17 +77,17 @@ COMMON = ("--num-policies=4", "--train-for-frames=1000000000")
 ACTORS = ("--actors=2", "--learner.batch=128")
 SMALL = ("--env-option=limit=20", "--rows=32", "--learner.rollout=8", "--model.hidden=8")
 SIMULATOR = ("--env=tensors/pendulum", *SMALL)
-"""On the learner's device: without actors, in two of the modes."""
+"""Options of a device simulator: without actors, in two of the modes."""
 
 
 @dataclass(frozen=True)
 class Blow:
-    """What is done to which process, and when."""
+    """Signal to a process at a moment of a run."""
 
     moment: str
     victim: str
     seconds: float
-    """Of SIGSTOP until SIGCONT; 0: SIGKILL; infinite: for ever; negative: SIGTERM."""
+    """Seconds from SIGSTOP to SIGCONT. 0: SIGKILL. Infinite: no SIGCONT. Negative: SIGTERM."""
 
     @property
     def name(self) -> str:
@@ -96,22 +97,22 @@ class Blow:
 
 @dataclass
 class Tally:
-    """What happened in all runs."""
+    """Counts and failures of all runs."""
 
     blows: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(victim, what it got) -> how often."""
+    """(victim, signal) -> number of blows."""
     moments: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
     resumes: int = 0
     anew: int = 0
-    """Runs that had no checkpoint yet when they were killed."""
+    """Number of runs that were killed before their first checkpoint."""
     worst_loss_seconds: float = 0.0
     losses: int = 0
     failures: list[str] = field(default_factory=list)
     runs: Counter[str] = field(default_factory=Counter)
 
     def show(self) -> str:
-        """Return the tables of blows, and what was seen."""
+        """Format the table of blows and the counts."""
         columns = ("SIGKILL", "SIGSTOP, SIGCONT", "SIGSTOP", "SIGTERM")
         victims = sorted({victim for victim, _ in self.blows})
 
@@ -122,7 +123,7 @@ class Tally:
         for name, counts in (("moments", self.moments), ("ends", self.ends), ("runs", self.runs)):
             lines.append(f"{name}: " + ", ".join(f"{what} {n}" for what, n in sorted(counts.items())))
         lines.append(
-            f"{self.blows.total()} blows, {self.resumes} resumes, {self.anew} begun anew; worst loss "
+            f"{self.blows.total()} blows, {self.resumes} resumes, {self.anew} restarts; worst loss "
             f"{self.worst_loss_seconds:.1f} s of {self.losses} (saved every {SAVE_SECONDS:.0f} s); "
             f"{len(self.failures)} failures"
         )
@@ -130,7 +131,7 @@ class Tally:
 
 
 def draw_blows(rng: random.Random, *, serial: bool) -> Iterator[Blow]:
-    """Draw the blows of one life; the last is one that may end it."""
+    """Draw the blows of one life. The last one may end it."""
     kept = ("drawing",) if serial else ("actor", "actor", "keeper", "drawing")
     fatal = () if serial else ("learner", "learner")
     for _ in range(rng.randrange(6)):
@@ -144,16 +145,16 @@ def draw_blows(rng: random.Random, *, serial: bool) -> Iterator[Blow]:
 
 
 def _draw_pause(rng: random.Random) -> float:
-    """Draw what `Blow.seconds` is, without SIGTERM."""
+    """Draw `Blow.seconds`, except SIGTERM."""
     return rng.choice((0.0, 0.0, rng.uniform(0.1, 2.0), NEVER))
 
 
-class Failed(Exception):  # noqa: N818 - reads as what happened
-    """Something that must hold did not."""
+class Failed(Exception):  # noqa: N818 - the name states the condition
+    """Failed check."""
 
 
 class Run:
-    """One run through all its lives."""
+    """Run with several lives."""
 
     def __init__(
         self, seed: int, home: Path, tally: Tally, mode: str, *, play: bool = True, simulator: bool = False
@@ -177,13 +178,13 @@ class Run:
         self._command += [*controller, *layout, *(() if rng.random() < 0.5 else ("--no-figures",))]
         self._process: subprocess.Popen[bytes]
         self._frozen_at = 0.0
-        """When the first process of this life was stopped, since the newest checkpoint."""
+        """Time of the first SIGSTOP in this life since the newest checkpoint."""
         self._learner_hit = False
 
     # -- lives --------------------------------------------------------------------------------------------------
 
     def live(self, lives: int, kills_left: Callable[[], int]) -> None:
-        """Live so many times and once more, and check it all. Raises Failed."""
+        """Run `lives` lives and a final one, and check them. Raises Failed."""
         self._memory = checks.shared_memory()
         try:
             for _ in range(lives):
@@ -222,7 +223,7 @@ class Run:
             )
 
     def _end_life(self) -> None:
-        """Bring a life to its end; check what it left, and what would be lost."""
+        """End a life. Check for leaks and for lost training time."""
         if not self._over():
             self._ask_to_end()
             self._wait("an end after SIGTERM", self._over, DEADLINE_SECONDS)
@@ -231,7 +232,7 @@ class Run:
         self._tally.ends[str(code)] += 1
         expected = {0, 128 + signal.SIGTERM, -signal.SIGKILL}
         events = self._events()
-        if not self._out or (events and events[-1]["event"] == "end"):  # no handler is there yet, or any more
+        if not self._out or (events and events[-1]["event"] == "end"):  # no handler yet, or no longer
             expected.add(-signal.SIGTERM)
         if code not in expected and not (code == 1 and self._learner_hit):
             raise Failed(f"exit code {code}")
@@ -247,7 +248,7 @@ class Run:
             self._note_loss(ended_at)
 
     def _note_loss(self, ended_at: float) -> None:
-        """Compare the end with the newest checkpoint, or with the first thing that happened in this life."""
+        """Check the lost time since the newest checkpoint or the first event of this life."""
         events = [e for e in self._events() if e["event"] in ("round", "applied", "progress", "checkpoint")]
         began = [e["time"] for e in events if e["time"] > self._started_at]
         newest = checks.newest_checkpoint(self._folder)
@@ -291,7 +292,7 @@ class Run:
         self._wait_out(blow, victims)
 
     def _wait_out(self, blow: Blow, victims: list[int]) -> None:
-        """Wait for the end of a run that a blow may have ended, or that it goes on."""
+        """Wait until the run has ended or continues, depending on the blow."""
         if blow.victim == "supervisor" and blow.seconds == NEVER:
             time.sleep(self._rng.uniform(0, 1))
             _send(victims, signal.SIGKILL)
@@ -307,7 +308,7 @@ class Run:
     # -- moments ------------------------------------------------------------------------------------------------
 
     def _await_moment(self, moment: str) -> bool:
-        """Wait for a moment; return whether the run still lives then."""
+        """Wait for a moment. True if the run has not ended by then."""
         if moment == "start":
             time.sleep(self._rng.uniform(0, 6) if time.time() - self._started_at < 1 else 0)
         else:
@@ -331,13 +332,13 @@ class Run:
         return not self._over()
 
     def _ask_to_end(self) -> None:
-        """Send SIGTERM once: a second one may come when the process has given up its handlers."""
+        """Send SIGTERM once. A second one might arrive after the process has restored its handlers."""
         if not self._asked_to_end:
             self._asked_to_end = True
             self._process.terminate()
 
     def _await_training(self) -> None:
-        """Wait until this life has trained, and check that it began where the newest checkpoint stood."""
+        """Wait until this life has trained, and check that it resumed at the newest checkpoint."""
         if self._checked_start or self._over():
             return
         self._wait("training", lambda: self._over() or self._has_trained(), DEADLINE_SECONDS)
@@ -349,17 +350,17 @@ class Run:
             self._tally.anew += self._had_events
             return
         if not resumed:
-            raise Failed("it was not resumed")
+            raise Failed("the run was not resumed")
         self._tally.resumes += 1
         if resumed[0]["frames"] < self._before:
-            raise Failed(f"it resumed at {resumed[0]['frames']} frames, saved were {self._before}")
+            raise Failed(f"the run resumed at {resumed[0]['frames']} frames instead of {self._before}")
 
     def _has_trained(self) -> bool:
         newest = checks.newest_checkpoint(self._folder)
         return newest is not None and newest.manifest.time > self._started_at
 
     def _await_checkpoint(self) -> None:
-        """Wait for one that begins after now, which shows that the run goes on; or for the run's end."""
+        """Wait for a new checkpoint, which shows that the run continues, or for the run's end."""
         now = time.time()
         self._wait("a checkpoint", lambda: self._over() or self._saved_since(now), DEADLINE_SECONDS)
 
@@ -373,7 +374,7 @@ class Run:
             raise Failed(f"hang: no {what} within {seconds:.0f} s; processes {left}")
 
     def _watch_for(self, happened: Callable[[], bool], seconds: float) -> None:
-        """Notice at once what happens, if it does while the run lives."""
+        """Wait for a short-lived condition by fast polling, until the run ends."""
         _within(seconds, lambda: self._over() or happened(), FAST_POLL_SECONDS)
 
     def _over(self) -> bool:
@@ -392,7 +393,7 @@ class Run:
     # -- the whole run --------------------------------------------------------------------------------------------
 
     def _check_record(self) -> None:
-        """Check what the run has left. Raises Failed."""
+        """Check the files of the run. Raises Failed."""
         folder = self._folder
         reasons = checks.left_files(folder) + checks.journal_reasons(folder)
         reasons += checks.audit_reasons(folder) + checks.curve_reasons(folder) + checks.broken(folder)
@@ -406,7 +407,7 @@ class Run:
             raise Failed("; ".join(reasons))
 
     def told(self) -> str:
-        """Return the last that the run has said."""
+        """Return the last lines of the run's output."""
         return "\n    ".join(["", *self._out.splitlines()[-25:]]) if (self._home / "out.txt").exists() else ""
 
 
@@ -426,17 +427,17 @@ def _within(seconds: float, happened: Callable[[], bool], poll_seconds: float = 
 
 
 def storm(kills: int, seed: int, lives: int, seconds: float, mode: str = "", **more: bool) -> Tally:
-    """Make runs, one after the other, until so many blows were struck or the time is over; return what happened.
+    """Make runs one after another, until `kills` blows or the time limit. Return the counts.
 
-    play: a member of each, by `pbt-rl eval`. simulator: runs of one on the learner's device. A run that fails leaves
-    its folder.
+    play: evaluate a member of each run with `pbt-rl eval`. simulator: use a device simulator. The folder of a failed
+    run is kept.
     """
     tally = Tally()
     deadline = time.monotonic() + seconds
     while tally.blows.total() < kills and time.monotonic() < deadline:
         folder = Path(tempfile.mkdtemp(prefix=f"storm-{seed}-"))
         run = Run(seed, folder, tally, mode, **more)
-        print(f"seed {seed}: {run.about} ({tally.blows.total()} blows until now)", flush=True)
+        print(f"seed {seed}: {run.about} ({tally.blows.total()} blows so far)", flush=True)
         tally.runs[run.about] += 1
         left = lambda: kills - tally.blows.total() if time.monotonic() < deadline else 0  # noqa: E731
         try:
@@ -451,18 +452,18 @@ def storm(kills: int, seed: int, lives: int, seconds: float, mode: str = "", **m
 
 
 def main() -> int:
-    """Run the storm; return the exit code."""
+    """Run the storm. Return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--kills", type=int, default=200, help="blows in all")
-    add("--seed", type=int, default=0, help="of the first run; each has the next one")
-    add("--lives", type=int, default=4, help="of each run, besides the last")
-    add("--minutes", type=float, default=60.0, help="begin no run later than this")
-    add("--mode", choices=("async", "sync", "serial"), default="", help="of all runs")
-    add("--simulator", action="store_true", help="runs of a simulator on the learner's device")
-    add("--no-play", action="store_true", help="leave out `pbt-rl eval`")
+    add("--kills", type=int, default=200, help="total number of blows")
+    add("--seed", type=int, default=0, help="seed of the first run; later runs have the next ones")
+    add("--lives", type=int, default=4, help="number of lives of each run, besides the last")
+    add("--minutes", type=float, default=60.0, help="time after which no run is started")
+    add("--mode", choices=("async", "sync", "serial"), default="", help="mode of all runs (default: random)")
+    add("--simulator", action="store_true", help="use a device simulator")
+    add("--no-play", action="store_true", help="skip `pbt-rl eval`")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # its run ends with it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the `finally` of `live` ends its run
     more = {"play": not given.no_play, "simulator": given.simulator}
     tally = storm(given.kills, given.seed, given.lives, 60 * given.minutes, given.mode, **more)
     print(tally.show())

@@ -1,4 +1,4 @@
-"""What must hold of a run and of the machine after each blow of `scripts/storm.py`; checks return complaints."""
+"""Checks of a run and of the machine for `scripts/storm.py`. Each returns a list of errors."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from pbt_rl.record.journal import read_journal
 from pbt_rl.report.audit import audit
 
 MARK = "PBT_RL_STORM"
-"""In the environment of every process of a run."""
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - this very folder
+"""Environment variable of each process of a run."""
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - not a temporary file
 KNOWN = re.compile(
     r"(config|summary)\.json|journal\.jsonl|\.lock|\.origin|checkpoints|population|logs|policy_\d+(\.json)?"
     r"|(checkpoints/)policy_\d+\.safetensors|checkpoints/at_\d+(_\d+)?"
 )
 CHANGES = frozenset({"replace", "mutate", "restart"})
-"""Decisions that give a member a new generation."""
+"""Decisions that begin a new generation of a member."""
 HEADER_BYTES, CHECKSUM_BYTES = 12, 4
-"""Of a record of TensorBoard."""
+"""Sizes in a TensorBoard record."""
 
 
 def processes(mark: str) -> dict[int, list[str]]:
-    """Return the command lines of a run's processes; a zombie's is empty and does not count."""
+    """Return the command lines of a run's processes by process id, without zombies."""
     found = {}
     wanted = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if wanted in (folder / "environ").read_bytes().split(b"\0"):
                 found[int(folder.name)] = (folder / "cmdline").read_bytes().decode().split("\0")
-        except OSError:  # it has just ended, or belongs to another user
+        except OSError:  # just ended, or owned by another user
             continue
-    return {pid: line for pid, line in found.items() if any(line)}
+    return {pid: line for pid, line in found.items() if any(line)}  # empty for a zombie
 
 
 def kind(command: list[str]) -> str:
-    """Return which process of a run this is: supervisor, actor, learner, drawing, keeper or other."""
+    """Return the role of a process: supervisor, actor, learner, drawing, keeper or other."""
     if any(part.endswith("keeper.py") for part in command):
         return "keeper"
     modules = {"pbt_rl.actors.actor": "actor", "pbt_rl.learner.learner": "learner"}
@@ -56,21 +56,21 @@ def kind(command: list[str]) -> str:
 
 
 def shared_memory() -> set[str]:
-    """Return what lies in shared memory now."""
+    """Return the names of the files in shared memory."""
     return {entry.name for entry in os.scandir(SHARED_MEMORY)}
 
 
 def unmapped(names: set[str]) -> set[str]:
-    """Return which of these lie in shared memory and no process maps: what other programs use meanwhile is theirs."""
+    """Return the names of files in shared memory that no process maps. Mapped ones may be of other programs."""
     used = set()
     for path in Path("/proc").glob("[0-9]*/maps"):
-        with contextlib.suppress(OSError):  # gone meanwhile, or another user's
+        with contextlib.suppress(OSError):  # just ended, or owned by another user
             used |= {int(line.split()[4]) for line in path.read_text(errors="replace").splitlines()}
     return {e.name for e in os.scandir(SHARED_MEMORY) if e.name in names and e.inode() not in used}
 
 
 def left_files(folder: Path) -> list[str]:
-    """Complain of files that no reader knows, in the folder of a run that has ended and beside it."""
+    """Check an ended run for unknown files in and beside its folder, and for a held lock."""
     inside = [*folder.iterdir(), *(folder / "checkpoints").glob("*")]
     names = [str(path.relative_to(folder)) for path in inside]
     left = [name for name in names if not KNOWN.fullmatch(name)]
@@ -86,19 +86,19 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def clock(checkpoint: Checkpoint) -> int:
-    """Return the population's clock in the state of a run; the checkpoint's name says how far its members had come."""
+    """Return the population's clock in the run's state. The checkpoint's name contains the members' frames instead."""
     members = checkpoint.state()["run"]["population"]["members"]
     training: list[int] = [m["frames"] for m in members if not m["stopped"]]
     return min(training, default=max(int(m["frames"]) for m in members))
 
 
 def state_time(checkpoint: Checkpoint) -> float:
-    """Return when the state of the run was taken: its file is the first that is written."""
+    """Return the time of the saved state, whose file is written first."""
     return (checkpoint.path / "state.json").stat().st_mtime
 
 
 def broken(folder: Path) -> list[str]:
-    """Complain of a newest checkpoint that is not what was written."""
+    """Check that the newest checkpoint exists and is undamaged."""
     newest = newest_checkpoint(folder)
     if newest is None:
         return ["no checkpoint is left"]
@@ -113,7 +113,7 @@ def broken(folder: Path) -> list[str]:
 
 
 def journal_reasons(folder: Path) -> list[str]:
-    """Complain of a journal whose events stand twice, step back or do not follow on one another."""
+    """Check a journal for duplicate events, decreasing times or frames, and inconsistent order."""
     events = read_journal(folder / "journal.jsonl")
     lines = Counter(json.dumps(event, sort_keys=True) for event in events)
     reasons = [f"{n} journal lines say {line[:200]}" for line, n in lines.items() if n > 1]
@@ -142,10 +142,10 @@ def _steps_back(events: list[dict[str, Any]]) -> list[str]:
 
 
 def _generation_gaps(events: list[dict[str, Any]]) -> list[str]:
-    """Complain unless each member's proofs have the generations 1, 2, 3...
+    """Check that the acknowledgements of each member have the generations 1, 2, 3...
 
-    Parked members prove an edit twice. One that was on its way when its learner was lost is never proved: the new
-    learner begins with what it was to do.
+    Parked members acknowledge an edit twice. An edit that was in progress when its learner was lost is never
+    acknowledged, because the new learner starts with it.
     """
     seen: defaultdict[int, list[int]] = defaultdict(list)
     restored: set[int] = set()
@@ -167,7 +167,7 @@ def _generation_gaps(events: list[dict[str, Any]]) -> list[str]:
 
 
 def _undecided(events: list[dict[str, Any]]) -> list[str]:
-    """Complain of decisions that were applied without having been made, or twice."""
+    """Check that only recorded decisions were applied, once each."""
     made: Counter[int] = Counter()
     applied: defaultdict[int, set[int]] = defaultdict(set)
     for event in events:
@@ -183,7 +183,7 @@ def _undecided(events: list[dict[str, Any]]) -> list[str]:
 
 
 def audit_reasons(folder: Path) -> list[str]:
-    """Complain if the controller decides anything else when it is asked again."""
+    """Check that an audit reproduces all decisions of the controller."""
     told = io.StringIO()
     try:
         with contextlib.redirect_stdout(told):
@@ -197,14 +197,14 @@ def audit_reasons(folder: Path) -> list[str]:
 
 
 def curve_reasons(folder: Path) -> list[str]:
-    """Complain of curves with a step back or a step twice, as TensorBoard reads the files of all resumes."""
+    """Check TensorBoard curves over the files of all resumes for decreasing or duplicate steps."""
     reasons = []
     for events in sorted({path.parent for path in folder.glob("*/events.out.tfevents.*")}):
         curves: dict[str, list[int]] = {}
         for file in sorted(events.glob("events.out.tfevents.*")):
             here: set[str] = set()
             for event in _curve_events(file):
-                if event.HasField("session_log"):  # a run that goes on: what was later is void
+                if event.HasField("session_log"):  # a resume: TensorBoard discards later steps
                     curves = {tag: [s for s in steps if s < event.step] for tag, steps in curves.items()}
                 for value in event.summary.value:
                     if not value.HasField("simple_value"):
@@ -225,7 +225,7 @@ def _curve_events(path: Path) -> Iterator[Any]:
         size = int.from_bytes(content[at : at + 8], "little")
         begin = at + HEADER_BYTES
         at = begin + size + CHECKSUM_BYTES
-        if at > len(content):  # the run was killed meanwhile
+        if at > len(content):  # incomplete, because the run was killed
             return
         event = Event()
         event.ParseFromString(content[begin : begin + size])

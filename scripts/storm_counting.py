@@ -1,6 +1,6 @@
-"""APPO that checks every step of `toy/counting` that it learns from: `--algo storm_counting:EXACT`.
+"""APPO that checks each step of `toy/counting` that it learns from: `--algo storm_counting:EXACT`.
 
-An error in it ends the learner, and so the run: nothing was lost, repeated or mixed up as long as it trains.
+A lost, repeated or wrong step raises an error, which ends the learner and the run.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ INEXACT = "steps of toy/counting are not exact"
 
 
 class CheckedAdvantage:
-    """Advantages of APPO, of batches that were checked. It knows where each row of each environment has got to."""
+    """Advantages of APPO after a check of the batch. Stores the last step of each environment row."""
 
     def __init__(self) -> None:
         self._reached: dict[int, tuple[int, int]] = {}
-        """Row's id -> episode and step that were learned from last."""
+        """Id of a row -> episode and step that were learned from last."""
 
     def __call__(self, s: Samples, hypers: Hypers, settings: UpdateSettings) -> Tensor | None:
-        """See `Algorithm.fixed_advantage`. Raises AssertionError if a step is lost, repeated or wrong."""
+        """Compute advantages (see `Algorithm.fixed_advantage`). Raises AssertionError for an inexact step."""
         obs_GTBF = next(iter(s.obs.values())).numpy()
         action_GTB = s.action.reshape(s.first.shape).numpy()
         first_GTB = s.first.numpy()
@@ -40,7 +40,7 @@ class CheckedAdvantage:
     def errors(
         self, obs_TF: NDArray[np.float32], action_T: NDArray[np.int64], first_T: NDArray[np.bool_]
     ) -> list[str]:
-        """List what is wrong with the next steps of a row. A new actor's rows have other ids and begin at episode 0."""
+        """List errors in the next steps of a row. Rows of a new actor have new ids and begin at episode 0."""
         begun = [t for t in range(1, len(obs_TF)) if first_T[t] and obs_TF[t, 1] == 0]
         errors = []
         for begin, end in zip([0, *begun], [*begun, len(obs_TF)], strict=True):

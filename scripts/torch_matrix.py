@@ -1,13 +1,11 @@
-"""Run the tests that lean on torch with several of its releases: make test-torch [ARGS="--short"]
+"""Run the tests that depend on torch with several releases of it: make test-torch [ARGS="--short"]
 
-Each release lies in a virtual environment of its own, .venv-torch/RELEASE, which sees the other packages of .venv. It
-is what pip finds: with TORCH_INDEX=https://download.pytorch.org/whl/cpu a small wheel, else half a gigabyte or more
-with kernels for GPUs. The 3 GB of CUDA libraries that such a wheel is linked against are not installed: stubs take
-their place, which gcc makes; they say that there is no GPU.
+Each release is in a separate virtual environment, .venv-torch/RELEASE, which also uses the other packages of .venv. pip
+chooses the wheel: a small one with TORCH_INDEX=https://download.pytorch.org/whl/cpu, otherwise half a gigabyte or more
+with GPU kernels. The 3 GB of CUDA libraries for such a wheel are not installed. gcc makes stubs that report no GPU.
 
---short takes no wheel that would have to be downloaded, leaves the release of .venv to `make test`, and runs fewer
-tests. What cannot be had is left out and said. The exit code is 1 if a test fails, or if nothing was run without
---short.
+--short downloads no wheel, skips the release of .venv (see `make test`), and runs fewer tests. Unavailable releases
+are skipped and reported. The exit code is 1 if a test fails, or if no test ran without --short.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".venv-torch"
 RELEASES = ("2.9.*", "2.11.*", "2.13.*", "newest")
-"""The oldest that is supported, two between, and the newest."""
+"""The oldest supported release, two in between, and the newest."""
 TESTS = ("tests/algos", "tests/learner")
 SHORT = (
     "tests/algos/test_torch_names.py",
@@ -40,16 +38,16 @@ SHORT = (
 )
 MARKS = "not slow and not long and not nodes and not resident"
 STUBBED = r"lib(cu|nv|nccl)"
-"""Libraries of CUDA."""
+"""Pattern of the CUDA libraries."""
 
 
 class LeftOutError(Exception):
-    """A release cannot be had; the message says why."""
+    """Unavailable release. The message is the reason."""
 
 
 @dataclass(frozen=True)
 class Wheel:
-    """What pip would install. triton: the requirement of it that the wheel has, or nothing."""
+    """Wheel that pip would install. triton: the wheel's requirement of triton, or ""."""
 
     version: str
     address: str
@@ -57,7 +55,7 @@ class Wheel:
 
 
 def found(release: str, index: str) -> Wheel:
-    """Return what pip would install. Nothing is downloaded but its description."""
+    """Return the wheel that pip would install. Only its metadata is downloaded."""
     asked = f"torch=={release}" if release else "torch"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"]
     command += ["--no-deps", "--only-binary", ":all:", "--report", "-"]
@@ -73,7 +71,7 @@ def found(release: str, index: str) -> Wheel:
 
 
 def python_with(wheel: Wheel) -> Path:
-    """Return the interpreter of an environment with this release, which is made unless it is there."""
+    """Return the interpreter of an environment with this release. Create the environment if it is missing."""
     folder = FOLDER / wheel.version
     python, ready = folder / "bin/python", folder / "ready"
     if ready.exists():
@@ -95,13 +93,13 @@ def python_with(wheel: Wheel) -> Path:
 
 
 def stub_libraries(folder: Path) -> None:
-    """Make the CUDA libraries that those of a folder need: every function is there and returns cudaErrorNoDevice."""
+    """Make stubs of the CUDA libraries that a folder's libraries need. Each function returns cudaErrorNoDevice."""
 
     def said(*command: str | Path) -> str:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     if not shutil.which("readelf"):
-        return  # what is missing is said when it is loaded
+        return  # missing libraries are reported on loading
     needed, undefined, defined, library_of = set[str](), set[str](), set[str](), dict[str, str]()
     libraries = sorted(folder.glob("lib*.so"))
     for library in libraries:
@@ -140,10 +138,10 @@ def stub_libraries(folder: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Test each release; print what was right; return the exit code."""
+    """Test each release and print the results. Return the exit code."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--short", action="store_true", help="what is on the disk, few tests: for CI")
-    parser.add_argument("--releases", default=" ".join(RELEASES), help="separated by blanks")
+    parser.add_argument("--short", action="store_true", help="no downloads and fewer tests, for CI")
+    parser.add_argument("--releases", default=" ".join(RELEASES), help="releases, separated by spaces")
     given = parser.parse_args(arguments)
     lines, codes = [], dict[str, int]()
     for release in given.releases.split():
@@ -160,17 +158,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def environment(release: str, *, short: bool) -> tuple[str, Path]:
-    """Return the version and the interpreter of a release. short: raise LeftOutError if it would be downloaded."""
+    """Return version and interpreter of a release. short: raises LeftOutError instead of a download."""
     wheel = found("" if release == "newest" else release, os.environ.get("TORCH_INDEX", ""))
     if short and wheel.version == metadata.version("torch"):
-        raise LeftOutError("it is that of .venv, which `make test` uses")
+        raise LeftOutError("it is the release of .venv: use `make test`")
     if short and not wheel.address.startswith("file:") and not (FOLDER / wheel.version / "ready").exists():
-        raise LeftOutError("it would be downloaded; without --short it is")
+        raise LeftOutError("it must be downloaded: leave out --short")
     return wheel.version, python_with(wheel)
 
 
 def tested(python: Path, tests: Sequence[str]) -> int:
-    """Run tests; return pytest's exit code."""
+    """Run tests. Return pytest's exit code."""
     command = [str(python), "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-m", MARKS, *tests]
     environ = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode

@@ -1,1 +1,1 @@
-"""Runs beside each other: paired arms with a verdict (`prove`), and sweeps."""
+"""Experiments of several runs: paired comparisons of arms (`prove`), and sweeps."""

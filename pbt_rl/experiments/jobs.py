@@ -1,9 +1,9 @@
-"""Runs one after the other or side by side: `pbt-rl sweep`.
+"""Sequential or parallel runs of a sweep (`pbt-rl sweep`).
 
-    points (grid x seeds) -> jobs, as many at a time as asked -> one `pbt-rl train` each -> results
+    points (grid x seeds) -> jobs, at most --jobs at a time -> one `pbt-rl train` each -> results
 
-Each run is a process of its own, in a session of its own: Ctrl-C reaches this process alone, which passes every signal
-on once. If this process dies, whatever kills it, the runs get SIGTERM and save themselves (`bound_to_us`).
+Each run is a separate process in a separate session. Ctrl-C therefore reaches only this process, which forwards each
+signal once. If this process dies for any reason, the runs get SIGTERM and save their state (`bound_to_us`).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from pbt_rl.processes.child import bound_to_us
 from pbt_rl.processes.signals import handling
 
 LOGS = "logs"
-"""Folder in that of the sweep: what each run prints."""
+"""Subfolder of the sweep for the output of each run."""
 POLL_SECONDS = 0.1
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 GIVEN_BY_THE_SWEEP = ("name", "seed", "out", "overwrite", "resume")
-"""Options of `pbt-rl train` that each run of a sweep has of its own."""
+"""Options of `pbt-rl train` that the sweep sets for each run."""
 _MOST_NAME = 100
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Point:
-    """One run of a sweep. values: option -> what is written for it on the command line."""
+    """One run of a sweep. values: option -> value on the command line."""
 
     name: str
     values: Mapping[str, str]
@@ -47,10 +47,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Share:
-    """What a job may use of the machine.
+    """A job's share of the machine.
 
-    devices: for --devices; empty: as the run chooses. cpus: its cores. cores: so many it plans for; fewer than `cpus`
-    if a CPU quota leaves less time than they have.
+    devices: for --devices. Empty: the run chooses. cpus: CPU affinity. cores: number to plan for, lower than the number
+    of `cpus` under a CPU quota.
     """
 
     devices: str
@@ -60,7 +60,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that has ended. code: of its process; negative for a signal. seconds: it took, this time."""
+    """Ended run. code: exit code, negative for a signal. seconds: duration of this process."""
 
     point: Point
     code: int
@@ -68,7 +68,7 @@ class Ended:
 
 
 def points(grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Point]:
-    """Return every combination of values with every seed, those of one seed together.
+    """Return each combination of values and seeds, grouped by seed.
 
     Raises ConfigError if two of them would have the same name.
     """
@@ -85,19 +85,19 @@ def points(grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Poin
 
 
 def _name(values: Mapping[str, str], seed: int) -> str:
-    """Return a name for a folder: the last part of each option with its value, and the seed."""
+    """Return a folder name: the last part of each option with its value, and the seed."""
     parts = [f"{option.rpartition('.')[2]}_{text}" for option, text in values.items()]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", ".".join([*parts, f"seed{seed}"]))
     if len(name) > _MOST_NAME or not name[0].isalnum():
-        too_long = f"the values of {', '.join(values)} are too long for the name of a folder"
+        too_long = f"the values of {', '.join(values)} are too long for a folder name"
         raise ConfigError(f"{too_long}: {name:.60}...")
     return name
 
 
 def shares(jobs: int, devices: Sequence[str], cpus: Sequence[int], cores: int) -> list[Share]:
-    """Deal devices and cores to jobs that run side by side, evenly; more jobs than devices or cores share them.
+    """Divide devices and cores evenly among parallel jobs. Jobs share them if there are more jobs.
 
-    devices: empty if every run chooses. cores: for whose time there is a quota, at most as many as `cpus`.
+    devices: empty if each run chooses. cores: limit by a CPU quota, at most the number of `cpus`.
     """
 
     def share(i: int) -> Share:
@@ -108,7 +108,7 @@ def shares(jobs: int, devices: Sequence[str], cpus: Sequence[int], cores: int) -
 
 
 def _part(items: Sequence[Item], number: int, parts: int) -> Sequence[Item]:
-    """Return the part of a job: a run of neighbours, or one item that several jobs have."""
+    """Return the items of a job: consecutive ones, or one that several jobs share."""
     if not items:
         return ()
     if parts > len(items):
@@ -123,7 +123,7 @@ class _Job:
     process: subprocess.Popen[bytes]
     began: float = field(default_factory=time.monotonic)
     told: bool = False
-    """It has got the signal that ends the sweep."""
+    """True once it has received the signal that ends the sweep."""
 
     def send(self, number: int) -> None:
         self.told = self.told or number != signal.SIGUSR1
@@ -131,9 +131,9 @@ class _Job:
 
 
 class Sweep:
-    """The runs of a sweep. command: returns the arguments of `pbt-rl` for a point and the devices that it has.
+    """Runs of a sweep. command: (point, devices) -> arguments of `pbt-rl`.
 
-    folder: of the sweep. say: shows a line. after: called with each point whose run is whole.
+    folder: of the sweep. say: prints a line. after: called with each point whose run has completed.
     """
 
     def __init__(
@@ -148,10 +148,10 @@ class Sweep:
         self._free = list(shares)
         self._running: list[_Job] = []
         self.signal: int | None = None
-        """The first one that asked for the end: no other run is started."""
+        """First signal that ended the sweep. After it no run is started."""
 
     def run(self, waiting: Sequence[Point]) -> list[Ended]:
-        """Train all, as many at a time as there are shares; return those that were begun, in order of their end."""
+        """Train all points, one per share at a time. Return the started ones in order of their end."""
         left, ended = list(waiting), list[Ended]()
         (self._folder / LOGS).mkdir(parents=True, exist_ok=True)
         with handling(FORWARDED, self._note):
@@ -162,7 +162,7 @@ class Sweep:
                     ended += self._reap(len(left))
                     time.sleep(POLL_SECONDS)
             finally:
-                for job in self._running:  # only if something failed here
+                for job in self._running:  # not empty only after an error here
                     job.process.terminate()
         return ended
 
@@ -192,10 +192,10 @@ class Sweep:
             os.sched_setaffinity(0, whole)
         job = _Job(point, share, process)
         self._running.append(job)
-        if self.signal is not None and not job.told:  # it came while the process was being made
+        if self.signal is not None and not job.told:  # it came while the process was starting
             job.send(self.signal)
         where = f" on {share.devices}" if share.devices else ""
-        self._say(f"{number}: {point.name} begins{where}; what it prints is in {log}")
+        self._say(f"{number}: {point.name} begins{where}; its output is in {log}")
 
     def _reap(self, left: int) -> list[Ended]:
         ended = []
@@ -221,7 +221,7 @@ class Sweep:
 
 
 def last_line(folder: Path, point: Point) -> str:
-    """Return the last line that a run has printed, where an error stands."""
+    """Return the last line of a run's output, which contains its error message."""
     try:
         text = (folder / LOGS / f"{point.name}.txt").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Plans: from a config and a machine to devices, actors, rows and threads. Pure but for `Machine.here`."""
+"""Plans: devices, actors, rows and threads of a run. Pure except for `Machine.here`."""
 
 from pbt_rl.plan.layout import PackPlan, Plan, make_plan, parse_devices
 from pbt_rl.plan.machine import Machine, available_cpus

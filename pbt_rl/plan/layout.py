@@ -1,4 +1,4 @@
-"""Make a plan from a config and a machine: devices, actors, rows and threads. Pure."""
+"""Plan of a run from its config and the machine: devices, actors, rows and threads. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pbt_rl.plan.sizes import Sizing, plan_actors, share_actors
 
 @dataclass(frozen=True)
 class PackPlan:
-    """One learner process: its device, the members that belong to it, and its share of the actors.
+    """Plan of one learner process: its device, its members and its share of the actors.
 
-    If it has fewer slots than members, they take turns.
+    With fewer slots than members, the members share the slots by time slices.
     """
 
     device: str
@@ -23,50 +23,50 @@ class PackPlan:
     actors: int
     units_per_actor: int
     envs_per_policy: int
-    """b: environments of each policy in one unit."""
+    """b: environments per policy in one vector env."""
     units_per_batch: int
-    """k: rollouts of units in one training batch."""
+    """k: rollouts of vector envs in one training batch."""
     threads: int
-    """CPU threads of the learning arithmetic."""
+    """CPU threads of learning."""
     slots: int
     """P: members on the device at the same time."""
     groups: int = 0
-    """G: groups of a policy's rows in a simulator on the device, which has no actors; 0 with actors."""
+    """G: groups of a policy's rows in a device simulator, which has no actors. 0 with actors."""
 
     @property
     def rows(self) -> int:
-        """R: environments of one unit."""
+        """R: environments of one vector env."""
         return self.slots * self.envs_per_policy
 
     @property
     def batch_rows(self) -> int:
-        """Rows of each policy in a batch, one rollout each."""
+        """Rows per policy in a batch, with one rollout each."""
         return self.units_per_batch * self.envs_per_policy
 
     @property
     def environments(self) -> int:
-        """Environments, or rows of a simulator, of all policies."""
+        """Environments, or rows of a device simulator, of all policies."""
         return max(self.units, 1) * self.rows
 
     @property
     def environments_of_member(self) -> int:
-        """Environments of a member whose episodes are told apart; groups of rows in a simulator."""
+        """Environments of a member with separate episode statistics. In a device simulator: groups of rows."""
         return self.groups or self.units * self.envs_per_policy
 
     @property
     def episodes_each(self) -> int:
-        """Episodes whose mean is one entry of an objective: 1, or the rows of a group in a simulator."""
+        """Episodes per entry of an objective: 1, or the rows of a group in a device simulator."""
         return self.envs_per_policy // self.groups if self.groups else 1
 
     @property
     def units(self) -> int:
-        """Units that this learner serves."""
+        """Vector envs of this learner."""
         return self.actors * self.units_per_actor
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The whole run."""
+    """Plan of a run."""
 
     packs: tuple[PackPlan, ...]
     cpus: int
@@ -74,33 +74,33 @@ class Plan:
 
     @property
     def pack_of(self) -> dict[int, int]:
-        """Member -> number of its pack."""
+        """Member -> index of its pack."""
         return {member: number for number, pack in enumerate(self.packs) for member in pack.members}
 
     @property
     def environments_of(self) -> dict[int, int]:
-        """Member -> number of environments that it plays in while it holds a slot."""
+        """Member -> number of its environments while it is in a slot."""
         return {m: pack.environments_of_member for pack in self.packs for m in pack.members}
 
     @property
     def rollout_age(self) -> tuple[int, int]:
-        """Optimiser steps between the weights that act and those that learn, as planned: at least and at most."""
+        """Planned (minimum, maximum) of optimiser steps between the acting and the learning weights."""
         ages = [self.sizing.age(pack.units, pack.units_per_batch) for pack in self.packs]
         return min(least for least, _ in ages), max(most for _, most in ages)
 
     @property
     def actors(self) -> int:
-        """Actor processes in all."""
+        """Total actor processes."""
         return sum(p.actors for p in self.packs)
 
     @property
     def environments(self) -> int:
-        """Environments in all."""
+        """Total environments."""
         return sum(p.environments for p in self.packs)
 
 
 def parse_devices(text: str, machine: Machine) -> list[str]:
-    """Return one device per learner from `--devices`. Raises ConfigError for a device that is not there."""
+    """Parse `--devices` to one device per learner. Raises ConfigError for a missing device."""
     if text == "auto":
         return [f"cuda:{i}" for i in range(machine.gpus)] or ["cpu"]
     devices = []
@@ -111,22 +111,22 @@ def parse_devices(text: str, machine: Machine) -> list[str]:
             continue
         known = "cpu" + "".join(f", cuda:{i}" for i in range(machine.gpus))
         if kind != "cuda" or not (index or "0").isdecimal():
-            remedy = f"use auto (every GPU), or a list such as cuda:0,cuda:1; here: {known}"
+            remedy = f"use auto (every GPU), or a list such as cuda:0,cuda:1; this machine has {known}"
             raise ConfigError(f"--devices {device!r} is not a device: {remedy}")
         if int(index or 0) >= machine.gpus:
-            raise ConfigError(f"--devices {device!r} is not on this machine: it has {known}")
-        devices.append(f"cuda:{int(index or 0)}")  # as torch names it: without zeros in front
+            raise ConfigError(f"--devices {device!r} is not on this machine: use {known}")
+        devices.append(f"cuda:{int(index or 0)}")  # torch's name, without leading zeros
     return devices
 
 
 LayOut = Callable[[Config, Machine, Sequence[str], Sequence[tuple[int, ...]], Sequence[int]], Plan]
-"""(config, machine, devices, members of each, slots of each) -> plan."""
+"""(config, machine, devices, members per device, slots per device) -> plan."""
 
 
 def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut | None = None) -> Plan:
-    """Place members on devices and divide the cores. seats: of one environment (S), each of them a row.
+    """Place members on devices and divide the cores. seats: agents per environment (S), one row each.
 
-    lay_out: plans what the devices have instead of actors.
+    lay_out: makes the plan for device simulators, which have no actors.
     """
     devices = parse_devices(config.devices, machine)
     slots = min(config.slots or config.members, config.members)
@@ -167,7 +167,7 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut 
 
 
 def sizing_of(config: Config, slots: int, seats: int, *, on_gpu: bool) -> Sizing:
-    """Return what the sizes of units and batches follow from."""
+    """Collect the inputs for the sizes of vector envs and batches."""
     return Sizing(
         batch_rows=config.learner.batch / config.learner.rollout,
         max_policy_lag=config.learner.max_policy_lag,
@@ -183,11 +183,11 @@ def sizing_of(config: Config, slots: int, seats: int, *, on_gpu: bool) -> Sizing
 
 
 def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> int:
-    """Return one actor per core that the learners do not keep busy; two per device at least.
+    """Return one actor per free core, at least two per device.
 
-    A learner with a GPU has a core to itself, unless its units are so large that it takes a small part of one
-    (see `plan_actors`). On a CPU, learning and inference cost more than the environments (on Atari about 57 % of all),
-    but an actor sleeps while it waits; so actors are half as many as cores.
+    A learner with a GPU has a core to itself. Exception: with large vector envs it uses only a small part of a core
+    (see `plan_actors`). On a CPU, learning and inference cost more than the environments (about 57 % of the time on
+    Atari). There are still half as many actors as cores, because an actor sleeps while it waits.
     """
     if config.mode == "serial":
         return len(devices)
@@ -203,22 +203,22 @@ def _actors(
     members: Sequence[int],
     slots: Sequence[int],
 ) -> tuple[Sizing, list[int]]:
-    """Return the actors of each pack and how units are sized.
+    """Return the sizing of vector envs and the number of actors per pack.
 
-    Raises ConfigError if the user gives fewer actors than there are devices.
+    Raises ConfigError if the user gives fewer actors than devices.
     """
     if not config.actors:
         cores = wanted if config.mode == "serial" else machine.cpus
         return plan_actors(sizing, cores, wanted, config.units_per_actor, members, slots)
     if config.actors < len(members):
         raise ConfigError(
-            f"--actors {config.actors} is too few: each of the {len(members)} devices needs one"
+            f"--actors {config.actors} is too few: give one per device, at least {len(members)}"
         )
     return sizing, share_actors(config.actors, members)
 
 
 def _threads(config: Config, machine: Machine, devices: Sequence[str], device: str) -> int:
-    """Return the threads of a learner's arithmetic: of those on the CPU, each has its part of half the cores."""
+    """Return a learner's CPU threads. Learners on the CPU share half of the cores."""
     if config.learner.threads:
         return config.learner.threads
     if device != "cpu":
@@ -227,12 +227,12 @@ def _threads(config: Config, machine: Machine, devices: Sequence[str], device: s
 
 
 def check_minibatches(config: Config, pack: PackPlan) -> None:
-    """Raise ConfigError if a batch of a policy has fewer rollouts, or steps, than it is to have parts."""
+    """Check that a policy's batch can be split into minibatches. Raises ConfigError."""
     parts, most, of_what = config.learner.minibatches, pack.batch_rows, "rollouts"
     if config.learns_single_steps:
         most, of_what = most * config.learner.rollout, "steps"
     if parts > most and not config.algorithm.learns_per_unit:
         raise ConfigError(
-            f"--learner.minibatches {parts} is more than the {most} {of_what} in a batch of a policy: use at most "
+            f"--learner.minibatches {parts} is more than the {most} {of_what} in a policy's batch: use at most "
             f"{most}, or a larger --learner.batch"
         )

@@ -1,4 +1,4 @@
-"""The machine that a run is planned for: cores and GPUs."""
+"""Cores and GPUs of the machine."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from pathlib import Path
 from pbt_rl.errors import ConfigError
 
 CORES = "PBT_RL_CORES"
-"""Environment variable with the cores that a run may plan for, of those that its processes may use: a sweep sets it for
-runs that share a CPU quota."""
+"""Environment variable with the number of cores to plan for. A sweep sets it for runs that share a CPU quota."""
 OWN_CGROUPS = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Processors that this process may use."""
+    """Cores and GPUs that this process may use."""
 
     cpus: int
     gpus: int
@@ -27,30 +26,32 @@ class Machine:
     @classmethod
     def here(cls) -> Machine:
         """Count cores by affinity and cgroup quota, GPUs by torch."""
-        import torch  # noqa: PLC0415 - only the parent and the learners may pay for it
+        import torch  # noqa: PLC0415 - slow, so that only the parent and the learners import it
 
         return cls(available_cpus(), usable_gpus(torch.cuda.device_count()))
 
 
 def usable_gpus(counted: int, library: str = "libcuda.so.1") -> int:
-    """Return how many of the counted GPUs CUDA shows. Of GPUs that are cut into slices (MIG) it shows one slice only.
+    """Count the GPUs that are visible to CUDA. With MIG only one slice is visible.
 
-    counted: by torch, which asks the driver's management library; that starts nothing, but counts whole cards.
+    counted: torch's count of whole cards, from the driver's management library, which does not initialise CUDA.
     """
     if counted < 2:
         return counted
     try:
         cuda, shown = ctypes.CDLL(library), ctypes.c_int(-1)
         if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(shown)):
-            return counted  # a learner says why they cannot be used (learner/gpu.py)
+            return counted  # the learner reports why they cannot be used (learner/gpu.py)
     except (OSError, AttributeError):
         return counted
     return min(counted, shown.value)
 
 
 def available_cpus(own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> int:
-    """Return the cores that this process may use: its affinity, limited by the CPU quotas of all cgroups around it, and
-    by `CORES`. Raises ConfigError if that is no number of cores.
+    """Return the number of cores that this process may use.
+
+    It is the CPU affinity, limited by the CPU quotas of the process's cgroup and its ancestors, and by `CORES`. Raises
+    ConfigError for an invalid value of `CORES`.
     """
     given = os.environ.get(CORES, "")
     if given and not (given.isdecimal() and int(given)):
@@ -61,7 +62,7 @@ def available_cpus(own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> int:
 
 
 def _cpu_quota(folder: Path) -> float:
-    """Return the cores that a cgroup (v2 or v1) may use on average; infinity without a quota."""
+    """Return the average cores that a cgroup (v2 or v1) may use. Infinity without a quota."""
     try:
         quota, period = (folder / "cpu.max").read_text().split()
     except (OSError, ValueError):
@@ -70,7 +71,7 @@ def _cpu_quota(folder: Path) -> float:
 
 
 def number_in(path: Path) -> int:
-    """Return the number in a file of the kernel; -1, which the kernel writes for unknown, if there is none."""
+    """Read a number from a kernel file. -1 if there is none, as the kernel writes for unknown values."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):
@@ -78,9 +79,9 @@ def number_in(path: Path) -> int:
 
 
 def cgroups_around(controller: str, own: Path, cgroups: Path) -> set[Path]:
-    """Return the folders of this process's cgroup that has a controller, and of those around it.
+    """Return the cgroup folders of this process and their ancestors, for a controller.
 
-    In a container only the top exists.
+    In a container only the top folder exists.
     """
     found = {cgroups, cgroups / controller}
     try:

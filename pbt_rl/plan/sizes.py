@@ -1,16 +1,17 @@
-"""Rows of a unit, rollouts of a batch, and actors of each learner, for every size of machine.
+"""Sizes of vector envs and batches, and number of actors per learner, for any machine.
 
-While a unit fills a rollout every other unit delivers one too. With U units and k rollouts in a batch, a rollout is
-therefore U / k batches old when it is full, and up to two older when it is learned from: one batch may be waiting and
-one in work. Age counts in optimiser steps, as Sample Factory counts its policy lag; S is those of a batch (epochs *
-minibatches). It is planned to be harmless, and half the limit on the policy lag is left for what no plan foresees:
+While a vector env fills a rollout, each other one delivers one too. With U vector envs and k rollouts per batch, a
+full rollout is U / k batches old. It is up to two batches older when it is learned from, because one batch may be
+waiting and one in progress. Rollout age is measured in optimiser steps, like the policy lag of Sample Factory. S is
+the number of optimiser steps per batch (epochs * minibatches). The planned age is harmless, and half of the limit on
+the policy lag is a reserve for unforeseen delays:
 
     (U / k + 2) * S <= min(AGE_PLANNED, --learner.max-policy-lag / 2)    and    U / k + 2 <= BATCHES_PLANNED
 
-or U = k, if that is more. So every batch bounds the rows in flight, and on a machine with many cores units are small or
-some cores have no actor. In the sync modes all units rest while a batch is learned from: k = U.
+U = k is always allowed. So the batch bounds the rows in flight. On a machine with many cores, vector envs are small or
+some cores have no actor. In the sync modes all vector envs wait while a batch is learned from: k = U.
 
-Rows here are those of one policy: U units, b of its rows in each, k rollouts in its batch.
+Rows here are those of one policy: U vector envs, b of its rows in each, k rollouts in its batch.
 """
 
 from __future__ import annotations
@@ -21,112 +22,118 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 MIN_UNIT_ROWS = 32
-"""With fewer rows the calls of a vector environment cost too much (on Atari 32 rows were 9 % faster than 16)."""
+"""Target rows of a vector env. With fewer rows its calls cost too much (on Atari 32 rows were 9 % faster than 16)."""
 MIN_POLICY_ROWS = 8
-"""With fewer rows a forward of one policy wastes the CPU's vector units."""
+"""Target rows of one policy. With fewer rows a forward pass wastes the CPU's SIMD units."""
 LEAST_UNIT_ROWS = 4
-"""What is left of MIN_UNIT_ROWS if rollouts would be too old otherwise; below, calls cost more than rows (CartPole took
-9 us per row with 32, 14 with 4, 20 with 2; Atari hardly differs). In sync modes half of it, as cores are idle there."""
+"""Minimum rows of a vector env if rollouts would be too old with MIN_UNIT_ROWS.
+
+With fewer rows calls cost more than rows: CartPole took 9 us per row with 32, 14 with 4, 20 with 2. Atari hardly
+differs. In the sync modes the minimum is half, because cores are idle there."""
 LEAST_GPU_ROWS = 16
-"""The same beside a GPU, where every core has an actor: its other unit has to bridge a turn and the wake-ups, which are
-late if all cores are busy (docs/lab/speed.md)."""
+"""The same minimum with a GPU, where each core has an actor.
+
+While one vector env of an actor waits for an inference batch, the other one must keep it busy. Wake-ups are late if all
+cores are busy (docs/lab/speed.md)."""
 LEAST_SPARE_ROWS = 8
-"""The same where each learner has a core to itself."""
+"""The same minimum if each learner has a core to itself."""
 ENOUGH_ACTORS = 0.9
-"""Smaller units on all cores are faster than those on fewer than this share of the cores."""
+"""Fraction of the cores below which smaller vector envs on all cores are faster."""
 AGE_PLANNED = 192
-"""Largest planned age of rollouts, in optimiser steps between the weights that act and those that learn. Up to this
-age scores are at most a third lower with the proximal clip; age 0 is not measured better (docs/lab/rollout-age.md)."""
+"""Planned maximum of optimiser steps between the acting and the learning weights.
+
+Up to this age scores are at most a third lower with the proximal clip; age 0 is not measured better
+(docs/lab/rollout-age.md)."""
 BATCHES_PLANNED = 10
-"""The same in batches, for algorithms that take few steps in one."""
+"""The same maximum in batches, for algorithms with few optimiser steps per batch."""
 LAG_PLANNED = 0.5
-"""Share of the limit on the policy lag that is planned with."""
+"""Fraction of the limit on the policy lag that the plan uses."""
 LAG_OF_QUEUE = 2
 """Batches between a full rollout and the end of the update that learns from it."""
 EVEN = 1.1
-"""Members train at even speed if none has more than this many times the actors, rows or batch of another."""
+"""Maximum ratio of actors, rows or batches between two members for even training speed."""
 FAR_BATCH = 0.25
-"""Actors are left out if a batch would differ from what was asked for by more than this share of it."""
+"""Maximum relative difference between planned and requested batch. Beyond it, fewer actors are planned."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """b and k: see above."""
+    """b (rows of a policy per vector env) and k (rollouts per batch): see the module."""
 
     envs: int
     rollouts: int
 
     @property
     def batch_rows(self) -> int:
-        """Rows of a batch of one policy."""
+        """Rows per policy in a batch."""
         return self.envs * self.rollouts
 
 
 @dataclass(frozen=True)
 class Sizing:
-    """What the sizes of units and batches follow from, besides the number of units."""
+    """Inputs for the sizes of vector envs and batches."""
 
     batch_rows: float
-    """Rows that make a batch of one policy, each with one rollout."""
+    """Requested rows per policy in a batch, one rollout each."""
     max_policy_lag: int
     batch_steps: int
-    """Optimiser steps of a batch."""
+    """Optimiser steps per batch."""
     slots: int
     """P of the largest pack."""
     seats: int
-    """b is a multiple of it."""
+    """Agents per environment. b is a multiple of it."""
     minibatches: int
     envs: int = 0
-    """b as the user gives it; 0: planned."""
+    """b if the user sets it. 0: planned."""
     on_policy: bool = False
-    """Every unit rests until the batch is learned from."""
+    """All vector envs wait until the batch is learned from."""
     per_unit: bool = False
-    """The algorithm learns from each rollout alone, or from as few as are young enough."""
+    """The algorithm learns from single rollouts, or from as few as keep rollouts young enough."""
     on_gpu: bool = False
-    """All learners have one."""
+    """All learners have a GPU."""
     least_rows: int = LEAST_UNIT_ROWS
-    """Of a unit, if cores may be idle for that."""
+    """Minimum rows of a vector env, even if cores are idle for it."""
 
     @property
     def units_per_rollout(self) -> float:
-        """Most units in flight for each rollout of a batch."""
+        """Maximum of vector envs in flight per rollout in a batch."""
         steps = min(AGE_PLANNED, self.max_policy_lag * LAG_PLANNED)
         return max(1.0, min(steps / self.batch_steps, BATCHES_PLANNED) - LAG_OF_QUEUE)
 
     @property
     def wanted_envs(self) -> int:
-        """Return b of the largest pack, if nothing limits it: few rows if a unit is a batch, for many updates."""
+        """Target b of the largest pack. It is small if each rollout is a batch, for frequent updates."""
         if self.per_unit:
             return self._seated(MIN_POLICY_ROWS)
         return self._seated(max(MIN_POLICY_ROWS, math.ceil(MIN_UNIT_ROWS / self.slots)))
 
     def least_rollouts(self, units: int) -> int:
-        """Return the smallest k at which rollouts are young enough."""
+        """Return the smallest k for which rollouts are young enough."""
         return math.ceil(units / self.units_per_rollout - 1e-9)
 
     def age(self, units: int, rollouts: int) -> tuple[int, int]:
-        """Return how old rollouts are when they are learned from, in optimiser steps: at least and at most."""
+        """Return the (minimum, maximum) rollout age in optimiser steps."""
         if self.on_policy:
             return 0, 0
         full = max(units, 1) / rollouts
         return round(full * self.batch_steps), round((full + LAG_OF_QUEUE) * self.batch_steps)
 
     def too_old(self, units: int, size: Size) -> bool:
-        """Whether rollouts are older than the rule above allows."""
+        """True if rollouts are older than the module's rule allows."""
         return not self.on_policy and size.rollouts < self.least_rollouts(units)
 
     def batch_error(self, size: Size) -> float:
-        """Return by which share a batch differs from what was asked for."""
+        """Return the relative difference between planned and requested batch."""
         return 0.0 if self.per_unit else abs(size.batch_rows / self.batch_rows - 1)
 
     def sizes(self, units: Sequence[int]) -> list[Size]:
-        """Choose b and k of packs with this many units each, so that every policy has the same rows."""
+        """Choose b and k per pack, with equal rows for each policy. units: vector envs per pack."""
         if self.envs:
             return [self._of(n, self.envs) for n in units]
         return min(self._candidates(units), key=self._cost)
 
     def _candidates(self, units: Sequence[int]) -> Iterator[list[Size]]:
-        """Yield what b may be in the pack with most units: from k = U up to what is wanted."""
+        """Yield candidate sizes. In the pack with most vector envs, b ranges from k = U to the target."""
         most = max(units)
         least = self.batch_rows / most / self.seats
         last = self.wanted_envs // self.seats
@@ -141,7 +148,7 @@ class Sizing:
     def _of(self, units: int, envs: int) -> Size:
         young = self.least_rollouts(units)
         if self.per_unit:
-            # In the sync modes those that rest must not be left out: one unit or all.
+            # In the sync modes k is 1 or U, because no waiting vector env may be left out of the batch.
             return Size(envs, units if self.on_policy and young > 1 else young)
         if self.on_policy:
             return Size(envs, units)
@@ -149,7 +156,7 @@ class Sizing:
         return Size(envs, min(units, of_batch if self.envs else max(young, of_batch)))
 
     def _cost(self, sizes: Sequence[Size]) -> tuple[float, ...]:
-        """Order candidates by what is lost: learning's batch counts twice as much as the efficiency of calls."""
+        """Return a candidate's sort key. An error of the batch counts twice as much as inefficient calls."""
         batches, envs = [size.batch_rows for size in sizes], min(size.envs for size in sizes)
         error = max(map(self.batch_error, sizes))
         return (
@@ -165,14 +172,14 @@ class Sizing:
         return not self.per_unit and max(batches) > EVEN * min(batches)
 
     def _seated(self, envs: float) -> int:
-        """Round to environments of `seats` rows, one at least."""
+        """Round to whole environments of `seats` rows, at least one."""
         return max(1, round(envs / self.seats)) * self.seats
 
     def flaws(self, units: Sequence[int], slots: Sequence[int]) -> tuple[float, ...]:
-        """Return what is wrong with this many units in each pack, the worst first; 0 for what is right.
+        """Rate the flaws of a division into vector envs, most severe first. 0: no flaw.
 
-        A batch that is far from what was asked for counts by how far: of rollouts as long as a batch every further unit
-        makes it larger.
+        units: vector envs per pack. A large difference to the requested batch counts by its size. With rollouts as long
+        as a batch, each further vector env increases it.
         """
         sizes = self.sizes(units)
         rows = [size.envs * n for size, n in zip(sizes, units, strict=True)]
@@ -190,7 +197,7 @@ class Sizing:
 
 
 def share_actors(actors: int, members: Sequence[int]) -> list[int]:
-    """Share actors between packs in proportion to their members, at least one each. actors >= len(members)."""
+    """Divide actors among packs in proportion to their members, at least one each. actors >= len(members)."""
     shares = [1] * len(members)
     by_need = [(1 / own, i) for i, own in enumerate(members)]
     heapq.heapify(by_need)
@@ -209,10 +216,10 @@ def plan_actors(
     members: Sequence[int],
     slots: Sequence[int],
 ) -> tuple[Sizing, list[int]]:
-    """Choose the actors of each pack, and by which sizing.
+    """Choose the sizing and the actors per pack. members, slots: per pack.
 
-    Beside a GPU every core has one, nearly, if units are large so. Else `wanted` leaves each learner a core, unless
-    that is a large part of its cores; then smaller units do. members, slots: of each pack.
+    With a GPU, nearly each core has an actor if vector envs are then large enough. Otherwise `wanted` leaves a core to
+    each learner. If that core is a large fraction of all, each core has an actor with smaller vector envs.
     """
     if sizing.on_gpu and not sizing.envs:
         most = max(wanted, cores)
@@ -230,9 +237,9 @@ def plan_actors(
 def _most_actors(
     sizing: Sizing, wanted: int, units_per_actor: int, members: Sequence[int], slots: Sequence[int]
 ) -> list[int]:
-    """Choose as many actors as wanted in all, or the next number without flaws.
+    """Choose `wanted` actors in total, or the nearest number without flaws.
 
-    Fewer, if rollouts would be too old or units too small; more only for packs that would be uneven otherwise.
+    There are fewer if rollouts would be too old or vector envs too small. There are more only to make packs even.
     """
 
     def flaws(actors: Sequence[int]) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Trained members at play: evaluation, games against others, films.
+"""Trained members: evaluation, matches between members, videos, export.
 
-Reads run folders; starts no training.
+Reads run folders. Starts no training.
 """

@@ -1,4 +1,4 @@
-"""Evaluation of a trained member: whole episodes, scored by the true objective (`pbt-rl eval RUN`)."""
+"""Evaluation of a trained member over whole episodes, by the true objective (`pbt-rl eval RUN`)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from pbt_rl.record.saved import PLAY, Source, check_trust, find_saved, read_conf
 def evaluate(
     source: Source, episodes: int, video: Path | None, seed: int, *, greedy: bool, trust: bool = False
 ) -> None:
-    """Play whole episodes of a member and print their true objective.
+    """Play whole episodes of a member and print their true objectives.
 
-    The family chooses the options of evaluation (Atari: whole games, scored unclipped). In an environment with tasks,
-    this many episodes of each are played. Reward shaping has its default values, so that members can be compared.
-    trust: what is imported of what the run names. Raises ConfigError for a folder that is no run or not trusted, a
-    member or frames that were not saved, less than one episode, and a video that cannot be made.
+    The environment family sets the evaluation options (Atari: whole games, unclipped scores). With tasks, `episodes` is
+    per task. Reward shaping has its default values, so that members are comparable. trust: allows imports of modules
+    that the run names. Raises ConfigError for a folder without a run or without trust, for an unsaved member or
+    checkpoint, for invalid arguments, and for a video that cannot be written.
     """
     if episodes < 1:
         raise ConfigError(f"--episodes {episodes} cannot be used: give 1 or more")
@@ -56,10 +56,10 @@ def evaluate(
     pack = load_pack(config, spec, saved, seed)
     policy = Policy(pack, spec, config.model, seed, greedy=greedy)
     with build.one_thread():
-        # A camera sees one row. Those of many tasks would take too long one after another.
+        # The camera films one row, so episodes are played one by one. With many tasks this would take too long.
         most = 1 if filmed is not None and not spec.tasks else MAX_ROWS
         begins = registry.backend_of(config.env, options)[0].begins
-        # Episodes of some tasks are 50 times as long.
+        # Episodes of some tasks are 50 times as long as those of others.
         progress = Progress(sys.stderr, begins, alike=not spec.tasks)
         played = play_episodes(policy, options, episodes, seed, filmed, progress, most=most)
     if spec.tasks:
@@ -88,5 +88,5 @@ def _print_tasks(spec: EnvSpec, played: list[PlayedEpisode]) -> None:
         objective = mean([episode.objective for episode in mine])
         score = mean([episode.raw_return for episode in mine])
         print(f"{name:<40} {len(mine):>8} {score:>10.4g} {objective:>10.4g}")
-    cap = "" if spec.task_cap is None else f", of each no more than {spec.task_cap:g}"
+    cap = "" if spec.task_cap is None else f" (each capped at {spec.task_cap:g})"
     print(f"objective over {len(spec.tasks)} tasks: mean {mean(counted_objectives(spec, played)):.6g}{cap}")

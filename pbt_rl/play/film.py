@@ -1,4 +1,4 @@
-"""Films of what is played: whole ones as .mp4 or .gif, and short clips. `pbt_rl.play.member` uses them."""
+"""Videos of evaluation episodes: whole episodes as .mp4 or .gif, and short clips for TensorBoard."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.play.member import Filmed
 
 LEAST_HEIGHT, MOST_SIDE = 320, 1920
-"""Lower pictures are enlarged by a whole factor, as long as no side is longer than the second; pictures with a side of
-more than twice the second are made smaller."""
+"""Smaller pictures are enlarged by an integer factor, while no side exceeds MOST_SIDE. Pictures with a side of more than
+twice MOST_SIDE are reduced."""
 LEAST_PIXELS = 16
-"""Of each side: codecs need some."""
+"""Minimum of each side, because codecs need some pixels."""
 CLIP_SECONDS, CLIP_PICTURES_PER_SECOND, CLIP_SIZE = 30, 8, 200
-"""A clip has so many seconds at most, and so many pixels along its longer side."""
+"""Limits of a clip: duration, frame rate, pixels along its longer side."""
 
 H264 = ("-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "25")
-"""What every player plays."""
+"""Codec options that every video player supports."""
 PALETTES = (
     "-filter_complex",
     "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=none",
 )
-"""A palette for each picture: exact to 255 colours, and no picture waits for those after it."""
+"""One palette per picture: exact up to 255 colours, and pictures are encoded as they arrive."""
 
 
 def factor_of(height: int, width: int) -> float:
@@ -50,7 +50,7 @@ def factor_of(height: int, width: int) -> float:
 
 
 class Film:
-    """A .mp4 or .gif that is written picture by picture: a game of half an hour needs no memory."""
+    """.mp4 or .gif file, written picture by picture to bound memory."""
 
     def __init__(self, path: Path, frames_per_second: float) -> None:
         self._path, self._rate = path, frames_per_second
@@ -64,7 +64,7 @@ class Film:
             raise self._error(error.strerror or str(error)) from error
 
     def add(self, picture: Picture) -> None:
-        """Append a picture. The first one sets the size; an odd row or column is cut, as codecs need even sizes."""
+        """Append a picture. The first one sets the size. An odd row or column is cut, because codecs need even sizes."""
         shape = picture.shape[:2]
         if self._process is None:
             self._shape, self._factor = shape, factor_of(*shape)
@@ -84,10 +84,10 @@ class Film:
         try:
             self._process.stdin.write(shown.tobytes())
         except BrokenPipeError:
-            self.close()  # says why
+            self.close()  # raises an error with the reason
 
     def close(self) -> None:
-        """Finish the file. Raises ConfigError if it could not be written whole."""
+        """Finish the file. Raises ConfigError if it is incomplete."""
         if self._process is None:
             return
         process, self._process = self._process, None
@@ -107,8 +107,8 @@ class Film:
         return subprocess.Popen(
             [get_ffmpeg_exe(), "-y", "-loglevel", "error", *raw, *codec, str(self._path)],
             stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,  # errors alone, a few lines: it never fills
-            process_group=0,  # Ctrl-C is for the evaluation, which closes the film
+            stderr=subprocess.PIPE,  # cannot fill, because only errors are printed
+            process_group=0,  # not ended by Ctrl-C: the evaluation closes the film
         )
 
     def _error(self, why: str) -> ConfigError:
@@ -116,10 +116,7 @@ class Film:
 
 
 class Clip:
-    """Films row 0 until its first episode has ended: the first half minute as a small GIF, which TensorBoard plays.
-
-    It is written to a file when it is closed.
-    """
+    """Small GIF of row 0's first episode for TensorBoard, at most CLIP_SECONDS long. Written on close."""
 
     def __init__(self, file: IO[bytes], camera: Camera) -> None:
         self._file, self._camera = file, camera
@@ -131,7 +128,7 @@ class Clip:
         self._over = False
 
     def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
-        """See `play.member.Records`. A picture that the clip shows is kept, made small."""
+        """Record a step (see `play.member.Records`). Keep every n-th picture, scaled down."""
         from PIL import Image  # noqa: PLC0415 - of the extra `video`; checked by `check_clips`
 
         if self._over:
@@ -145,7 +142,7 @@ class Clip:
         self._over = bool(step.episode_done[0])
 
     def close(self) -> None:
-        """Write the file; nothing if there was no picture."""
+        """Write the file. It stays empty without a picture."""
         if self._kept:
             first, *others = self._kept
             how = {"append_images": others, "duration": self._milliseconds, "loop": 0}
@@ -154,16 +151,16 @@ class Clip:
 
 
 class BestFilm:
-    """Films the episodes of row 0, each in a file of its own, and keeps that of the highest objective."""
+    """Film of the episode of row 0 with the highest objective. Each episode is written to a separate file."""
 
     def __init__(self, path: Path, camera: Camera) -> None:
         self._camera, self._kept = camera, path
         self._best = -math.inf
-        self._path = path  # the first one shows whether it can be written
+        self._path = path  # written at once, to fail early if it cannot be
         self._film: Film | None = Film(path, camera.frames_per_second)
 
     def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
-        """See `play.member.Records`."""
+        """Record a step (see `play.member.Records`)."""
         if self._film is None:
             self._path = self._kept.with_name(f".{self._kept.stem}.part{self._kept.suffix}")
             self._film = Film(self._path, self._camera.frames_per_second)
@@ -180,7 +177,7 @@ class BestFilm:
             self._path.unlink()
 
     def close(self) -> None:
-        """Leave nothing of an episode that has not ended, unless it is the only one."""
+        """Remove the film of an unfinished episode unless it is the only one."""
         if self._film is not None:
             film, self._film = self._film, None
             film.close()
@@ -189,13 +186,13 @@ class BestFilm:
 
 
 def best_film(path: Path) -> Filmed:
-    """Film the best episode. Raises ConfigError if a film could not be written there."""
+    """Film the best episode. Raises ConfigError if `path` cannot be written."""
     check_film(path)
     return partial(_filmed, partial(BestFilm, path.absolute()))
 
 
 def first_clip(file: IO[bytes]) -> Filmed:
-    """Film the first episode: half a minute, small enough for TensorBoard."""
+    """Film the first episode as a clip for TensorBoard."""
     return partial(_filmed, partial(Clip, file))
 
 
@@ -203,7 +200,7 @@ def first_clip(file: IO[bytes]) -> Filmed:
 def _filmed(
     begin: Callable[[Camera], Clip | BestFilm], spec: EnvSpec, rows: int, seed: int, options: EnvOptions
 ) -> Iterator[tuple[Unit, Clip | BestFilm]]:
-    """See `play.member.Filmed`. begin: begins to record the row that a camera sees."""
+    """Yield the vector env and its recorder (see `play.member.Filmed`). begin: camera -> recorder."""
     made = film(spec.env_id, rows, seed, options, default_shaping_source(spec))
     if made is None:
         raise ConfigError(f"--video: {spec.env_id} has no pictures: leave --video out")
@@ -213,7 +210,7 @@ def _filmed(
 
 
 def check_clips(config: Config) -> None:
-    """Raise ConfigError if clips of a run could not be made, before anything starts."""
+    """Check before a run starts that clips can be made. Raises ConfigError."""
     if find_spec("PIL") is None:
         raise ConfigError("--evaluate-video needs the package pillow: pip install 'pbt-rl[video]'")
     shown = has_pictures(config.env, config.env_options)
@@ -221,13 +218,13 @@ def check_clips(config: Config) -> None:
 
 
 def check_film(path: Path) -> None:
-    """Raise ConfigError if a film could not be written, before anything is played."""
+    """Check before the evaluation that a film can be written. Raises ConfigError."""
     kind = path.suffix.lower()
     if kind not in (".mp4", ".gif"):
-        raise ConfigError(f"--video {path}: write a name that ends in .mp4 or .gif")
+        raise ConfigError(f"--video {path} has an unknown format: give a name that ends in .mp4 or .gif")
     if find_spec("imageio_ffmpeg") is None:
         raise ConfigError("--video needs the package imageio-ffmpeg: pip install 'pbt-rl[video]'")
     if path.is_dir():
-        raise ConfigError(f"--video {path} cannot be written: it is a folder")
+        raise ConfigError(f"--video {path} cannot be written: it is a folder; give a file name")
     if not path.parent.is_dir():
-        raise ConfigError(f"--video {path} cannot be written: the folder {path.parent} is not there")
+        raise ConfigError(f"--video {path} cannot be written: the folder {path.parent} does not exist")

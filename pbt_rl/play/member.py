@@ -1,12 +1,12 @@
-"""A trained member that acts and plays whole episodes.
+"""Loading of a trained member, and evaluation over whole episodes.
 
-A member acts as it did in training: it is put into a pack of one policy, frames are stacked by the same code, and its
-own normalisers and recurrent core are used. Evaluation, games against others and Python users share this path. Of what
-a run has saved only numbers are read; no code is run.
+A member acts as in training: in a pack of one policy, with the same frame stacking, its normalisers and its recurrent
+core. Evaluation, matches against other members and Python users share this path. Only arrays are read from the saved
+run; no saved code is executed.
 
-Of an evaluation that takes long it is shown how far it is. Its best episode can be filmed.
+A long evaluation shows its progress. Its best episode can be filmed.
 
-Axes: R rows of the unit (one environment each), A action components; the pack has one policy, P = 1.
+Axes: R rows of the vector env (one environment each), A action components. The pack has one policy, P = 1.
 """
 
 from __future__ import annotations
@@ -59,21 +59,21 @@ from pbt_rl.record.saved import SavedPolicy
 
 
 def say(text: str) -> None:
-    """Say what is not an error, such as a checkpoint that is passed over."""
+    """Print a message to stderr that is not an error."""
     print(f"pbt-rl: {text}", file=sys.stderr)
 
 
 def warn_of_mistakes(spec: EnvSpec) -> None:
-    """Say why scores may not be those of training."""
+    """Print a warning for each mistake of the environment. It may make scores differ from training."""
     for mistake in spec.mistakes:
         say(f"warning: {mistake}")
 
 
 def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> Pack:
-    """Put saved weights and normalisers into a pack of one policy on the CPU.
+    """Load saved weights and normalisers into a one-policy pack on the CPU.
 
-    policy: its run may be left empty by who knows that the environment is that of training. Raises ConfigError for
-    weights that are not those of the run's config.json, or not finite; CheckpointBroken.
+    policy: its run may be empty if the environment is known to be that of training. Raises ConfigError if the weights do
+    not fit the run's config.json or are not finite. Raises CheckpointBroken.
     """
     plan = PackPlan(
         "cpu", (0,), actors=1, units_per_actor=1, envs_per_policy=1, units_per_batch=1, threads=1, slots=1
@@ -101,9 +101,9 @@ def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> 
 
 
 def _check_size(config: Config, spec: EnvSpec, path: Path, tensors: Arrays) -> None:
-    """Check that a config describes the saved network before it is built: a config may ask for any size.
+    """Check that a config describes the saved network. Raises ConfigError.
 
-    Raises ConfigError. A network of the user's own is as large as its author made it.
+    Done before the network is built, because a config may ask for any size. Custom modules are not checked.
     """
     saved = {
         name.removeprefix(WEIGHTS): array.shape for name, array in tensors.items() if name.startswith(WEIGHTS)
@@ -125,18 +125,17 @@ def _check_size(config: Config, spec: EnvSpec, path: Path, tensors: Arrays) -> N
 
 @dataclass(frozen=True)
 class PolicyState:
-    """The memory of R running episodes: recurrent state and stacked frames. It is never changed, only replaced."""
+    """Recurrent state and stacked frames of R running episodes. Immutable."""
 
     recurrent_PRS: Tensor
     frames: Mapping[str, Tensor]
-    """Name -> stack [R, H, W], one 32-bit number per pixel."""
+    """Observation name -> frame stack [R, H, W], one 32-bit number per pixel."""
 
 
 class Policy:
-    """One trained policy, which acts for the rows of a unit.
+    """One trained policy that acts for the rows of a vector env.
 
-    model: the network's options, of the run. seed: of the sampled actions. greedy: take the most probable action
-    instead.
+    model: network options of the run. seed: of action sampling. greedy: take the most probable action instead.
     """
 
     def __init__(self, pack: Pack, spec: EnvSpec, model: ModelConfig, seed: int, *, greedy: bool) -> None:
@@ -146,7 +145,7 @@ class Policy:
         layouts = build.obs_layouts(spec)
         self._layouts = {name: layout for name, layout in layouts.items() if name not in spec.critic}
         self._unseen = {name: layouts[name] for name in spec.critic}
-        """Observations of the critic alone, which nobody reads here: zeros stand for them."""
+        """Observations for the critic only. Acting does not use them, so they are zeros."""
         self._distribution = build.build_distribution(spec, model)
         self._generator = torch.Generator(pack.device).manual_seed(seed)
 
@@ -154,7 +153,7 @@ class Policy:
     def act(
         self, obs: Mapping[str, NDArray[Any]], first_R: NDArray[np.bool_], state: PolicyState | None
     ) -> tuple[NDArray[Any], PolicyState]:
-        """Return actions [R, A] and the next state. obs: arrays of a unit, name -> [R, ...]."""
+        """Return actions [R, A] and the next state. obs: arrays of a vector env, name -> [R, ...]."""
         device, rows = self._pack.device, len(first_R)
         before = self._blank(rows) if state is None else state
         seen: dict[str, Tensor] = {}
@@ -196,32 +195,32 @@ class Policy:
 
 
 class Acts(Protocol):
-    """Whatever answers the steps of rows."""
+    """Source of actions for the rows of a vector env."""
 
     def act(self, step: StepArrays) -> NDArray[Any]:
         """Return actions [R, A] for all rows of the step."""
 
 
 class RandomPlayer:
-    """Uniformly random allowed actions."""
+    """Random policy: uniform over the allowed actions."""
 
     def __init__(self, spec: EnvSpec, seed: int) -> None:
         self._spec, self._rng = spec, np.random.default_rng(seed)
 
     def act(self, step: StepArrays) -> NDArray[Any]:
-        """Draw actions [R, A]."""
+        """Sample actions [R, A]."""
         return random_actions(self._spec, step, self._rng)
 
 
 class Player:
-    """A policy that answers the steps of one unit, and keeps its state."""
+    """Policy for one vector env, with its state between steps."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._state: PolicyState | None = None
 
     def act(self, step: StepArrays) -> NDArray[Any]:
-        """Answer a step with actions [R, A]."""
+        """Return actions [R, A]."""
         actions, self._state = self._policy.act(step.obs, step.first, self._state)
         return actions
 
@@ -230,10 +229,13 @@ EVERY_SECONDS, EVERY_SECONDS_IN_A_LOG = 1.0, 30.0
 
 
 class Progress:
-    """Shows how many episodes have ended: in a terminal in one line that is removed at the end, else now and then."""
+    """Progress display: number of episodes that have ended.
+
+    A terminal shows one line, which is removed at the end. Other streams get a line every EVERY_SECONDS_IN_A_LOG.
+    waits_for: work before the first episode ends. alike: episodes have similar lengths, so the remaining time is shown.
+    """
 
     def __init__(self, stream: TextIO, waits_for: str = "", *, alike: bool = True) -> None:
-        """waits_for: what happens before the first episode has ended. alike: all take about as long as the first."""
         self._alike = alike
         self._stream, self._terminal, self._waits_for = stream, stream.isatty(), waits_for
         self._every = EVERY_SECONDS if self._terminal else EVERY_SECONDS_IN_A_LOG
@@ -242,7 +244,7 @@ class Progress:
         self._open = False
 
     def show(self, ended: int, total: int) -> None:
-        """Show it if it is time."""
+        """Show the progress unless it was shown just before."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -264,18 +266,20 @@ class Progress:
 
 
 class Records(Protocol):
-    """Is shown every step of an evaluation."""
+    """Recorder that receives every step of an evaluation."""
 
     def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
-        """Take the step that this action caused; None after the first reset."""
+        """Record a step. action_RA: the action that led to it, None after the first reset."""
 
 
 Filmed = Callable[[EnvSpec, int, int, EnvOptions], AbstractContextManager[tuple[Unit, Records]]]
-"""(spec, rows, seed, options) -> unit, and what records its first row. Raises ConfigError if it has no pictures."""
+"""(spec, rows, seed, options) -> vector env and the recorder of its first row.
+
+Raises ConfigError if the environment cannot be rendered."""
 
 
 MAX_ROWS = 8
-"""Most episodes that are played at the same time."""
+"""Maximum number of parallel episodes."""
 
 
 @dataclass(frozen=True)
@@ -286,11 +290,11 @@ class PlayedEpisode:
     steps: int
     raw_return: float = 0.0
     task: int = 0
-    """Index in `EnvSpec.tasks`; 0 without tasks."""
+    """Index into `EnvSpec.tasks`; 0 without tasks."""
 
 
 def evaluation_spec(config: Config) -> tuple[EnvSpec, EnvOptions]:
-    """Return the environment of a run as its members are evaluated in it, with its options. Raises EnvSetupError."""
+    """Return spec and options of a run's evaluation environment. Raises EnvSetupError."""
     with environment_code(config.env):
         options = evaluation_options(config.env, config.env_options)
         return probe(config.env, options), options
@@ -306,13 +310,16 @@ def play_episodes(
     *,
     most: int = MAX_ROWS,
 ) -> list[PlayedEpisode]:
-    """Play whole episodes, with tasks so many of each, at most `most` at once. filmed: makes the environments."""
+    """Play whole episodes, at most `most` in parallel. With tasks, `episodes` is per task.
+
+    filmed: creates the environments and records the first.
+    """
     spec = policy.spec
     if spec.tasks:
         rows = min(most, len(spec.tasks))
         share_R = shares_of_tasks(episodes, len(spec.tasks), rows)
     else:
-        # A row of tensors costs little, and plays one whole episode.
+        # On a device simulator a row costs little, so each plays one whole episode.
         at_once = min(episodes, episodes if spec.resident and most > 1 else most)
         rows = -(-at_once // spec.seats) * spec.seats
         share_R = shares(episodes, rows)
@@ -330,7 +337,7 @@ def play_episodes(
 
 
 def counted_objectives(spec: EnvSpec, played: Sequence[PlayedEpisode]) -> list[float]:
-    """Return the numbers whose mean is the result: an objective per episode, or with tasks the capped mean of each."""
+    """Return one objective per episode, or with tasks one capped mean per task. The result is their mean."""
     if not spec.tasks:
         return [episode.objective for episode in played]
     means = [mean([e.objective for e in played if e.task == task]) for task in range(len(spec.tasks))]
@@ -343,16 +350,17 @@ def counted_objectives(spec: EnvSpec, played: Sequence[PlayedEpisode]) -> list[f
 def shares(episodes: int, rows: int) -> list[int]:
     """Divide episodes among rows.
 
-    Fixed beforehand: taking the first ones to end would prefer short episodes.
+    The division is fixed in advance, because taking the first episodes to end would be biased towards short ones.
     """
     return [episodes // rows + (row < episodes % rows) for row in range(rows)]
 
 
 def shares_of_tasks(episodes: int, tasks: int, rows: int) -> list[int]:
-    """Divide so many episodes of each task among rows; row r begins with task r * tasks // rows, and goes round.
+    """Divide `episodes` of each task among rows. rows <= tasks.
 
-    So rows divide the tasks into blocks. What is not a whole round for each row is a number of blocks for each, its own
-    and those behind it: so every task is played equally often. rows: no more than tasks.
+    Row r begins with task r * tasks // rows and cycles through all tasks, so rows divide the tasks into blocks. Each
+    row plays whole cycles. The remainder is a number of consecutive blocks that start at the row's first task. So every
+    task is played equally often.
     """
     block_R = [(row + 1) * tasks // rows - row * tasks // rows for row in range(rows)]
     rounds, blocks = divmod(episodes, rows)
@@ -366,7 +374,7 @@ def play(
     recording: Records | None = None,
     progress: Progress | None = None,
 ) -> list[PlayedEpisode]:
-    """Play `share_R[r]` episodes on row r; returns them row by row."""
+    """Play `share_R[r]` episodes on row r. Return them in row order."""
     step = private_step_arrays(unit.spec, unit.rows)
     played_R: list[list[PlayedEpisode]] = [[] for _ in share_R]
     unit.reset(step)

@@ -1,4 +1,4 @@
-"""A trained member as a function: `policy = load_policy("runs/demo")`, then `action, state = policy(obs, state)`."""
+"""Trained member as a function: `policy = load_policy("runs/demo")`, then `action, state = policy(obs, state)`."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from pbt_rl.record.saved import BEST, PLAY, Source, check_trust, find_saved, rea
 
 @dataclass(frozen=True)
 class _Array:
-    """One array of an observation, as the environment gives it."""
+    """Array of an observation, as returned by the environment."""
 
     name: str
     path: tuple[str, ...]
     shape: tuple[int, ...]
     read: Callable[[NDArray[Any], int], NDArray[Any]]
-    """(array [R, *shape], R) -> array as the network gets it."""
+    """(array [R, *shape], R) -> input array of the network."""
 
 
 @dataclass(frozen=True)
 class Interface:
-    """How an environment gives observations and takes actions."""
+    """Formats of an environment's observations and actions."""
 
     arrays: tuple[_Array, ...]
     actions: Callable[[NDArray[Any]], Any]
@@ -51,8 +51,7 @@ class Interface:
 class Policy(play.Policy):
     """One trained policy: `policy(obs, state)`.
 
-    model: the network's options, of the run. seed: of the sampled actions. greedy: take the most probable action
-    instead.
+    model: network options of the run. seed: of action sampling. greedy: take the most probable action instead.
     """
 
     def __init__(
@@ -75,12 +74,11 @@ class Policy(play.Policy):
     ) -> tuple[Any, PolicyState]:
         """Return (action, state for the next call).
 
-        obs: as the environment gives it, an array, dict or tuple (nested, or flat by the names of `spec.obs`), of one
-        environment or with a leading axis of R rows; what only the critic sees (`spec.critic`) may be left out. The
-        action is of the same kind. A mask that the environment
-        gives in its info dict is passed as `{"obs": ..., "action_mask": ...}`. state: None when episodes begin.
-        first: [R] rows whose episode begins with this observation although others go on. Raises ConfigError for an
-        observation that does not fit.
+        obs: observation of the environment: array, dict or tuple (nested, or flat by the names of `spec.obs`). Either
+        of one environment, or with a leading axis of R rows, as is the action. Inputs of the critic only
+        (`spec.critic`) may be missing. An action mask from the info dict is passed as
+        `{"obs": ..., "action_mask": ...}`. state: None when episodes begin. first: [R] bool, rows whose episode
+        begins with this observation while others continue. Raises ConfigError for an observation that does not fit.
         """
         arrays, rows = self._read(obs)
         count = 1 if rows is None else rows
@@ -96,16 +94,16 @@ class Policy(play.Policy):
         return self._interface.actions(action_RA), state
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel to other processes, which load it from its run; the draws of actions begin anew there.
+        """Pickle the arguments of `load_policy`. The receiving process loads the run again and restarts sampling.
 
-        Raises ConfigError there if that checkpoint is not kept any more: a run that goes on deletes old ones.
+        Loading raises ConfigError if the checkpoint is gone, because a run in progress deletes old ones.
         """
         if self._loaded is None:
             raise TypeError("only a policy of load_policy can be pickled")
         return partial(load_policy, **self._loaded), ()
 
     def _read(self, obs: Any) -> tuple[dict[str, NDArray[Any]], int | None]:
-        """Return the arrays by name, and the number of rows (None for one environment)."""
+        """Return the arrays by name, and the number of rows. None: one environment without rows."""
         given = {array.name: array_of(self._find(array, obs)) for array in self._interface.arrays}
         rows: int | None = None
         for array in self._interface.arrays:
@@ -159,12 +157,12 @@ def load_policy(
     seed: int = 0,
     trust: bool = False,
 ) -> Policy:
-    """Load a trained member of a run to play with it, on the CPU.
+    """Load a trained member of a run as a policy on the CPU.
 
-    run: the run's folder. member: an id, or `best`. at: frames of the checkpoint; None for the newest whole one.
-    greedy: take the most probable action instead of sampling with this seed. trust: import the modules that the run's
-    config.json names, such as an environment of your own. Raises ConfigError for a folder that is no run, for a member
-    or frames that were not saved, and for a run that names modules if it is not trusted.
+    run: the run's folder. member: an id, or `best`. at: frames of the checkpoint. None: the newest complete one.
+    greedy: take the most probable action instead of sampling with `seed`. trust: import the modules named in the run's
+    config.json, such as a custom environment. Raises ConfigError for a folder without a run, an unsaved member or
+    checkpoint, and a run that names modules without trust.
     """
     folder = path_given("run", run)
     config = read_config(folder)
@@ -189,7 +187,7 @@ def load_policy(
 
 
 def gymnasium_interface(spec: EnvSpec, options: EnvOptions) -> Interface | None:
-    """Return the interface of an environment by its Gymnasium spaces; None if it has none."""
+    """Return the interface of an environment by its Gymnasium spaces. None if it has none."""
 
     def reader(leaf: Leaf) -> Callable[[NDArray[Any], int], NDArray[Any]]:
         bare = replace(leaf, path=(), in_info=False)
@@ -219,7 +217,7 @@ def gymnasium_interface(spec: EnvSpec, options: EnvOptions) -> Interface | None:
 
 
 def unit_interface(spec: EnvSpec) -> Interface:
-    """Return the interface of a unit: observations by the names and shapes of the spec, actions by component."""
+    """Return the interface of a vector env: observations of the spec, actions by component."""
 
     def reader(dtype: str) -> Callable[[NDArray[Any], int], NDArray[Any]]:
         return lambda array, _rows: array.astype(dtype, copy=False)

@@ -1,4 +1,4 @@
-"""Child processes: fresh Python interpreters that die with their parent and exchange messages over one socket.
+"""Child processes: new Python interpreters that die with their parent and exchange messages over one socket.
 
 `multiprocessing` is not used. Its spawn method runs the user's main module again in every child, and its resource
 tracker is another process that can leak. A child inherits its descriptors and receives everything else as its first
@@ -204,7 +204,7 @@ class Program:
 class Child(Program, Generic[SendT, ReceiveT]):
     """Child process that runs `python -m MODULE`, as seen from its parent.
 
-    setup: its first message. fds, log: see `Program`. run: shown in the process list beside the label; the default is
+    setup: its first message. fds, log: see `Program`. run: shown in the process list with the label; the default is
     the folder of the log. On `STACKS_SIGNAL` it prints its stacks.
     """
 

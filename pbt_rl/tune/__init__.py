@@ -1,7 +1,6 @@
-"""Population-based training of anything that trains, in one process or several.
+"""Population based training of any Python code that trains, in one process or several.
 
-Imports pbt, population, wire and record; no torch and no reinforcement learning. Each name below is imported when it
-is first used.
+Does not import torch or any reinforcement learning. The public names are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Population-based training of anything that trains: a network, a simulation, a formula.
+"""Population based training of any Python code that trains: a network, a simulation, a formula.
 
     factory -> members --objectives--> controller --decisions--> members, record
                   ^ step, evaluate                     | state, load, new hypers
                   +------------------------------------+
 
-All members that hold a slot take the same number of steps, then each is evaluated, then the controller observes them.
-A run is therefore repeatable with any number of processes: no decision depends on the speed of a member.
+All members in slots take the same number of steps. Then each is evaluated, and the controller observes them. No
+decision depends on the speed of a member, so a run is repeatable with any number of processes.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from pbt_rl.tune.training import Training, restore
 from pbt_rl.tune.workers import LocalPool, Member, ProcessPool
 
 API = "pbt_rl.tune.run"
-"""Stands in the journal's first event."""
+"""Field `api` in the journal's first event."""
 SPACE = "pbt"
-"""What a saved run calls the controller of a space."""
+"""Name of the controller of a space in saved runs."""
 MEMBERS = 8
 
 
@@ -68,41 +68,42 @@ def run(
     explore: Callable[..., Mapping[str, Any]] | None = None,
     **others: Never,
 ) -> Result:
-    """Train a population until every member that was not stopped has taken `steps` steps.
+    """Train a population for `steps` steps per member, except stopped members.
 
-    - members: the members themselves, or a factory `make_member(index)`, of `num_members` (8 if left out). The members
-      at the start have the indices 0 .. N - 1; a restarted member is made with the next index, so a factory that seeds
-      by it gives other weights. (Members passed as such restart from the state that they were passed in.)
-    - controller: a space, name -> (low, high) or a list of choices (see `tune.space`), which PBT with ten comparisons
-      tunes; or a controller of your own. Its clock, the *frames* of its reports, is the number of steps that a member
-      has taken.
+    - members: a list of members, or a factory `make_member(index)`. num_members: population size, 8 by default. The
+      factory makes the initial members with the indices 0 .. N - 1, and a restarted member with the next index. So a
+      factory that seeds by index gives it other weights. A member from a list restarts from its initial state.
+    - controller: a space or a controller. A space maps a name to (low, high) or to a list of choices (see
+      `tune.space`), and PBT with ten comparisons tunes it. The clock of a controller, the *frames* of its reports,
+      counts a member's steps.
     - evaluate_every: steps between two evaluations. The controller observes after each, and before the first step.
       window: an objective is the mean of at most this many last evaluations since the member's last change. With
       `PbtController(evaluation=Evaluation(n))` members are evaluated n times before a comparison, without a step.
-    - table: of a controller of your own. With it, `step` receives `decode`d hypers (integers, choices, tuples), as with
-      a space; without it plain numbers.
-    - slots: number of members that train at a time, the least trained first; 0: all. slot_steps: with fewer slots than
-      members, a member leaves its slot to a less trained one after this many steps; None: it keeps the slot until it is
-      stopped, waits for a decision or is done.
-    - workers: 0 or 1: all members in this process; more: in this many processes. The result is the same if members
-      draw from random generators of their own.
-    - folder: for the record of the run (`journal.jsonl`, as of `pbt-rl train`) and its state, saved after the first
-      round of evaluations, at least once a minute and at the end: the same call goes on from there, also after Ctrl-C
-      or with more steps. journal: a new file for the record alone.
-    - on_progress: is told of every round of evaluations, as a `tune.Progress` (steps, members, best); it may return
+    - table: of a custom controller. With a table or a space, `step` receives decoded hypers (integers, choices,
+      tuples). Otherwise it receives plain numbers.
+    - slots: number of members that train at the same time, the least trained first. 0: all. slot_steps: with fewer
+      slots than members, a member leaves its slot to a less trained one after this many steps. None: it keeps the slot
+      until it is stopped, waits for a decision or has finished.
+    - workers: number of processes. 0 or 1: all members run in this process. The result is the same if each member has
+      its own random generators.
+    - folder: for the record of the run (`journal.jsonl`, as of `pbt-rl train`) and its state. The state is saved after
+      the first round of evaluations, at least once a minute and at the end. The same call resumes from there, also
+      after Ctrl-C or with more steps. journal: a new file for the record only.
+    - on_progress: called after each round of evaluations with a `tune.Progress` (steps, members, best). It may return
       `pbt_rl.Stop(reason)`. progress: print a line to stderr every five seconds.
-    - period, quantile, factors, explore: of the PBT that tunes a space: steps between two comparisons (a tenth of the
-      run if left out); the share of the members that copies, from the best equal share; what values are multiplied by;
-      and a function that changes the values of copies after that, `explore(values)` or `explore(values, rng)` -> all
-      values. It has them as `step` has them. If it draws from `rng`, a random.Random, alone, the run can be audited.
-    - seed: of the controller that tunes a space. A controller of your own and the members have seeds of their own.
+    - period, quantile, factors, explore: of the PBT that tunes a space. period: steps between two comparisons, a tenth
+      of the run by default. quantile: fraction of the members that copy, from the best equal fraction. factors: values
+      are multiplied by one of them. explore: changes the values of copies after that, `explore(values)` or
+      `explore(values, rng)` -> all values, in the form that `step` receives. The run can be audited if the only source
+      of randomness is `rng`, a random.Random.
+    - seed: of the controller that tunes a space. A custom controller and the members have separate seeds.
 
-    A member whose code raises is *broken*: it is reported as such, with NaN for its objective, its steps pass without
-    work, and a decision that brings new weights repairs it. Raises RunFailed if all are broken, or if a worker died.
+    A member whose code raises is *broken*: its objective is NaN, and its steps pass without work. A decision that
+    brings new weights repairs it. Raises RunFailed if all members are broken, or if a worker died.
     """
     for name in others:
         raise ConfigError(_unknown(name))
-    remedy = "give a space, or a controller of pbt_rl.controllers"
+    remedy = "give a space or a controller, for example from pbt_rl.controllers"
     needs(isinstance(controller, Mapping) or hasattr(controller, "observe"), "controller", controller, remedy)
     assert controller is not None
     steps = whole("steps", steps, 1)
@@ -113,12 +114,12 @@ def run(
     needs(folder is None or journal is None, "journal", str(journal), "leave it out: the folder has one")
     path = None if journal is None else path_given("journal", journal)
     written = path is not None and path.exists() and path.stat().st_size > 0
-    remedy = "it exists, and no run goes on from it: remove it, or give folder= for runs that go on"
+    remedy = "the file exists, and a run cannot resume from it: remove it, or give folder= to resume runs"
     needs(not written, "journal", str(journal), remedy)
     needs(isinstance(factors, Sequence), "factors", factors, "give positive numbers, such as (1.2, 0.8)")
     rules = Rules(period, quantile, tuple(factors), explore)
     is_space = isinstance(controller, Mapping)
-    remedy = "period, quantile, factors, explore are of a space"
+    remedy = "period, quantile, factors and explore need a space: set them in the controller instead"
     needs(is_space or rules == Rules(), "controller", controller, remedy)
     make, count = _factory(members, num_members, workers)
     needs(0 <= slots <= count, "slots", slots, f"give 0 (all) to {count}")
@@ -132,7 +133,7 @@ def run(
         "controller": SPACE if isinstance(controller, Mapping) else type(controller).__name__,
     }
     if isinstance(controller, Mapping):
-        needs(table is None, "table", "given", "leave it out: the space is one")
+        needs(table is None, "table", "given", "leave it out, because the space defines it")
         table = table_of(controller)
         options |= {"period": rules.period, "quantile": rules.quantile, "factors": list(rules.factors)}
     with alone(folder):
@@ -144,13 +145,13 @@ def run(
             begun = steps if saved is None else saved.options["steps"]
             controller = space_controller(table, begun, seed, rules)
         top: int = getattr(controller, "highest_rung_frames", 0)
-        highest = f"where the highest rung of {type(controller).__name__} ends"
+        highest = f"the end of the highest rung of {type(controller).__name__}"
         needs(steps >= top, "steps", steps, f"give {top} or more, {highest}")
         before = controller.evaluation if isinstance(controller, PbtController) else None
         evaluated: int = getattr(before, "episodes", 0)
         needs(window >= evaluated, "window", window, f"give {evaluated} or more, as its evaluation has")
         if folder is not None:
-            try:  # not in a minute: a controller of the user's own may be none that can be saved
+            try:  # fail now instead of at the first save, because a custom controller may not support it
                 save_state(controller)
             except TypeError as error:
                 raise ConfigError(f"folder cannot be used with this controller: {error}") from error
@@ -207,27 +208,27 @@ RAY_NAMES = {
     "training_iteration": "steps",
     "stop": "steps",
 }
-"""Ray's argument -> that of `pbt_rl.tune.run`."""
+"""Argument of Ray Tune -> argument of `pbt_rl.tune.run`."""
 RAY_ANSWERS = {
-    "metric": "`evaluate` returns the one number by which members are compared",
-    "mode": "more is better: let `evaluate` return the negative of what should be small",
+    "metric": "members are compared by the number that `evaluate` returns",
+    "mode": "higher is better: to minimise, return the negative value from `evaluate`",
     **dict.fromkeys(
         ("config", "param_space", "hyperparam_mutations", "space"),
         'the space is the second argument, such as {"lr": (1e-5, 1e-1)}',
     ),
-    "scheduler": "the second argument is a space, which PBT tunes, or a controller",
+    "scheduler": "the second argument is a space, which is tuned by PBT, or a controller",
 }
-"""Argument of Ray that has none for it -> what to do instead."""
+"""Argument of Ray Tune without a counterpart -> remedy."""
 
 
 def _unknown(name: str) -> str:
-    """Return the message about an argument of `run` that it does not have."""
+    """Return the error message for an unknown argument of `run`."""
     if answer := RAY_ANSWERS.get(name):
-        return f"{name} is no option of tune.run: {answer}"
+        return f"{name} is not an argument of tune.run: {answer}"
     known = [one for one in signature(run).parameters if one != "others"]
     close = [RAY_NAMES[name]] if name in RAY_NAMES else get_close_matches(name, known, n=1)
-    hint = f"write {close[0]}" if close else f"there are {', '.join(known)}"
-    return f"{name} is no option of tune.run: {hint}"
+    hint = f"did you mean {close[0]}?" if close else f"known arguments: {', '.join(known)}"
+    return f"{name} is not an argument of tune.run: {hint}"
 
 
 def audit(
@@ -236,10 +237,10 @@ def audit(
     *,
     explore: Callable[..., Mapping[str, Any]] | None = None,
 ) -> list[Mismatch]:
-    """Decide a recorded run again, and return where its decisions differ: nothing if they agree bit for bit.
+    """Repeat the decisions of a recorded run. Return the differences: none if they agree bit for bit.
 
-    folder: of `run(folder=...)`. controller: the space of the run, or its controller, made anew. explore: as in the
-    run. Raises ConfigError.
+    folder: of `run(folder=...)`. controller: the space of the run, or a new instance of its controller. explore: as in
+    the run. Raises ConfigError.
     """
     events = list(journal_events(path_given("folder", folder)))
     start = events[0] if events else None
@@ -254,7 +255,7 @@ def audit(
 
 @dataclass(frozen=True)
 class _Options:
-    """Of the options in the journal, what an audit needs."""
+    """Options in the journal that an audit needs."""
 
     steps: Whole
     period: Whole | None = None
@@ -263,7 +264,7 @@ class _Options:
 
 
 def _is_tuned(event: Event | None) -> TypeGuard[Start]:
-    """Return whether this is the first event of a run of `tune.run`."""
+    """True if this is the first event of a run of `tune.run`."""
     return isinstance(event, Start) and event.config.get("api") == API
 
 
@@ -284,14 +285,14 @@ def _factory(
 
 
 def _summary(table: Mapping[str, HyperSpec] | None) -> dict[str, str]:
-    """Return what a folder's runs must agree on of their tables: choices themselves may be of any kind."""
+    """Summarise a table for comparison with the saved run. Choices are left out because they may be of any type."""
     return {name: f"{spec.scale} {spec.low:g}..{spec.high:g}" for name, spec in (table or {}).items()}
 
 
 def _clear(journal: Path) -> None:
-    """Remove the events of a run that was killed before its state was saved, as it begins anew.
+    """Remove the events of a run without a saved state, because it restarts.
 
-    Raises ConfigError for the record of anything else.
+    Raises ConfigError for the journal of any other run.
     """
     if not journal.exists():
         return
@@ -299,7 +300,7 @@ def _clear(journal: Path) -> None:
     if first is not None and not _is_tuned(first):
         raise ConfigError(f"{journal.parent} cannot be used: it holds another run; give another folder")
     if first is not None:
-        text = f"tune.run: {journal.parent}: the run before was never saved: it begins anew"
+        text = f"tune.run: {journal.parent}: the previous run ended before its first save: it restarts"
         print(text, file=sys.stderr, flush=True)
     cut_journal(journal, 0)
 

@@ -1,4 +1,4 @@
-"""How far a run of `tune.run` is, for its callback and the screen, and what has become of it. Plain data."""
+"""Progress and result of a run of `tune.run`. Plain data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class MemberProgress:
-    """One member. objective: None before its first evaluation; NaN if it is broken."""
+    """Progress of one member. objective: None before its first evaluation, NaN if it is broken."""
 
     member: int
     generation: int
@@ -31,22 +31,22 @@ class MemberProgress:
 
 @dataclass(frozen=True)
 class Progress:
-    """All members after a round of evaluations. steps: of the least trained one that goes on; of: to be taken."""
+    """Progress after a round of evaluations. steps: of the least trained member that was not stopped. of: total."""
 
     steps: int
     of: int
     changes: int
-    """Decisions that changed a member, so far."""
+    """Number of decisions so far that changed a member."""
     members: Sequence[MemberProgress]
 
     @property
     def best(self) -> MemberProgress | None:
-        """The member with the highest finite objective."""
+        """Member with the highest finite objective."""
         known = [m for m in self.members if m.objective is not None and math.isfinite(m.objective)]
         return max(known, key=lambda m: (m.objective or 0.0, -m.member), default=None)
 
     def line(self, seconds_left: float | None = None) -> str:
-        """Return one line for the screen."""
+        """Format the progress as one line for the screen."""
         parts = [f"step {self.steps:,} of {self.of:,}"]
         if self.best is not None and self.best.objective is not None:
             hypers = ", ".join(f"{name} {_short(value)}" for name, value in self.best.hypers.items())
@@ -58,7 +58,7 @@ class Progress:
 
 
 class Screen:
-    """Prints a line to stderr every LINE_SECONDS; nothing for a run that is over before."""
+    """Progress line on stderr every LINE_SECONDS, the first one after LINE_SECONDS."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -66,7 +66,7 @@ class Screen:
         self._first: tuple[float, int] | None = None
 
     def show(self, progress: Progress) -> None:
-        """Print the line if it is time."""
+        """Print the line if it is due."""
         now = time.monotonic()
         self._first = self._first or (now, progress.steps)
         if now < self._next:
@@ -83,7 +83,7 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One member at the end. objective: the mean of its last evaluations; None if it is broken."""
+    """Final state of one member. objective: mean of its last evaluations, None if it is broken."""
 
     member: int
     values: Values
@@ -93,12 +93,12 @@ class Outcome:
     stopped: bool
     broken: bool
     hypers: Mapping[str, Any]
-    """The values as `step` received them: integers, choices, tuples."""
+    """Values in the form that `step` receives: integers, choices, tuples."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One evaluation of a member, after this many of its steps."""
+    """Evaluation of a member after `steps` steps."""
 
     member: int
     generation: int
@@ -108,11 +108,11 @@ class Evaluation:
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """The result of a run.
+    """Result of a run.
 
-    members: in order of id. best: id of the member with the highest finite objective, stopped or not; ties go to the
-    lower id. best_state: its `state()`. Both None if no member has such an objective.
-    history: all evaluations, in their order.
+    members: in order of id. best: id of the member with the highest finite objective, including stopped members. Ties
+    go to the lower id. best_state: its `state()`. Both are None if no objective is finite. history: all evaluations in
+    order.
     """
 
     members: tuple[Outcome, ...]
@@ -121,11 +121,11 @@ class Result:
     lineage: Lineage
     history: tuple[Evaluation, ...]
     ended: str
-    """`steps`: all steps were taken; `waiting for a decision`; or the reason of a `Stop`."""
+    """`steps` (all steps were taken), `waiting for a decision`, or the reason of a `Stop`."""
     table: Mapping[str, HyperSpec] | None = None
 
     def __repr__(self) -> str:
-        """Return one line: members, the best one with its values, and why the run ended."""
+        """Format one line: number of members, best member with its values, reason of the end."""
         text = f"{len(self.members)} members, {len(self.history)} evaluations, ended: {self.ended}"
         if self.best is None:
             return f"<Result of tune.run: {text}; no member has a finite objective>"
@@ -134,11 +134,11 @@ class Result:
 
     @property
     def best_hypers(self) -> Mapping[str, Any] | None:
-        """Values of the best member, as `step` received them."""
+        """Values of the best member in the form that `step` receives."""
         return None if self.best is None else self.members[self.best].hypers
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row per evaluation: member, generation, step, objective, and the values that it had then."""
+        """Return one row per evaluation: member, generation, step, objective, and its values at that time."""
         rows = []
         for one in self.history:
             values = self.lineage[one.member, one.generation].values
@@ -147,7 +147,7 @@ class Result:
         return rows
 
     def to_csv(self, path: Path | str) -> None:
-        """Write the rows. Raises OSError."""
+        """Write the rows as CSV. Raises OSError."""
         rows = self.rows()
         with Path(path).open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else ["member"])
@@ -155,13 +155,13 @@ class Result:
             writer.writerows(rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the states and the lineage: best, ended, members, rows."""
+        """Return best, ended, members and rows as a dictionary, without states and lineage."""
         members = [asdict(member) for member in self.members]
         return {"best": self.best, "ended": self.ended, "members": members, "rows": self.rows()}
 
     @property
     def objectives(self) -> list[float | None]:
-        """Of all members, in order of id."""
+        """Objectives of all members, in order of id."""
         return [m.objective for m in self.members]
 
     @property

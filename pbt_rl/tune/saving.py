@@ -1,9 +1,9 @@
-"""The folder of a run of `tune.run`: its journal, and the state from which it goes on.
+"""Folder of a run of `tune.run`: its journal, and the state to resume from.
 
-    journal.jsonl   as `pbt-rl train` writes it
-    state.pickle    everything between two comparisons, with the members' own states; replaced as a whole
+    journal.jsonl   same format as of `pbt-rl train`
+    state.pickle    complete state between two comparisons, with the states of members; replaced atomically
 
-A state is whatever `Member.state` returns, so it is pickled: go on only in folders whose files you trust.
+States are pickled, because `Member.state` may return any object. Resume only from folders whose files you trust.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pbt_rl.record.claim import FolderLock, Held
 
 JOURNAL, STATE = "journal.jsonl", "state.pickle"
 SAVE_SECONDS, SAVE_SHARE = 60.0, 0.05
-"""A run is saved at least this often, and oftener as long as that takes no more than this share of the time."""
+"""Longest interval between saves. It is shorter if saving then takes at most SAVE_SHARE of the time."""
 
 
 @dataclass(frozen=True)
 class SavedRun:
-    """What a file of a state holds. options: with which the run was begun. position: bytes of the journal."""
+    """Contents of a state file. options: of the call that began the run. position: size of the journal in bytes."""
 
     options: dict[str, Any]
     position: int
@@ -37,7 +37,7 @@ class SavedRun:
 
 @contextmanager
 def alone(folder: Path | None) -> Iterator[None]:
-    """Make the folder of a run and hold its lock. Raises ConfigError if that cannot be, or if another run holds it."""
+    """Create the folder of a run and hold its lock. Raises ConfigError if this fails or another run has the lock."""
     if folder is None:
         yield
         return
@@ -58,23 +58,23 @@ def alone(folder: Path | None) -> Iterator[None]:
 
 
 class RunState:
-    """Writes the state of a run after its first round, then as often as SAVE_SHARE allows, and when it ends."""
+    """State file of a run. Saved after its first round, then as often as SAVE_SHARE allows, and at its end."""
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
         self.folder, self._path, self._options = folder, folder / STATE, options
         self.saved_at: int | None = None
-        """Steps of the population when it was saved last."""
+        """Steps of the population at the last save."""
         self._next = 0.0
 
     @property
     def due(self) -> bool:
-        """Whether it is time to save."""
+        """True if a save is due."""
         return time.monotonic() >= self._next
 
     def save(self, position: int, parts: dict[str, Any], steps: int, began: float) -> None:
-        """Write everything; a kill at any moment leaves the state before or this one. Raises OSError.
+        """Write the state atomically. Raises OSError.
 
-        steps: of the population. began: time.monotonic() when its members were asked for their states.
+        steps: of the population. began: time.monotonic() before the states of members were collected.
         """
         draft = self._path.with_name(f".{STATE}.{os.getpid()}")
         with draft.open("wb") as file:
@@ -86,16 +86,16 @@ class RunState:
         self._next = now + min(SAVE_SECONDS, (now - began) / SAVE_SHARE)
 
     def load(self) -> SavedRun | None:
-        """Return what was saved; None if nothing was. Raises ConfigError for other options or a damaged file.
+        """Load the saved state. None without one. Raises ConfigError for other options or a damaged file.
 
-        More steps than before are taken: the run goes on.
+        The number of steps may differ, so that a run can be extended.
         """
         try:
             saved = pickle.loads(self._path.read_bytes())
         except FileNotFoundError:
             return None
-        except Exception as error:  # a pickle may be broken in any way, and the user's classes may be gone
-            remedy = "remove the folder to begin anew"
+        except Exception as error:  # a damaged pickle or a missing class of the user may raise anything
+            remedy = "remove the folder to restart"
             raise ConfigError(f"{self._path} cannot be read: {error!r:.200}; {remedy}") from error
         changed = [
             f"{name} is {value!r} and was {saved.options.get(name)!r}"
@@ -103,8 +103,8 @@ class RunState:
             if name != "steps" and saved.options.get(name, value) != value
         ]
         if changed:
-            raise ConfigError(f"{self._path.parent} cannot go on: {'; '.join(changed)}; give another folder")
+            raise ConfigError(f"{self._path.parent} cannot resume: {'; '.join(changed)}; give another folder")
         assert isinstance(saved, SavedRun)
-        self._options["steps"] = saved.options["steps"]  # as it was begun, however often it goes on
+        self._options["steps"] = saved.options["steps"]  # the default period depends on it
         self.saved_at = min((m.frames for m in saved.parts["members"] if not m.stopped), default=0)
         return saved

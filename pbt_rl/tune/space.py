@@ -1,4 +1,4 @@
-"""What a user wants tuned, in plain Python, as a table of values; and the controller of those who name none.
+"""Search spaces of `tune.run` in plain Python, and the default controller.
 
 {"lr": (1e-5, 1e-1), "layers": (1, 4), "momentum": (0.0, 0.99), "optimiser": ["sgd", "adam"]}
 """
@@ -23,32 +23,32 @@ from pbt_rl.controllers.settings import named
 from pbt_rl.errors import ConfigError
 
 LOG_RATIO = 100.0
-"""Of the ends of a range: from here on it is tuned on a logarithmic scale."""
+"""Ratio of a range's ends from which it is tuned on a logarithmic scale."""
 COMPARISONS = 10
-"""In a run, if the user names no controller."""
+"""Comparisons in a run with the default controller."""
 FRACTION = 0.25
 COLUMNS = ("member", "generation", "step", "objective")
-"""Of `Result.rows`, beside the values."""
+"""Columns of `Result.rows` besides the values."""
 
 Space = Mapping[str, Any]
 
 
 def table_of(space: Space) -> dict[str, HyperSpec]:
-    """Return the table of a space. All values are drawn at the start but those of member 0, which has the middle.
+    """Convert a space to a table. Member 0 begins with the middle of each range, the others with random values.
 
-    A tuple (low, high) of whole numbers is tuned as integers, another one on a logarithmic scale if its ends are
-    positive and far apart, else linearly. A list holds choices of any kind. A HyperSpec is taken as it is.
-    Raises ConfigError.
+    A tuple (low, high) of integers is tuned as an integer. Any other tuple is tuned on a logarithmic scale if its ends
+    are positive and have a ratio of at least LOG_RATIO, otherwise linearly. A list contains choices of any type. A
+    HyperSpec is used unchanged. Raises ConfigError.
     """
     needs(bool(space), "space", {}, "name at least one value")
-    taken = "name it otherwise: rows of a result have a column of this name"
+    taken = "use another name, because rows of a result have a column of this name"
     for name in space:
         needs(name not in COLUMNS, f"space[{name!r}]", space[name], taken)
     return {name: _spec(name, value) for name, value in space.items()}
 
 
 def loguniform(low: float, high: float) -> HyperSpec:
-    """Return a range that is tuned on a logarithmic scale, however near its ends are. Raises ConfigError."""
+    """Return a range on a logarithmic scale, whatever the ratio of its ends. Raises ConfigError."""
     remedy = "give two positive numbers, the lower one first"
     needs(0 < low < high < math.inf, "loguniform", (low, high), remedy)
     return HyperSpec("", math.sqrt(low * high), low, high, "log", tuned=True)
@@ -56,10 +56,10 @@ def loguniform(low: float, high: float) -> HyperSpec:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a caller may change in the PBT of a space.
+    """Options of the PBT of a space.
 
-    period: steps between two comparisons; None: a tenth of the run. quantile: share of the members that copy, of the
-    best equal share. factors: what values are multiplied by. explore: see `tune.run`.
+    period: steps between two comparisons. None: a tenth of the run. quantile: fraction of the members that copy, from
+    the best equal fraction. factors: values are multiplied by one of them. explore: see `tune.run`.
     """
 
     period: int | None = None
@@ -78,7 +78,7 @@ class Rules:
 
 
 def space_controller(table: Mapping[str, HyperSpec], steps: int, seed: int, rules: Rules) -> PbtController:
-    """Return PBT: by default ten comparisons; the worst quarter copies the best, values move by 1.2 or 0.8."""
+    """Create the PBT controller. Default: ten comparisons, the worst quarter copies the best, factors 1.2 and 0.8."""
     explore: Explore = PerturbFactors({n: spec for n, spec in table.items() if spec.tuned}, rules.factors)
     if rules.explore is not None:
         explore = CustomExplore(_of_meanings(rules.explore, table), table, explore)
@@ -92,24 +92,24 @@ def space_controller(table: Mapping[str, HyperSpec], steps: int, seed: int, rule
 
 
 def choices_of(table: Mapping[str, HyperSpec] | None) -> dict[str, list[str]]:
-    """Return what the indices of choices mean, as texts for the record."""
+    """Return the choices of each value as texts for the record."""
     return {name: [*map(meaning, spec.choices)] for name, spec in (table or {}).items() if spec.choices}
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether an argument is a finite number, of Python or of numpy."""
+    """True if an argument is a finite number, of Python or of numpy."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(float(value))
 
 
 def whole(name: str, value: object, least: int) -> int:
-    """Return an argument that is a whole number, such as 5 or 1e6. Raises ConfigError."""
+    """Convert an argument to an integer, such as 5 or 1e6. Raises ConfigError."""
     if is_number(value) and value >= least and float(value).is_integer():
         return int(value)
     raise ConfigError(f"{name}={value!r:.200} cannot be used: give a whole number, {least} or more")
 
 
 def needs(condition: bool, name: str, value: object, remedy: str) -> None:
-    """Raise ConfigError about an argument, by its Python name, unless `condition` holds."""
+    """Raise ConfigError with the argument's name and value unless `condition` holds."""
     if not condition:
         raise ConfigError(f"{name}={value!r:.200} cannot be used: {remedy}")
 
@@ -117,7 +117,7 @@ def needs(condition: bool, name: str, value: object, remedy: str) -> None:
 def _of_meanings(
     function: Callable[..., Mapping[str, Any]], table: Mapping[str, HyperSpec]
 ) -> Callable[[Values, Random], Values]:
-    """Return the rule that calls a function of the values as `step` receives them."""
+    """Wrap an explore function of decoded values as a rule for numbers."""
     who = f"explore={meaning(function)}"
     try:
         takes_rng = len(signature(function).parameters) > 1
@@ -143,7 +143,7 @@ def _number(who: str, spec: HyperSpec, value: Any) -> float:
         if one is value or (type(one), one) == (type(value), value):
             return float(i)
     choices = f"{list(spec.choices)!r:.200}"
-    raise ConfigError(f"{who} returned {spec.name}={value!r:.80}: it is none of {choices}")
+    raise ConfigError(f"{who} returned {spec.name}={value!r:.80}: give one of {choices}")
 
 
 def _spec(name: str, value: Any) -> HyperSpec:
@@ -155,7 +155,7 @@ def _spec(name: str, value: Any) -> HyperSpec:
     if isinstance(value, tuple):
         value = tuple(end.item() if hasattr(end, "item") else end for end in value)  # numpy's
     pair = isinstance(value, tuple) and len(value) == 2 and all(type(end) in (int, float) for end in value)
-    remedy = "give (low, high), a list of choices, or a HyperSpec; a constant belongs into the member"
+    remedy = "give (low, high), a list of choices, or a HyperSpec; set constants in the member"
     needs(pair, f"space[{name!r}]", value, remedy)
     low, high = map(float, value)
     ordered = math.isfinite(low) and math.isfinite(high) and low < high
@@ -174,9 +174,9 @@ def _scale(ends: tuple[float, float]) -> tuple[Scale, float]:
 
 
 def decode(table: Mapping[str, HyperSpec], values: Mapping[str, float]) -> dict[str, Any]:
-    """Return values in the form of their table: integers as int, choices as themselves, `.` as nesting.
+    """Decode values by their table: integers as int, choices as objects, `.` as nesting.
 
-    `name.0`, `name.1`, ... become a tuple; `shaping.NAME` becomes a dictionary under `shaping`.
+    `name.0`, `name.1`, ... become a tuple. `shaping.NAME` becomes an entry of the dictionary `shaping`.
     """
     tree: dict[str, Any] = {}
     for name, value in values.items():

@@ -1,4 +1,4 @@
-"""The loop of `tune.run`: train, evaluate, compare, apply."""
+"""Main loop of `tune.run`: train, evaluate, compare, apply."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ SAVED = (
     "cause",
     "changes",
 )
-"""Attributes that a saved run holds, besides the controller's state and the members' own."""
+"""Attributes in a saved run, besides the states of controller and members."""
 PROGRESS_EVENTS = 200
-"""About this many `progress` events are written per run, at most."""
+"""Approximate maximum of `progress` events per run."""
 
 
 def restore(pool: Pool, parts: Mapping[str, Any], folder: Path) -> None:
@@ -78,13 +78,13 @@ class Training:
         watch: Callable[[Progress], str | None] = lambda _: None,
         state: RunState | None = None,
     ) -> None:
-        """given: the user passed the members themselves, so a restart loads their first state.
+        """given: the user passed a list of members, so a restart loads their initial state.
 
-        watch: is told of every round of evaluations; it returns why the run shall end, or None. state: where to save.
+        watch: called after each round of evaluations. Returns a reason to end the run, or None. state: state file.
         """
         self._watch, self._state = watch, state
         self._whole = False
-        """Nothing of a round is under way."""
+        """True between two rounds, when the state is consistent."""
         self._changes = 0
         self._pool, self._controller, self._members, self._slots = pool, controller, members, slots
         self._journal, self._table = journal, table
@@ -93,7 +93,7 @@ class Training:
         self._first_states: dict[int, Any] = {}
         self._next_index = len(members)
         self._remembered: dict[StateKey, Any] = {}
-        """(member, generation) -> its pickled state, or the Failure in place of one."""
+        """(member, generation) -> pickled state, or a Failure."""
         self._lineage = Lineage()
         self._history: list[Evaluation] = []
         self._cause = ""
@@ -110,9 +110,9 @@ class Training:
         return self._go_on()
 
     def go_on(self, parts: Mapping[str, Any], config: Mapping[str, Any]) -> Result:
-        """Train to the end from where `_save_run` saved these parts (see `restore`). config: as it is recorded now."""
+        """Resume from saved parts (see `_save_run` and `restore`) and train to the end. config: recorded in the journal."""
         self._whole = True
-        self._write("resume", config=dict(config), changed={})  # the time until now is no work
+        self._write("resume", config=dict(config), changed={})  # so that the time until now does not count
         restore_state(self._controller, parts["controller"])
         for name in SAVED:
             setattr(self, f"_{name}", parts[name])
@@ -124,7 +124,7 @@ class Training:
             while ended is None and (due := self._due()):
                 self._whole = False
                 self._train(due)
-                if not self._history:  # else the controller begins broken members anew, time and again
+                if not self._history:  # otherwise the controller restarts broken members again and again
                     self._check_broken()
                 self._observe()
                 self._check_broken()
@@ -145,12 +145,12 @@ class Training:
         return self._end(ended)
 
     def _leave(self, state: RunState, error: BaseException) -> None:
-        """Save what is whole, and say from where the same call goes on."""
+        """Save a consistent state, and report where the same call resumes."""
         if self._whole and not all(m.broken for m in self._members):
             self._save_run(state)
-        saved = "nothing was saved, as no round of evaluations had ended: the same call begins anew"
+        saved = "nothing was saved, because no round of evaluations had ended: the same call restarts"
         if state.saved_at is not None:
-            saved = f"saved at step {state.saved_at:,} of {self._steps:,}: the same call goes on from there"
+            saved = f"saved at step {state.saved_at:,} of {self._steps:,}: the same call resumes from there"
         why = "interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
         print(f"tune.run: {why}; {state.folder}: {saved}", file=sys.stderr, flush=True)
 
@@ -169,9 +169,9 @@ class Training:
     # -- training -------------------------------------------------------------------------------------------
 
     def _due(self) -> dict[MemberRecord, int]:
-        """Assign the slots; returns the steps until the next evaluation for each member that holds one.
+        """Assign the slots. Return the steps until the next evaluation of each member in a slot.
 
-        A member that is evaluated before a comparison (`Evaluate`) takes no steps and needs no slot.
+        A member that is evaluated before a comparison (`Evaluate`) is included with 0 steps. It needs no slot.
         """
         steps = self._steps
         limits = {m.id: steps if m.until_frames is None else min(m.until_frames, steps) for m in self._live}
@@ -228,7 +228,7 @@ class Training:
         self._shown.add(member)
 
     def _lacks(self, name: str) -> str:
-        """Return the message about a value that members read and do not have."""
+        """Return the error message for a value that the space lacks."""
         known = list(self._hypers(self._members[0]))
         close = get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
@@ -250,7 +250,7 @@ class Training:
         self._apply(made)
 
     def _apply(self, made: Sequence[Change]) -> None:
-        """Save every state that is copied or to be remembered, then apply the changes."""
+        """Save the states to be copied or remembered, then apply the changes."""
         kept, wanted = self._remembered, self._controller.remembers()
         recalled = {c.weights_from for c in made if c.weights_from is not None and c.remembered}
         copied = {c.weights_from for c in made if c.weights_from is not None and not c.remembered}
@@ -273,7 +273,7 @@ class Training:
         self._carry_out(tasks)
 
     def _save(self, keys: Collection[StateKey]) -> dict[StateKey, Any]:
-        """Return the pickled present states of these members, a Failure for each that is broken."""
+        """Return the pickled states of members. A broken one has a Failure."""
         for member, generation in keys:
             assert self._members[member].generation == generation, "a state that was not remembered in time"
         whole = sorted(key for key in keys if not self._members[key[0]].broken)
@@ -351,7 +351,9 @@ class Training:
         best, state = self._progress().best, None
         outcomes = tuple(map(self._outcome, self._members))
         if best is None and self._history:
-            text = "no member has a finite objective, so none is the best: see what `evaluate` returns"
+            text = (
+                "no member has a finite objective, so there is no best member: check the result of `evaluate`"
+            )
             print(f"tune.run: {text}", file=sys.stderr, flush=True)
         if best is not None:
             saved = self._carry_out([Save(best.member)])[0]

@@ -1,8 +1,8 @@
-"""A worker process of `tune.run`: it holds members and serves one connection.
+"""Worker process of `tune.run`. It runs members for its parent.
 
 waits for    its connection: the parent's main module and factory, then tasks
 produces     one result per task
-unblocked by the parent; ended by it (or by its death)
+unblocked by the parent; ended by it or by its death
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def main() -> None:
 
 
 def _import_main(preparation: dict[str, Any]) -> None:
-    """Import the parent's script, marked as multiprocessing does it, so that what starts processes there is refused."""
+    """Import the parent's script as multiprocessing does, so that the script cannot start processes."""
     process: Any = multiprocessing.current_process()
-    process._inheriting = True  # noqa: SLF001 - there is no other way to say so
+    process._inheriting = True  # noqa: SLF001 - there is no public way
     spawn.prepare(preparation)
     del process._inheriting  # noqa: SLF001
 

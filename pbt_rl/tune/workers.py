@@ -1,13 +1,13 @@
-"""The workers of `tune.run`: they hold the members, in this process or in several.
+"""Workers of `tune.run`, which run the members in this process or in several.
 
     run --tasks--> pool --one at a time--> worker (in this process or its own) --> the user's members
         <-results-      <-----------------
 
-A member stays with its worker; its state travels, pickled, through the parent's memory.
+A member stays with its worker. Pickled states are sent through the parent's memory.
 
 worker    consumes   tasks, one at a time
           produces   one result per task
-          waits for  its connection to the parent; it ends with the parent, or when the parent ends it
+          waits for  its connection to the parent. It ends with the parent, or when the parent ends it
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ END_SECONDS = 5.0
 
 
 class Member(Protocol):
-    """Anything that trains. It draws from random generators of its own, so that a run can be repeated."""
+    """Object that trains. For repeatable runs, each member has its own random generators."""
 
     def step(self, hypers: Mapping[str, Any]) -> None:
         """Train for one step with these hyperparameters."""
 
     def evaluate(self) -> float:
-        """Return the present objective; more is better. Must not change the member."""
+        """Return the current objective. Higher is better. Must not change the member."""
 
     def state(self) -> Any:
-        """Return the whole state of the member, except for the hyperparameters. It must be picklable."""
+        """Return the complete picklable state of the member without its hyperparameters."""
 
     def load(self, state: Any) -> None:
-        """Take over a state, of this member or of another one."""
+        """Load a state of this or another member."""
 
 
 @dataclass(frozen=True)
 class Make:
-    """Make the member. index: the argument of the factory."""
+    """Task: make the member. index: argument of the factory."""
 
     member: int
     index: int
@@ -59,7 +59,7 @@ class Make:
 
 @dataclass(frozen=True)
 class Train:
-    """Take this many steps (0: only evaluate), then evaluate. The result is the objective."""
+    """Task: take `steps` steps (0: none), then evaluate. The result is the objective."""
 
     member: int
     hypers: Mapping[str, Any]
@@ -68,14 +68,14 @@ class Train:
 
 @dataclass(frozen=True)
 class Save:
-    """The result is the state, pickled."""
+    """Task: return the pickled state."""
 
     member: int
 
 
 @dataclass(frozen=True)
 class Load:
-    """Take over a pickled state."""
+    """Task: load a pickled state."""
 
     member: int
     state: bytes
@@ -83,20 +83,20 @@ class Load:
 
 @dataclass(frozen=True)
 class End:
-    """End the worker."""
+    """Message that ends the worker."""
 
 
 Task = Make | Train | Save | Load
 TaskChild = Child[Task | End, Any]
 Queue = deque[tuple[int, Task]]
-"""Numbers of tasks, with the tasks."""
+"""(position, task) of each waiting task."""
 
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """The first message to a worker.
+    """First message to a worker.
 
-    main: prepares its interpreter, as multiprocessing does it. factory: pickled.
+    main: preparation data of multiprocessing's spawn method. factory: pickled.
     """
 
     main: dict[str, Any]
@@ -105,26 +105,26 @@ class WorkerSetup:
 
 @dataclass(frozen=True)
 class WorkerReady:
-    """The first message of a worker: its factory is loaded."""
+    """First message of a worker: its factory is loaded."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The result of a task in which the member's own code raised."""
+    """Result of a task in which the member's code raised."""
 
     traceback: str
     what: str = ""
     """One line: the method, the member, the exception and its place."""
     lacks: str = ""
-    """The value that it has read and that the space does not have."""
+    """Value that the member read and the space lacks."""
     refused: str = ""
-    """The mistake for which the run must end, whatever the other members do."""
+    """Mistake that ends the run, whatever the other members do."""
     unpicklable: bool = False
     """Its state cannot be pickled."""
 
 
-class NotInSpace(KeyError):  # noqa: N818 - reads as what happened
-    """A member reads a value that the space does not have."""
+class NotInSpace(KeyError):  # noqa: N818 - the name states the condition
+    """Access to a value that the space lacks."""
 
 
 class Shared(Exception):  # noqa: N818 - reads as what happened
@@ -136,14 +136,14 @@ class Unpicklable(Exception):  # noqa: N818 - reads as what happened
 
 
 class Hypers(dict[str, Any]):
-    """What `step` receives: a dictionary that knows what it was asked for in vain."""
+    """Argument of `step`: a dictionary that raises NotInSpace for a missing value."""
 
     def __missing__(self, name: str) -> NoReturn:
         raise NotInSpace(name)
 
 
 class Worker:
-    """The members of one process."""
+    """Members of one process."""
 
     def __init__(self, make: Callable[[int], Member]) -> None:
         self._make = make
@@ -152,7 +152,7 @@ class Worker:
         """The method of a member that runs."""
 
     def carry_out(self, task: Task) -> Any:
-        """Return the result of a task, a Failure if the member's code raises."""
+        """Carry out a task. Return its result, or a Failure if the member's code raises."""
         try:
             return self._carry_out(task)
         except NotInSpace as error:
@@ -204,13 +204,13 @@ def _place(error: BaseException) -> str:
 
 
 def _whole(made: Any) -> Member:
-    """Return what a factory made, if it has the methods of a member. Raises TypeError."""
+    """Check that a factory's result has the methods of a member, and return it. Raises TypeError."""
     methods = ("step", "evaluate", "state", "load")
     lacks = [name for name in methods if not callable(getattr(made, name, None))]
     if lacks:
         raise TypeError(
-            f"a member is a {type(made).__name__}, which lacks {', '.join(lacks)}: the factory returns an object with "
-            f"{', '.join(methods)} (docs/reference/tune-run.md)"
+            f"a member is a {type(made).__name__}, which lacks {', '.join(lacks)}: return an object with "
+            f"{', '.join(methods)} from the factory (docs/reference/tune-run.md)"
         )
     for name in methods:
         method = getattr(made, name)
@@ -223,13 +223,13 @@ def _whole(made: Any) -> Member:
 
 
 class Pool(Protocol):
-    """Workers that carry out tasks; those of one member one after the other."""
+    """Workers that carry out tasks, those of each member in order."""
 
     def carry_out(self, tasks: Sequence[Task]) -> list[Any]:
         """Return one result per task, in their order."""
 
     def close(self) -> None:
-        """End all that was started."""
+        """End all workers."""
 
 
 class LocalPool:
@@ -243,11 +243,11 @@ class LocalPool:
         return [self._worker.carry_out(task) for task in tasks]
 
     def close(self) -> None:
-        """Do nothing: nothing was started."""
+        """Do nothing, because no process was started."""
 
 
 class ProcessPool:
-    """W workers in processes of their own; worker i holds the members i, i + W, i + 2 W, ...
+    """W worker processes. Worker i runs the members i, i + W, i + 2 W, ...
 
     Raises RunFailed when a worker dies.
     """
@@ -256,20 +256,18 @@ class ProcessPool:
         cannot = f"workers={workers} cannot be used:"
         of_main = getattr(make, "__module__", "") == "__main__"
         if of_main and not hasattr(sys.modules["__main__"], "__file__"):
-            why = (
-                "the factory is of a notebook's cell, which other processes cannot import: put it into a file"
-            )
+            why = "other processes cannot import a factory from a notebook: move it to a module"
             raise ConfigError(f"{cannot} {why}")
         try:
             factory = pickle.dumps(make)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            why = f"the factory cannot go to other processes, give a function of a module ({error})"
+            why = f"the factory cannot be pickled, give a function of a module ({error})"
             raise ConfigError(f"{cannot} {why}") from None
-        # As in multiprocessing's spawn: the child imports the user's script, and finds its factory there.
+        # As in multiprocessing's spawn method, the child imports the user's script, which contains the factory.
         try:
             main = {k: v for k, v in spawn.get_preparation_data("member").items() if k != "authkey"}
         except RuntimeError:
-            why = 'each of them imports your script: call tune.run below `if __name__ == "__main__":` there'
+            why = 'each worker imports your script: call tune.run below `if __name__ == "__main__":` there'
             raise ConfigError(f"{cannot} {why}") from None
         self._children: list[TaskChild] = []
         try:
@@ -282,7 +280,7 @@ class ProcessPool:
             raise
 
     def carry_out(self, tasks: Sequence[Task]) -> list[Any]:
-        """Return one result per task, in their order. A worker has one task at a time, so that no pipe fills up."""
+        """Return one result per task, in their order. Each worker has one task at a time, so that no pipe fills up."""
         queues: list[Queue] = [deque() for _ in self._children]
         for number, task in enumerate(tasks):
             queues[task.member % len(queues)].append((number, task))

@@ -1,11 +1,11 @@
-"""A fixed opponent for games of stones in a row: it wins if it can, else it blocks, else it plays at random.
+"""Fixed opponent for connection games: it wins if it can, otherwise blocks, otherwise plays at random.
 
     pbt-rl eval runs/x --episodes 400 --against scripts.examples.one_ply:tictactoe
     pbt-rl eval runs/x --episodes 400 --against scripts.examples.one_ply:connect_four
 
-An opponent of one's own is a factory that is passed the environment's spec and returns a function of the observations
-(name -> [N, ...]) and of [N] flags of games that begin; the function returns actions [N, A]. Here the observations are
-"observation" [N, rows, columns, 2] (own stones, theirs) and "action_mask" [N, choices].
+A custom opponent is a factory: spec -> function. The function receives observations (name -> [N, ...]) and [N] flags of
+new episodes, and returns actions [N, A]. Here the observations are "observation" [N, rows, columns, 2] (own stones,
+the opponent's) and "action_mask" [N, choices].
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 Board = NDArray[np.bool_]
-"""[rows, columns] stones of one side; row 0 is the top."""
+"""Stones of one side [rows, columns]. Row 0 is the top."""
 Square = Callable[[Board, int], tuple[int, int]]
 """(taken squares, choice) -> row and column of the new stone."""
 Act = Callable[[Mapping[str, NDArray[Any]], NDArray[np.bool_]], NDArray[Any]]
 
 
-def connect_four(spec: object) -> Act:  # noqa: ARG001 - every factory is passed it
-    """Four in a row; a stone falls to the lowest free square of its column."""
+def connect_four(spec: object) -> Act:  # noqa: ARG001 - required of factories
+    """Create the opponent for four in a row. A stone falls to the lowest free square of its column."""
     return opponent(4, lambda taken, column: (len(taken) - 1 - int(taken[:, column].sum()), column))
 
 
-def tictactoe(spec: object) -> Act:  # noqa: ARG001 - every factory is passed it
-    """Three in a row; the choices are numbered along the rows of the observation."""
+def tictactoe(spec: object) -> Act:  # noqa: ARG001 - required of factories
+    """Create the opponent for three in a row. Choices are numbered along the rows of the observation."""
     return opponent(3, lambda _taken, choice: (choice // 3, choice % 3))
 
 
 def opponent(in_a_row: int, square: Square) -> Act:
-    """Returns the player of a game."""
+    """Create the opponent of a game."""
     rng = np.random.default_rng(0)
 
     def act(obs: Mapping[str, NDArray[Any]], first: NDArray[np.bool_]) -> NDArray[np.int32]:  # noqa: ARG001
         moves = []
         for board, mask in zip(obs["observation"] > 0, obs["action_mask"], strict=True):
             own, theirs = board[..., 0], board[..., 1]
-            choices = np.flatnonzero(mask).tolist() or [0]  # without any, the other side is to move
+            choices = np.flatnonzero(mask).tolist() or [0]  # empty if it is the other side's move
             winning = [
                 c for s in (own, theirs) for c in choices if wins(after(s, square(own | theirs, c)), in_a_row)
             ]
@@ -52,14 +52,14 @@ def opponent(in_a_row: int, square: Square) -> Act:
 
 
 def after(stones: Board, square: tuple[int, int]) -> Board:
-    """Returns the stones with one more."""
+    """Return the stones with one more."""
     more = stones.copy()
     more[square] = True
     return more
 
 
 def wins(stones: Board, in_a_row: int) -> bool:
-    """Whether `in_a_row` of these stones lie in a row."""
+    """True if `in_a_row` of these stones are in a row."""
     padded = np.pad(stones, in_a_row)
     for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
         shifted = [np.roll(padded, (-down * i, -right * i), (0, 1)) for i in range(in_a_row)]

@@ -1,4 +1,4 @@
-"""A fixed opponent for duels of Doom, which does not move and shoots straight ahead.
+"""Fixed opponent for Doom duels that does not move and shoots straight ahead.
 
 pbt-rl eval runs/x --episodes 40 --against scripts.examples.sentry:sentry
 """
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 Act = Callable[[Mapping[str, NDArray[Any]], NDArray[np.bool_]], NDArray[Any]]
 ATTACK = 3
-"""Index of the trigger in an action, after walking, strafing and turning; 0 in a component does nothing."""
+"""Index of the trigger in an action, after walking, strafing and turning. 0 in a component does nothing."""
 
 
 def sentry(spec: Any) -> Act:
-    """Returns a player that stands where it appeared and shoots."""
+    """Create an opponent that stays at its start and shoots."""
 
     def act(_obs: Mapping[str, NDArray[Any]], first: NDArray[np.bool_]) -> NDArray[np.int32]:
         action = np.zeros((len(first), spec.action.components), np.int32)

@@ -1,11 +1,11 @@
-"""What is learned by the command as typed: rows of docs/lab/results/as_typed.csv and ten_minutes.csv.
+"""Scores with default options: make rows of docs/lab/results/as_typed.csv and ten_minutes.csv.
 
     python scripts/lab/as_typed.py gym/Hopper-v5 --frames 1M --seeds 0 1 2   # on cores that other work may share
     python scripts/lab/as_typed.py gym/Hopper-v5 --frames 1M --seeds 0 --options "--mode serial"
-    python scripts/lab/as_typed.py atari/breakout --minutes 10 --seeds 0     # on quiet cores; Sample Factory beside it
+    python scripts/lab/as_typed.py atari/breakout --minutes 10 --seeds 0     # on idle cores, and with Sample Factory
     python scripts/lab/tables.py
 
-Scores are of 20 fresh games of the last weights. Sample Factory has the options of its own example, on the CPU.
+Scores are over 20 evaluation episodes of the last weights. Sample Factory has the options of its example, on the CPU.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GAMES = 20
 
 
 def train_and_play(env: str, policies: int, budget: str, options: str, seed: int) -> dict[str, Any]:
-    """Train in a folder that is removed, and play the best member. seconds: from the first frames on."""
+    """Train in a temporary folder, and evaluate the best member. Returned seconds count from the first frames on."""
     folder = tempfile.mkdtemp(prefix="as-typed-")
     try:
         run = Path(folder) / "run"
@@ -56,7 +56,7 @@ def train_and_play(env: str, policies: int, budget: str, options: str, seed: int
 
 
 def ours(*words: str) -> str:
-    """Return what a command of ours printed. Raises RuntimeError with its end if it failed."""
+    """Run a pbt-rl command. Return its output. Raises RuntimeError with the end of the output if it fails."""
     command = [sys.executable, "-m", "pbt_rl", *words]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
@@ -65,13 +65,13 @@ def ours(*words: str) -> str:
 
 
 def sample_factory(game: str, seconds: float) -> dict[str, Any]:
-    """Return the same of Sample Factory, with its defaults."""
+    """Train and evaluate Sample Factory with its defaults. Return the same figures as `train_and_play`."""
     options = [f"--game={game}", f"--seconds={seconds}", f"--games={GAMES}"]
     return run_job("sample_factory_as_typed.py", options, seconds + 60)
 
 
 def add(path: Path, row: Mapping[str, Any]) -> None:
-    """Add a row to a file that has a line of heads."""
+    """Print a row and append it to a CSV file with a header."""
     row = {name: f"{cell:.4g}" if isinstance(cell, float) else cell for name, cell in row.items()}
     print(row, flush=True)
     heads = path.read_text().partition("\n")[0].split(",")
@@ -80,19 +80,19 @@ def add(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Make the rows, one after another."""
+    """Make the rows one after another."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("env")
     length = parser.add_mutually_exclusive_group(required=True)
-    length.add_argument("--frames", help="of each member")
-    length.add_argument("--minutes", type=float, help="of an Atari game, beside Sample Factory")
+    length.add_argument("--frames", help="frames of each member")
+    length.add_argument("--minutes", type=float, help="training time on Atari, also of Sample Factory")
     parser.add_argument("--policies", type=int, default=1)
-    parser.add_argument("--options", default="", help="what else is typed")
+    parser.add_argument("--options", default="", help="additional options of pbt-rl train")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     chosen = parser.parse_args()
     if chosen.minutes and not chosen.env.startswith("atari/"):
         parser.error(f"--minutes compares on Atari games, such as atari/breakout, not on {chosen.env}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what it has started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends child processes
     budget = f"--train-for-frames {chosen.frames}" if chosen.frames else ""
     for seed in chosen.seeds:
         if budget:

@@ -1,13 +1,13 @@
-"""A toy whose objective is sparse and whose reward terms matter: a courier, for simulators on the device.
+"""Toy environment with a sparse objective and influential reward terms, as a device simulator.
 
     PYTHONPATH=scripts/lab pbt-rl train --env courier:make_env --mode serial --rows 64
 
-A point of unit mass is pushed through a square and delivers where it comes to rest at its goal, which then moves. The
-objective is the number of deliveries in an episode. Terms besides:
+A point of unit mass is pushed through a square. It delivers when it comes to rest at its goal, which then moves. The
+objective is the number of deliveries in an episode. Other reward terms:
 
-    near      stands for closeness to the goal. Without it deliveries are hardly found; with much of it the point waits
-              beside its goal, since a delivery would move that away
-    slow      minus the speed squared: to arrive takes low speed, to travel takes high
+    near      closeness to the goal. Without it deliveries are hardly found. With a large weight the point waits near
+              its goal, because a delivery would move the goal away
+    slow      minus the speed squared: arrival needs low speed, travel needs high speed
     effort    minus the push squared
 
 Axes: R rows, K terms.
@@ -25,11 +25,11 @@ from pbt_rl.envs.resident import ResidentStep
 
 STEP_SECONDS, PUSH, MOST_SPEED = 0.1, 2.0, 1.5
 REACH, REST = 0.1, 0.3
-"""Largest distance and speed of a delivery."""
+"""Maximum distance and speed of a delivery."""
 
 
 class Courier:
-    """R couriers. See `ResidentEnv`."""
+    """R couriers (see `ResidentEnv`)."""
 
     def __init__(self, rows: int, device: str, seed: int, limit: int) -> None:
         self.spec = EnvSpec(
@@ -47,7 +47,7 @@ class Courier:
         self._weights = weights_PK
 
     def reset(self) -> Mapping[str, Tensor]:
-        """Begin all rows."""
+        """Reset all rows."""
         self._at, self._speed, self._goal = self._place(), torch.zeros_like(self._place()), self._place()
         return {"obs": self._see()}
 
@@ -83,5 +83,5 @@ class Courier:
 
 
 def make_env(rows: int, device: str, seed: int = 0, limit: int = 200) -> Courier:
-    """Make R couriers; limit: steps of an episode."""
+    """Create R couriers. limit: steps per episode."""
     return Courier(rows, device, seed, limit)

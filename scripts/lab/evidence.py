@@ -1,11 +1,11 @@
-"""Does PBT help? The protocols of docs/lab/evidence.md as command lines of `pbt-rl prove`.
+"""Run the protocols of docs/lab/evidence.md (does PBT help?) by `pbt-rl prove`.
 
-    python scripts/lab/evidence.py minatar_breakout --seeds 3   # seeds 0 to 2; it may be stopped and goes on
+    python scripts/lab/evidence.py minatar_breakout --seeds 3   # seeds 0 to 2; can be interrupted and resumed
     python scripts/lab/evidence.py minatar_breakout --jobs 2    # all seeds of the protocol
-    python scripts/lab/tables.py                                # PBT beside random search in docs/lab/results.md
+    python scripts/lab/tables.py                                # PBT against random search in docs/lab/results.md
 
-Runs, curves and verdicts are in runs/evidence/PROTOCOL. The rows of what is whole go to docs/lab/results/PROTOCOL.csv,
-where they replace those of the same arm and seed: a row per saved member.
+Runs, curves and verdicts are in runs/evidence/PROTOCOL. Completed runs go to docs/lab/results/PROTOCOL.csv, one
+row per saved member, where they replace rows of the same arm and seed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COLUMNS = ("seed", "arm", "member", "frames", "validation", "test")
 
 @dataclass(frozen=True)
 class Protocol:
-    """An experiment. options: of `pbt-rl prove`, without a name and seeds."""
+    """Experiment. options: of `pbt-rl prove` without name and seeds."""
 
     seeds: int
     options: str
@@ -42,7 +42,7 @@ AS_TYPED = (
     "--arm as-typed:'--pbt.exploit top-middle-bottom --pbt.replace-fraction 0.3 --pbt.replace-gap 0.1 "
     "--pbt.replace-errors 2.5 --pbt.explore perturb --pbt.objective-episodes 100'"
 )
-"""The rules that hold where no option names any; start values, periods and budget are those of all arms."""
+"""Arm with the default rules. Initial values, periods and budget are those of all arms."""
 THREE = "--pbt.tune learning_rate entropy_coef clip_ratio"
 SEARCH = "--slots 8 --search.phases 4 --search.eviction-rate"
 MINATAR = (
@@ -119,7 +119,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a CSV, none if there is no file."""
+    """Return the rows of a CSV file. Empty without a file."""
     if not path.exists():
         return []
     with path.open(newline="") as file:
@@ -134,7 +134,7 @@ def command(name: str, seeds: int, jobs: int) -> list[str]:
 
 
 def keep(made: Path, kept: Path) -> None:
-    """Write the rows of `made`, a scores.csv, into `kept`, for those of the same arm and seed."""
+    """Write the rows of `made` (a scores.csv) into `kept`. They replace rows of the same arm and seed."""
     new = read_rows(made)
     runs = {(row["arm"], row["seed"]) for row in new}
     rows = [row for row in read_rows(kept) if (row["arm"], row["seed"]) not in runs] + new
@@ -148,13 +148,13 @@ def keep(made: Path, kept: Path) -> None:
 
 
 def main() -> int:
-    """Make an experiment, or go on with it."""
+    """Start or resume an experiment."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("protocol", choices=PROTOCOLS)
-    parser.add_argument("--seeds", type=int, help="0 to N-1; default: all of the protocol")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
+    parser.add_argument("--seeds", type=int, help="number of seeds, from 0 on (default: all of the protocol)")
+    parser.add_argument("--jobs", type=int, default=1, help="number of parallel runs")
     chosen = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what it has started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends child processes
     name = chosen.protocol
     path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
     here = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}

@@ -1,9 +1,9 @@
-"""Run the peer on the job of scripts/bench.py: Sample Factory 2.1.1, over its own environments and over EnvPool.
+"""Run Sample Factory 2.1.1 on the job of scripts/bench.py, with its own environments and with EnvPool.
 
     python scripts/bench.py --env atari/pong --peer
 
-It lives in a virtual environment of their own (`.venv-peers`, made on the first call). Each run is a process
-group of its own, of which nothing is left afterwards. *frames* are emulator frames: 4 a step.
+It is installed into a separate virtual environment (`.venv-peers`, made on the first call). Each run is a separate
+process group and leaves no processes. *frames* are emulator frames: 4 per step.
 """
 
 from __future__ import annotations
@@ -26,24 +26,26 @@ Backend = Literal["atari", "envpool"]
 
 JOBS = Path(__file__).parent / "peers"
 VENV = Path(__file__).parents[2] / ".venv-peers"
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 -- looked at, to leave nothing there
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 -- cleaned after a run
 START_LIMIT_SECONDS = 300
-"""Time limit of a job beyond its warm-up and window: imports, environments, the end."""
+"""Additional time limit of a job beyond warm-up and window, for imports, environments and shutdown."""
 END_SECONDS = 20
-"""Time limit of an orderly end after the job's report."""
+"""Time limit of an orderly shutdown after the job's report."""
 ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
     "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",
 }
-"""glibc keeps freed blocks, instead of mapping and page-faulting the activations anew at every step. Sample Factory's
-checkpoints are pickles of its own making, which torch 2.6 and later refuse by default."""
+"""Environment variables of a job.
+
+glibc keeps freed blocks, because otherwise activations would cause page faults at each step. Sample Factory's
+checkpoints are pickles, which torch 2.6 and later refuse by default."""
 
 
 def tuned(num_policies: int, backend: Backend, cores: int | None = None) -> list[str]:
-    """Return the best settings that were found (docs/lab/speed.md), scaled to the machine's cores.
+    """Return the best known settings (docs/lab/speed.md), scaled to the machine's cores.
 
-    With EnvPool every worker serves one policy, so that their number is a multiple of the policies'.
+    With EnvPool each worker has one policy, so the number of workers is a multiple of the number of policies.
     """
     cores = cores or len(os.sched_getaffinity(0))
     if backend == "atari":
@@ -56,10 +58,10 @@ def tuned(num_policies: int, backend: Backend, cores: int | None = None) -> list
 
 
 def run_sample_factory(num_policies: int, backend: Backend, seconds: float) -> float:
-    """Return the frames/s of Sample Factory on Pong, over all policies; several run with its PBT on.
+    """Measure the frames/s of Sample Factory on Pong over all policies. PBT is on with several policies.
 
-    With its default periods its PBT compares nothing within such a run, and so costs it nothing. Raises RuntimeError
-    with the log's tail if it cannot be installed or run.
+    With the default periods its PBT makes no comparison within such a run, so it has no cost. Raises RuntimeError with
+    the log's tail if it cannot be installed or run.
     """
     options = [
         f"--backend={backend}",
@@ -72,14 +74,14 @@ def run_sample_factory(num_policies: int, backend: Backend, seconds: float) -> f
 
 
 def peers_python(venv: Path = VENV) -> Path:
-    """Return the interpreter of the peers' virtual environment; make it if it is missing or out of date.
+    """Return the interpreter of the peers' virtual environment. Make it if it is missing or out of date.
 
-    Torch and ale-py are this interpreter's versions: peers and project differ in nothing but themselves.
-    Torch goes first, and constrains the rest, so that pip never resolves to another build of it. Raises RuntimeError
-    for the environment that runs this, whose packages the peers' would replace, and if pip fails.
+    The versions of torch and ale-py are those of this interpreter, for a fair comparison. Torch is installed first and
+    constrains the rest, so that pip never chooses another build of it. Raises RuntimeError if pip fails, and for the
+    current environment, because the peers' packages would replace those of the project.
     """
     if venv.resolve() == Path(sys.prefix).resolve():
-        raise RuntimeError(f"{venv} is the environment of this project: the peers need one of their own")
+        raise RuntimeError(f"{venv} is the environment of this project: use a separate one for the peers")
     torch = f"torch=={importlib.metadata.version('torch').partition('+')[0]}"
     peers = ["sample-factory==2.1.1", "envpool==1.2.5", f"ale-py=={importlib.metadata.version('ale-py')}"]
     pins = [torch, "numpy==1.26.4", "gymnasium==0.29.1"]
@@ -103,7 +105,7 @@ def peers_python(venv: Path = VENV) -> Path:
 
 
 def run_job(script: str, options: Sequence[str], expected_seconds: float) -> dict[str, Any]:
-    """Run a script with the peers' interpreter; return its report. Nothing of it is left running."""
+    """Run a script with the peers' interpreter. Return its report. No process is left running."""
     with tempfile.TemporaryDirectory() as folder, _clean_shared_memory():
         report, log = Path(folder) / "report.json", Path(folder) / "log.txt"
         command = [str(peers_python()), "-W", "ignore", str(JOBS / script), f"--json={report}", *options]
@@ -129,7 +131,7 @@ def run_job(script: str, options: Sequence[str], expected_seconds: float) -> dic
 
 
 def _wait(job: subprocess.Popen[bytes], report: Path, limit_seconds: float) -> int | None:
-    """Wait until the job ends, or its report is there and it had time to end in order. Return its exit code."""
+    """Wait until the job ends, at most END_SECONDS after its report. Return its exit code."""
     deadline = time.monotonic() + limit_seconds
     reported = False
     while job.poll() is None and time.monotonic() < deadline:
@@ -140,13 +142,13 @@ def _wait(job: subprocess.Popen[bytes], report: Path, limit_seconds: float) -> i
 
 
 def _end_group(job: subprocess.Popen[bytes]) -> None:
-    """End the job's process group: politely first, so that torch and multiprocessing unlink their memory."""
+    """End the job's process group. SIGTERM comes first, so that torch and multiprocessing unlink shared memory."""
     for number, patience_seconds in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
         deadline = time.monotonic() + patience_seconds
         try:
             os.killpg(job.pid, number)
             while time.monotonic() < deadline:
-                job.poll()  # reaps the leader, which would count as a member of its group otherwise
+                job.poll()  # reaps the leader, which otherwise would still count as a member of its group
                 os.killpg(job.pid, 0)
                 time.sleep(0.1)
         except ProcessLookupError:
@@ -158,7 +160,7 @@ def _end_group(job: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def _clean_shared_memory() -> Iterator[None]:
-    """Remove what appeared in /dev/shm meanwhile under the name of a torch process that is gone."""
+    """Remove files in /dev/shm that ended torch processes have left within the context."""
     before = {path.name for path in SHARED_MEMORY.iterdir()}
     try:
         yield

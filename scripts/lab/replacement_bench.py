@@ -1,7 +1,7 @@
-"""Measure where the time between a decision and new weights goes: `python scripts/bench.py --replacements`.
+"""Measure the stages between a decision and new weights: `python scripts/bench.py --replacements`.
 
-A real run of four policies whose controller does not look at scores: every second or two either two members copy the
-two others, as the default rule lets them at most, or one changes its values alone. So a minute makes dozens of each.
+A real run of four policies with a controller that ignores scores. Every second or two, either two members copy the two
+others (the maximum of the default rule), or one member changes only its values. A minute gives dozens of each.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pbt_rl.controllers.hypers import HyperSpec
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = {
     "sent": "the supervisor sends the edit",
-    "received": "the learner has done what came before, and looks for messages",
-    "begun": "whoever writes a policy's state is done",
-    "written": "donor summed, state copied, new weights serve",
-    "proved": "donor summed again, values read back",
-    "answered": "the supervisor hears of it",
+    "received": "the learner finishes earlier work and reads messages",
+    "begun": "other writers of the policy's state finish",
+    "written": "checksum of the donor, copy of the state, new weights used for inference",
+    "proved": "second checksum of the donor, values read back",
+    "answered": "the supervisor receives the acknowledgement",
 }
-"""What an edit has reached -> what the time since the stage before was spent on."""
+"""Stage of an edit -> work since the previous stage."""
 OPTIONS = (
     "--num-policies=4",
     "--train-for-frames=1000000000000",
@@ -44,7 +44,7 @@ OPTIONS = (
 
 @dataclass
 class Exchanges:
-    """A controller that needs no episode: every so many frames of a member two copy the others, or one mutates."""
+    """Controller without episodes: every `every` frames two members copy the others, or one mutates."""
 
     table: dict[str, HyperSpec]
     seed: int
@@ -53,33 +53,33 @@ class Exchanges:
     _due: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin with the first decision after the machine is warm."""
+        """Schedule the first decision after a warm-up."""
         self._rng, self._due = Random(self.seed), 5 * self.every
 
     def initial(self, num_members: int) -> list[dict[str, float]]:
-        """All members begin alike."""
+        """Return equal values for all members."""
         return [{name: spec.default for name, spec in self.table.items()}] * num_members
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Decide when it is due."""
+        """Decide if it is due."""
         if report.frames < self._due:
             return []
         self._due = report.frames + self.every
         members = self._rng.sample(report.members, len(report.members))
         if self._rng.random() < 1 / 3:
-            return [Mutate(members[0].member, members[0].values, "values alone")]
+            return [Mutate(members[0].member, members[0].values, "values only")]
         return [
             Replace(member.member, donor.member, "both", donor.values, "exchange")
             for member, donor in ((members[0], members[1]), (members[2], members[3]))
         ]
 
     def remembers(self) -> frozenset[StateKey]:
-        """Keep no state of the past."""
+        """Remember no states."""
         return frozenset()
 
 
 def replacements(env: str, seconds: float) -> dict[str, Any]:
-    """Train four policies with many comparisons; print and return what took how long, in milliseconds.
+    """Train four policies with many comparisons. Print and return the milliseconds of each stage.
 
     From the supervisor's decision to its knowledge that the new weights serve.
     """
@@ -93,7 +93,7 @@ def replacements(env: str, seconds: float) -> dict[str, Any]:
 
 
 def applied(env: str, seconds: float) -> list[dict[str, Any]]:
-    """Return the events of the journal that say that a decision is in force."""
+    """Train, and return the journal's events of applied decisions."""
     folder = tempfile.mkdtemp(prefix="pbt_rl-bench-")
     command = [sys.executable, "-m", "pbt_rl", "train", "--env", env]
     command += ["--out", folder, "--name=bench", f"--train-for-seconds={seconds}", *OPTIONS]
@@ -109,7 +109,7 @@ def applied(env: str, seconds: float) -> list[dict[str, Any]]:
 
 
 def _stages(event: dict[str, Any]) -> dict[str, float]:
-    """Return the milliseconds of each stage of a change; the sums are from the decision on."""
+    """Return the milliseconds of each stage of a change. Sums count from the decision."""
     until = [event["milliseconds_until"][name] for name in STAGES]
     took = (now - before for before, now in zip([0.0, *until], until, strict=False))
     sums = {"new weights serve": event["milliseconds_until"]["written"], "in all": until[-1]}
@@ -117,7 +117,7 @@ def _stages(event: dict[str, Any]) -> dict[str, float]:
 
 
 def _table(kind: str, changes: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """Print and return median and maximum of every stage."""
+    """Print and return median and maximum of each stage."""
     print(f"{kind}: {len(changes)}" + (", milliseconds:" if changes else ""))
     figures: dict[str, Any] = {"number": len(changes)}
     for name in changes[0] if changes else ():

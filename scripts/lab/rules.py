@@ -1,4 +1,4 @@
-"""A rule of selection that was tried for the default (docs/lab/worth.md): the worst quarter copies the best one.
+"""Selection rule that was tested as the default (docs/lab/worth.md): the worst quarter copies the best one.
 
 PYTHONPATH=scripts/lab pbt-rl train --pbt.exploit rules:LimitedTruncation ...
 """
@@ -26,10 +26,11 @@ from pbt_rl.controllers.exploit import (
 
 @dataclass
 class LimitedTruncation:
-    """The worst `fraction` of the members copy one of the best if that is ahead by `errors` standard errors.
+    """Truncation selection with a noise limit and a diversity limit.
 
-    Members between them do not change. In the first `rounds` comparisons no lineage gets more than half of the members:
-    what grows slowly is not lost before it could show it.
+    The worst `fraction` of the members copy one of the best if its lead is at least `errors` standard errors. The other
+    members do not change. In the first `rounds` comparisons no lineage gets more than half of the members, so that slow
+    starters are not lost early.
     """
 
     fraction: float = 0.25
@@ -37,12 +38,12 @@ class LimitedTruncation:
     rounds: int = 6
     _held: int = field(default=0, init=False)
     _root: dict[int, int] = field(default_factory=dict, init=False)
-    """Member -> the member that its lineage began with."""
+    """Member -> founder of its lineage."""
 
     def select(
         self, members: Sequence[MemberReport], rng: Random, deciding: Deciding = None
     ) -> list[Selection]:
-        """See `Exploit`."""
+        """Select donors (see `Exploit`)."""
         self._held += 1
         for one in members:
             self._root.setdefault(one.member, one.member)

@@ -109,7 +109,7 @@ def test_a_batch_of_single_steps_has_as_many_parts_as_steps(changes):
     c = config(num_policies=1, learner=LearnerConfig(**STEPS, returns=returns), **changes)
     check(make_plan(c, Machine(2, 0)), c)
     many = LearnerConfig(**STEPS | {"minibatches": 5000}, returns=returns)
-    with pytest.raises(ConfigError, match=r"minibatches 5000 is more than the (2048|4096) steps in a batch"):
+    with pytest.raises(ConfigError, match=r"minibatches 5000 .* (2048|4096) steps"):
         make_plan(config(num_policies=1, learner=many, **changes), Machine(2, 0))
 
 
@@ -118,7 +118,7 @@ def test_a_batch_of_single_steps_has_as_many_parts_as_steps(changes):
 )
 def test_where_whole_rollouts_stay_together_a_batch_has_as_many_parts_as_rollouts(changes):
     learner = LearnerConfig(**STEPS, returns=changes.pop("returns", "auto"))
-    with pytest.raises(ConfigError, match=r"minibatches 32 is more than the [12] rollouts in a batch"):
+    with pytest.raises(ConfigError, match=r"minibatches 32 .* [12] rollouts"):
         make_plan(config(num_policies=1, learner=learner, **changes), Machine(2, 0))
 
 

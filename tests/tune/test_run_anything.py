@@ -68,8 +68,8 @@ RATE = {"rate": (0.1, 0.9)}
         ({}, {}, "at least one value"),
         ({"x": (2.0, 1.0)}, {}, "the lower one first"),
         ({"x": ["only"]}, {}, "two choices or more"),
-        ({"x": 3}, {}, "a constant belongs into the member"),
-        ({"x": (0.0, 1.0), "step": (0.0, 1.0)}, {}, "name it otherwise"),
+        ({"x": 3}, {}, r"space\['x'\]=3"),
+        ({"x": (0.0, 1.0), "step": (0.0, 1.0)}, {}, r"space\['step'\]"),
         (RATE, {"quantile": 0.9}, "quantile=0.9"),
         (RATE, {"factors": ()}, r"factors=\(\)"),
     ],
@@ -238,10 +238,10 @@ def test_a_run_that_is_interrupted_goes_on_from_its_last_round(tmp_path, capsys)
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("num_samples", "write num_members"), ("metric", "evaluate"), ("wrkers", "workers")]
+    ("name", "said"), [("num_samples", "num_members"), ("metric", "evaluate"), ("wrkers", "workers")]
 )
 def test_arguments_of_others_are_answered(name, said):
-    with pytest.raises(ConfigError, match=f"{name} is no option of tune.run: .*{said}"):
+    with pytest.raises(ConfigError, match=f"{name} .*{said}"):
         run(Walker, SPACE, **{name: 1})
 
 
@@ -290,7 +290,7 @@ def test_a_folder_that_cannot_be_used(tmp_path):
         run(Chosen, SPACE, **few | {"num_members": 3})
     with pytest.raises(ConfigError, match=r"space is .*1e-06\.\.1.* and was .*0\.01\.\.10"):
         run(Chosen, SPACE | {"rate": (1e-6, 1.0)}, **few)
-    with pytest.raises(ConfigError, match="leave it out"):
+    with pytest.raises(ConfigError, match="journal="):
         run(Chosen, SPACE, **few, journal=tmp_path / "j")
     (tmp_path / "x" / "state.pickle").write_bytes(b"torn")
     with pytest.raises(ConfigError, match=r"state\.pickle"):

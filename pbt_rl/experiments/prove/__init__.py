@@ -1,1 +1,1 @@
-"""`pbt-rl prove`: whether population based training helps on a task, by paired seeds and fresh games."""
+"""Paired comparison of population based training with baselines (`pbt-rl prove`)."""

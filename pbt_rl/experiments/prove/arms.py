@@ -1,8 +1,8 @@
-"""The arms of an experiment, and the command of each of their runs.
+"""Arms of an experiment, and the commands of their runs.
 
-    base options (of every run) + arm's options + seed + first values drawn by the seed -> `pbt-rl train ...`
+    common options + arm's options + seed + initial values drawn with the seed -> `pbt-rl train ...`
 
-The members of all arms but `defaults` begin with the same values, drawn from the priors by the seed alone.
+The members of all arms except `defaults` begin with the same values. They are drawn from the priors with the seed only.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from pbt_rl.run.train import resolve
 OPTIONS = table(Config)
 GIVEN_HERE = (*GIVEN_BY_THE_SWEEP, "train-for-seconds", "stop-at-objective")
 INSTEAD = {
-    "control": "the arm random is its control group",
+    "control": "the arm random is the control group",
     "hours": "arms are compared at equal frames: give --train-for-frames",
-    "controller": "each arm has its own; give another one as --arm NAME, such as --arm mf-pbt",
+    "controller": "each arm has its own controller: add one with --arm NAME, such as --arm mf-pbt",
 }
-"""Options that arms have already, and why they cannot be given."""
+"""Options that the arms set -> reason or remedy for the error message."""
 OF_ALL_ARMS = ("env", "env-option", "config", "train-for-frames")
 BASELINE = "random"
-"""All other arms are compared with it."""
+"""Arm that all others are compared with."""
 BUILT_IN: Mapping[str, tuple[str, ...]] = {
     "pbt": ("--controller", "pbt"),
     "random": ("--controller", "random"),
     "defaults": ("--pbt.no-enabled",),
 }
 COMPARISONS = 25
-"""Of an arm with periods, unless its options give their length."""
+"""Default number of PBT intervals in a run."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One method. options: what it adds to those of all arms."""
+    """One method. options: added to the common options."""
 
     name: str
     options: tuple[str, ...]
@@ -67,20 +67,21 @@ class Arm:
 
 
 def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
-    """Return the built-in arms but those of `without`, and those given as NAME:OPTIONS or a controller's name.
+    """Return the built-in arms minus `without` plus the given ones.
 
-    Raises ConfigError for a name that is no controller and has no options, and if only the baseline would be left.
+    given: NAME:OPTIONS or a controller's name. Raises ConfigError for a name without options that is not a controller,
+    and if only the baseline would be left.
     """
     for name in without:
         if name not in BUILT_IN or name == BASELINE:
             others = " and ".join(other for other in BUILT_IN if other != BASELINE)
-            raise ConfigError(f"--without {name} cannot be used: only {others} can be left out")
+            raise ConfigError(f"--without {name} cannot be used: give {others}")
     arms = {name: Arm(name, options) for name, options in BUILT_IN.items()}
     for text in given:
         name, colon, options = text.partition(":")
-        rule = "begin with a name of small letters, digits and '-', such as short:'--pbt.period-frames 4000'"
+        rule = "begin with a name of lower-case letters, digits and '-', such as short:'--pbt.period-frames 4000'"
         require(re.fullmatch(r"[a-z0-9][a-z0-9-]{0,40}", name) is not None, "arm", text, rule)
-        require(name not in arms, "arm", text, f"there is an arm {name} already; use another name")
+        require(name not in arms, "arm", text, f"an arm {name} exists already; use another name")
         if colon:
             try:
                 arms[name] = Arm(name, tuple(shlex.split(options)))
@@ -89,39 +90,39 @@ def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
             check_names(arms[name].names, f"in --arm {name}", ("controller",))
             for word in arms[name].names:
                 if word in OF_ALL_ARMS:
-                    raise ConfigError(f"--{word} cannot be used in --arm {name}: give it for all arms alike")
+                    raise ConfigError(f"--{word} cannot be used in --arm {name}: give it for all arms")
         elif name in texts():
             arms[name] = Arm(name, ("--controller", name))
         else:
             known = f"give a controller ({', '.join(texts())}), or options as {name}:'--pbt.exploit t-test'"
             raise ConfigError(f"--arm {name} cannot be used: {meant('arm', name, texts())}{known}")
     left = [arm for arm in arms.values() if arm.name not in without]
-    require(len(left) > 1, "without", " ".join(without), f"no arm is left beside {BASELINE}")
+    require(len(left) > 1, "without", " ".join(without), f"keep an arm besides {BASELINE}")
     return left
 
 
 def check_names(names: Sequence[str], where: str, allowed: Sequence[str] = ()) -> None:
-    """Raise ConfigError for an option that arms have already, but for those that are allowed here."""
+    """Check that no option is set by the arms, except those in `allowed`. Raises ConfigError."""
     for name in names:
         why = INSTEAD.get(name, "") if name not in allowed else ""
         if name in GIVEN_HERE:
-            why = "runs have the seeds 0 to --seeds less 1 and end by frames"
+            why = "runs have the seeds 0 to --seeds minus 1 and a fixed number of frames"
         if why:
             raise ConfigError(f"--{name} cannot be used {where}: {why}")
 
 
 @dataclass(frozen=True)
 class Task:
-    """What all arms train. common: options of `pbt-rl train`, without seeds and names. config: of them alone."""
+    """Training task of all arms. common: options of `pbt-rl train` without seed and name. config: of these options."""
 
     common: tuple[str, ...]
     config: Config
 
     @classmethod
     def read(cls, common: Sequence[str]) -> Task:
-        """Raises ConfigError or EnvSetupError for options that cannot be, and without frames for a member."""
+        """Parse the common options. Raises ConfigError or EnvSetupError for invalid or missing ones."""
         layers = Layers.read(split(common))
-        if "hours" in layers.given:  # before it is measured what follows from it
+        if "hours" in layers.given:  # before `config` measures speed for this option
             check_names(["hours"], "with pbt-rl prove")
         config = layers.config()
         if "train_for_frames" not in layers.given:
@@ -129,20 +130,22 @@ class Task:
                 "--train-for-frames is missing: give the frames of each member, such as --train-for-frames 1M; arms "
                 "have equal frames"
             )
-        differs = {  # from the default: a file of options may be that of a run, which holds them all
+        differs = {  # from the default, because a config file may be that of a run, which contains every option
             "train-for-seconds": config.train_for_seconds > 0,
             "stop-at-objective": config.stop_at_objective is not None,
             "controller": config.controller != Config.controller,
             "control": config.members > config.num_policies,
         }
         check_names([name for name, given in differs.items() if given], "with pbt-rl prove")
-        few = "give two or more: one is no population"
+        few = "give 2 or more, because PBT needs a population"
         require(config.num_policies > 1, "num-policies", config.num_policies, few)
-        require(config.pbt.enabled, "pbt.enabled", False, "the arm pbt would be random: leave it out")
+        require(
+            config.pbt.enabled, "pbt.enabled", False, "leave it out, because pbt would equal the arm random"
+        )
         with environment_code(config.env):
             seats = probe(config.env, config.env_options).seats
         why = (
-            f"its {seats} agents would play against themselves, so that every arm has the same score; see "
+            f"its {seats} agents would play against themselves, so every arm would have the same score; see "
             "docs/reference/several-agents.md for ratings"
         )
         require(seats == 1, "env", config.env, why)
@@ -169,7 +172,7 @@ class Task:
             period = layers.values["pbt.period_frames"]
         else:
             words += ["--pbt.period-frames", str(period)]
-        if "pbt.start_frames" not in layers.given:  # that of a recipe may lie behind the end
+        if "pbt.start_frames" not in layers.given:  # that of a recipe may exceed the run's frames
             words += ["--pbt.start-frames", str(period)]
         config = parse_train(words[1:])
         if config.pbt.start_values:
@@ -177,14 +180,14 @@ class Task:
         return [*words, "--seed", str(seed), "--pbt.start-values", *self.drawn(seed, config.num_policies)]
 
     def check(self, arm: Arm) -> None:
-        """Raise ConfigError or EnvSetupError if the runs of an arm would end at their start, or be those of another."""
+        """Check that an arm can be trained and differs from other arms. Raises ConfigError or EnvSetupError."""
         tuned = {spec.name.replace("_", "-") for spec in self._tuned()}
         for name in arm.names:
             of_start = name == "pbt.prior" or name.removeprefix("hypers.") in tuned
             if of_start and "pbt.start-values" not in arm.names and arm.name not in BUILT_IN:
                 raise ConfigError(
-                    f"--{name} cannot be used in --arm {arm.name}: the members of all arms begin with the same values, "
-                    "drawn before, which it does not change. Give it for all arms, or --pbt.start-values in this one"
+                    f"--{name} cannot be used in --arm {arm.name}: it has no effect, because the members of all arms "
+                    "begin with the same drawn values. Give it for all arms, or --pbt.start-values in this one"
                 )
         try:
             config = parse_train(self.command(arm, 0)[1:])
@@ -200,7 +203,7 @@ class Task:
         return [spec for spec in table.values() if spec.tuned]
 
     def drawn(self, seed: int, members: int) -> list[str]:
-        """Return the first values of each member; of a smaller population the first ones."""
+        """Return the initial values of each member. A smaller population has the first ones."""
         rng, specs = Random(f"members.{seed}"), self._tuned()
         return [",".join(_drawn(spec, rng) for spec in specs) for _ in range(members)]
 
@@ -209,14 +212,14 @@ def _drawn(spec: HyperSpec, rng: Random) -> str:
     return f"{spec.name}={spec.hold(float(f'{sample_prior(spec, rng):.6g}')):.6g}"
 
 
-# -- what weakens an arm ------------------------------------------------------------------------------------
+# -- warnings about an arm ----------------------------------------------------------------------------------
 
 
 def too_short(run: Path) -> str:
-    """Return a line on a run whose members were compared in less than half of its periods, and what to set.
+    """Return a warning if a run's periods were too short for comparisons; else "".
 
-    Nothing of any other run, of one whose periods are not of frames and all alike, and of one that plays evaluations:
-    these last as long as they need.
+    It is too short if members were compared in less than half of the periods. Runs with evaluations or with periods of
+    variable length are not checked, because their periods may last longer.
     """
     config = read_config(run)
     pbt = config.pbt
@@ -227,7 +230,7 @@ def too_short(run: Path) -> str:
 
 
 def lucky(runs: Sequence[Path]) -> str:
-    """Return a line on an arm if most replacements of its runs were within the noise of their windows, else nothing."""
+    """Return a warning if most replacements were within the noise; else "". runs: of one arm."""
     from pbt_rl.report.verdict import mostly_luck, said_of_luck  # noqa: PLC0415 - loads matplotlib
 
     noise = Noise()
@@ -239,23 +242,23 @@ def lucky(runs: Sequence[Path]) -> str:
 
 
 def said(config: Config, compared: Sequence[int]) -> str:
-    """Return the line of `too_short`. compared: members that took part in each comparison that was held."""
+    """Return the warning of `too_short`. compared: number of members in each comparison."""
     pbt, frames = config.pbt, config.train_for_frames
     first = max(pbt.start_frames, pbt.period_frames)
-    due = (frames - first) // pbt.period_frames  # without the last, which the end of the run may forestall
+    due = (frames - first) // pbt.period_frames  # without the last, because the run may end before it
     held = sum(compared) / config.num_policies
     if 2 * held >= due:
         return ""
     least = f"{_up(frames / held):,}" if held else f"more than {frames:,}"
     return (
         f"each member was compared {held:.3g} times instead of about {due}: --pbt.period-frames {pbt.period_frames} is "
-        f"too short for {pbt.min_episodes} episodes that began after a member's last change, and as many as it has "
-        f"environments. Give {least}{' or more' if held else ''}, or fewer environments (--envs-per-unit, --actors, or "
-        "--rows of a simulator), under another --name"
+        f"too short for {pbt.min_episodes} episodes that began after a member's last change, and for one per "
+        f"environment. Give {least}{' or more' if held else ''}, or fewer environments (--envs-per-unit, --actors, or "
+        "--rows of a simulator), with another --name"
     )
 
 
 def _up(frames: float) -> int:
-    """Round up to two digits."""
+    """Round up to two significant digits."""
     unit: int = 10 ** max(0, math.floor(math.log10(frames)) - 1)
     return math.ceil(frames / unit) * unit

@@ -1,7 +1,7 @@
-r"""Fresh games of the members that a run has saved: validation games pick one, test games score it.
+r"""Evaluation episodes of a run's saved members: validation episodes select a member, test episodes score it.
 
-run (checkpoint) --> validation games of each member --> picked --+
-\--> test games of each member --------------------> judged.json in the run's folder
+run (checkpoint) --> validation episodes of each member --> picked --+
+\--> test episodes of each member -----------------------------> judged.json in the run's folder
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from pbt_rl.record.saved import Source, find_saved, read_config
 
 FILE = "judged.json"
 VALIDATION, TEST = 1_000_003, 2_000_003
-"""First seeds of the games: all arms of a seed play the same ones."""
+"""First seeds of the evaluation episodes. All arms of a training seed have the same ones."""
 ROWS = 25
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The scores of one run: of each saved member, means of fresh games. frames: all that the run has trained."""
+    """Scores of one run: means over evaluation episodes of each saved member.
+
+    games: number of episodes. frames: of all members together.
+    """
 
     games: int
     frames: int
@@ -39,18 +42,18 @@ class Judged:
 
     @property
     def picked(self) -> int:
-        """Index of the member with the best validation score; of equals the first. NaN is below all others."""
+        """Index of the member with the best validation score. Ties go to the first. NaN counts as the lowest score."""
         scores = [-math.inf if math.isnan(score) else score for score in self.validation]
         return scores.index(max(scores))
 
     @property
     def score(self) -> float:
-        """The test score of the picked member."""
+        """Test score of the selected member."""
         return self.test[self.picked]
 
 
 def judge(run: Path, games: int) -> Judged:
-    """Play both kinds of games of all saved members of a whole run, and write them down. Raises ConfigError."""
+    """Evaluate all saved members of a completed run. Write the scores to FILE. Raises ConfigError."""
     frames, seed = frames_of(run), read_config(run).seed
     validation = fresh_games(run, games, VALIDATION + 1000 * seed)
     test = fresh_games(run, games, TEST + 1000 * seed)
@@ -64,9 +67,10 @@ def judge(run: Path, games: int) -> Judged:
 
 
 def read_judged(run: Path, games: int) -> Judged | None:
-    """Return the scores of so many games, if they were played, and the run has not gone on since.
+    """Read the scores of a run. None if its members must be evaluated again.
 
-    None, too, for a file that is damaged: then they are played again.
+    This is so if there is no file, if it is damaged, if the number of episodes differs, or if the run was resumed
+    since.
     """
     try:
         found = convert(json.loads((run / FILE).read_text()), Judged)
@@ -78,9 +82,9 @@ def read_judged(run: Path, games: int) -> Judged | None:
 
 
 def frames_of(run: Path) -> int:
-    """Return the frames that all members of a whole run have trained. Raises ConfigError."""
+    """Return the frames of all members of a completed run. Raises ConfigError."""
     path = RunFolder(run).summary
-    remedy = f"remove the folder {run}, and the run is trained again by the same command"
+    remedy = f"remove the folder {run} and repeat the command to train the run again"
     frames = read_object(path, f"{path} is missing: {remedy}").get("frames")
     if not isinstance(frames, int):
         raise ConfigError(f"{path} is not the summary of a run: {remedy}")
@@ -88,9 +92,9 @@ def frames_of(run: Path) -> int:
 
 
 def fresh_games(run: Path, games: int, seed: int) -> dict[int, float]:
-    """Return member -> mean objective of whole games with sampled actions, all members on the same seeds.
+    """Return member -> mean objective over whole episodes with sampled actions. All members have the same seeds.
 
-    With tasks, of so many games of each, as `pbt-rl eval` counts them.
+    With tasks, `games` is per task, as in `pbt-rl eval`.
     """
     config = read_config(run)
     spec, options = evaluation_spec(config)

@@ -1,9 +1,9 @@
-"""The same experiment with members of `tune.run`, from Python: any code that trains.
+"""Paired comparison of controllers for members of `tune.run`, which may be any Python code that trains.
 
     outcome = prove_members(make, table, {"pbt": my_pbt}, score=test_score, steps=1000, seeds=range(5))
     for line in outcome.lines(): print(line)
 
-All runs are made in this process, one after the other, and nothing is written.
+All runs are in this process, one after another, and no files are written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pbt_rl.tune import Member, run
 from pbt_rl.tune.result import Outcome as Ended
 
 ALONE = "random"
-"""The arm that all others are compared with: members that begin with the same values and are left alone."""
+"""Arm that all others are compared with: members with the same initial values and no changes."""
 
 
 def prove_members(
@@ -36,18 +36,18 @@ def prove_members(
     seeds: Sequence[int] = range(5),
     window: int = 1,
 ) -> Outcome:
-    """Train every arm and `random` on each seed, and compare them seed by seed.
+    """Train each arm and `random` on each seed, and compare them.
 
-    - make: (seed, index) -> a member of `tune.run`. table: of the values that are tuned; all arms begin at the same
-      draws from it. arms: name -> (seed -> controller).
-    - `evaluate()` picks a member at the end, and `score(member)` scores it: by other data than `evaluate` uses.
+    - make: (seed, index) -> a member of `tune.run`. table: of the tuned values. All arms begin with the same draws
+      from it. arms: name -> (seed -> controller).
+    - `evaluate()` selects a member at the end, and `score(member)` scores it. They must use different data.
     - window: as of `tune.run`.
 
-    Raises ConfigError for an arm of the name `random`, for less than two seeds, and if no member of a run has a finite
-    evaluation at its end.
+    Raises ConfigError for an arm named `random`, for fewer than two seeds, and for a run without any finite evaluation
+    at its end.
     """
-    require(len(set(seeds)) >= 2, "seeds", list(seeds), "give two or more: one has no spread")
-    require(ALONE not in arms, "arms", ALONE, "that arm is always there: use another name")
+    require(len(set(seeds)) >= 2, "seeds", list(seeds), "give two or more, because one seed has no spread")
+    require(ALONE not in arms, "arms", ALONE, "use another name, because this arm is built in")
     scores: Scores = {}
     for arm, build in {ALONE: lambda _seed: StaticController(table), **arms}.items():
         scores[arm] = {}
@@ -58,7 +58,9 @@ def prove_members(
                 members, Started(build(seed), rows), steps=steps, window=window, table=table, progress=False
             )
             validation = tuple(map(_evaluated, members, result.members))
-            why = f"no member of seed {seed} has a finite evaluation at its end, so none can be picked"
+            why = (
+                f"no member of seed {seed} has a finite evaluation at its end: check what `evaluate` returns"
+            )
             require(any(map(math.isfinite, validation)), "arms", arm, why)
             pairs = zip(members, validation, strict=True)
             test = tuple(score(member) if math.isfinite(value) else value for member, value in pairs)
@@ -71,7 +73,7 @@ def prove_members(
 
 
 def _evaluated(member: Member, ended: Ended) -> float:
-    """Return what picks a member; of a broken one, as of one that has diverged, the least that there is."""
+    """Return the validation score of a member. A broken or diverged member has minus infinity."""
     value = -math.inf if ended.broken else float(member.evaluate())
     return value if math.isfinite(value) else -math.inf
 

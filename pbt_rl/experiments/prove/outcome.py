@@ -1,7 +1,7 @@
-"""What came out: the picked members' scores of each arm, and every arm less the baseline. Pure.
+"""Scores of each arm's selected members, and paired differences of each arm to the baseline. Pure.
 
-n seeds give n differences d (ours less theirs): intervals, power, verdict. Which interval covers the true mean for few
-seeds was simulated: docs/reference/proving.md. The verdict is by Student's t.
+n seeds give n differences d (arm minus baseline): intervals, power, verdict. The verdict uses the interval by Student's
+t. Simulated coverage of the intervals for few seeds: docs/reference/proving.md.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from pbt_rl.experiments.prove.games import Judged
 Scores = dict[str, dict[int, Judged]]
 """Arm -> seed -> scores."""
 EQUAL = 0.05
-"""Frames may differ by this share: a run ends with its last batch."""
+"""Tolerated relative difference of frames, because a run ends after a whole batch."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The baseline's arm comes without a comparison."""
+    """Result of an experiment. The baseline has no comparison."""
 
     baseline: str
     scores: Mapping[str, Mapping[int, Judged]]
     comparisons: Mapping[str, Comparison]
 
     def mean(self, arm: str) -> float:
-        """Return the mean score of the picked members."""
+        """Return the mean score of an arm's selected members."""
         return fmean(one.score for one in self.scores[arm].values())
 
     def middle(self, arm: str) -> float:
-        """Return the interquartile mean of the picked members."""
+        """Return the interquartile mean score of an arm's selected members."""
         return iqm([one.score for one in self.scores[arm].values()])
 
     def frames(self, arm: str) -> float:
-        """Return the mean frames of a run."""
+        """Return the mean frames of an arm's runs."""
         return fmean(one.frames for one in self.scores[arm].values())
 
     def uneven(self, arm: str) -> bool:
-        """Whether an arm has trained more or less than the baseline."""
+        """True if an arm's frames differ from the baseline's by more than EQUAL."""
         return abs(self.share(arm) - 1) > EQUAL
 
     def share(self, arm: str) -> float:
-        """Return an arm's frames as a share of the baseline's."""
+        """Return an arm's frames as a fraction of the baseline's."""
         return self.frames(arm) / self.frames(self.baseline)
 
     def ahead(self, arm: str) -> list[str]:
@@ -66,10 +66,10 @@ class Outcome:
         return found
 
     def lines(self) -> list[str]:
-        """Return a verdict line per arm."""
+        """Return one verdict line per arm."""
         width = max(map(len, self.scores))
         base, seeds = self.baseline, len(self.scores[self.baseline])
-        head = f"{base:<{width}}  {self.mean(base):.4g} in fresh games, mean of {seeds} seeds"
+        head = f"{base:<{width}}  {self.mean(base):.4g} in evaluation episodes, mean of {seeds} seeds"
         ahead = self.ahead("pbt") if "pbt" in self.scores else []
         return [head, *(self._line(arm, one, width) for arm, one in self.comparisons.items()), *ahead]
 
@@ -87,29 +87,32 @@ class Outcome:
 
 
 def needed(one: Comparison) -> str:
-    """Say how many seeds would tell arms of this difference and spread apart."""
+    """Describe the number of seeds that would detect this difference at this spread."""
     if one.mean == 0:
-        return "there is no difference to find"
+        return "the difference is 0"
     if one.needed is None:
-        return "10,000 seeds would not be enough to find such a difference"
+        return "10,000 seeds would not be enough to detect such a difference"
     more = one.needed - one.seeds
     if more <= 0:
-        return "this many seeds find such a difference four times of five"
-    return f"if this is the true difference, {counted(more, 'more seed')} would find it four times of five"
+        return "this number of seeds detects such a difference with a power of 80 %"
+    return (
+        f"if this is the true difference, {counted(more, 'more seed')} would detect it with a power of 80 %"
+    )
 
 
 def signed(number: float) -> str:
-    """Return a difference with its sign; of none a plain 0."""
+    """Format a difference with its sign. Zero has no sign."""
     return f"{number:+.4g}" if number else "0"
 
 
 def outcome(scores: Scores, baseline: str) -> Outcome:
-    """Compare every arm with the baseline, on the seeds that both have. Raises ConfigError for infinite scores."""
+    """Compare each arm with the baseline on their common seeds. Raises ConfigError for non-finite scores."""
     for arm, runs in scores.items():
         for seed, one in runs.items():
             if not math.isfinite(one.score):
                 raise ConfigError(
-                    f"arm {arm}, seed {seed} has the score {one.score}: only finite true objectives can be compared"
+                    f"arm {arm}, seed {seed} has the score {one.score}, which cannot be compared: make the true "
+                    "objective of the environment finite"
                 )
     theirs = scores[baseline]
     found = {}
@@ -126,16 +129,18 @@ Verdict = Literal["helped", "not told apart", "hurt"]
 LEVEL, POWER = 0.95, 0.8
 RESAMPLES = 10_000
 LEAST_WITHOUT_SPREAD = 4
-"""Coarse scores, such as shares of 20 games, are often equally far apart on two or three seeds."""
+"""Seeds below which differences without spread give no verdict.
+
+Coarse scores, such as fractions of 20 episodes, often differ by the same amount on two or three seeds."""
 DUST = 1e-9
-"""Relative: below it is rounding."""
+"""Relative tolerance for rounding errors."""
 MOST_SEEDS = 10_000
-"""More are not counted: nobody trains so many."""
+"""Upper limit of the search for the number of seeds."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """From low to high, ends included."""
+    """Closed interval from low to high."""
 
     low: float
     high: float
@@ -143,7 +148,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two arms on the same seeds. mean: of the differences. wins, losses: seeds on which ours is higher, lower."""
+    """Comparison of two arms on the same seeds.
+
+    mean: of the differences. wins, losses: number of seeds on which ours is higher, lower.
+    """
 
     seeds: int
     mean: float
@@ -152,11 +160,11 @@ class Comparison:
     wins: int
     losses: int
     needed: int | None
-    """Seeds in all for 80 % power, if the true difference and spread are those measured; None if more than 10,000."""
+    """Total seeds for 80 % power if the true difference and spread are as measured. None: more than 10,000."""
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the interval by t is above, around or below 0. Too few seeds without any spread tell nothing."""
+        """Position of the interval by t: above, around or below 0. Too few seeds without spread are not told apart."""
         if self.seeds < LEAST_WITHOUT_SPREAD and self.by_t.high - self.by_t.low <= DUST * abs(self.mean):
             return "not told apart"
         if self.by_t.low > 0:
@@ -165,7 +173,7 @@ class Comparison:
 
 
 def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
-    """Compare scores seed by seed: both have one per seed, in the same order. Raises ValueError for less than two."""
+    """Compare scores seed by seed, in the same order. Raises ValueError for fewer than two seeds."""
     gains = [0.0 if math.isclose(a, b, rel_tol=DUST) else a - b for a, b in zip(ours, theirs, strict=True)]
     if len(gains) < 2:
         raise ValueError(f"{len(gains)} seed has no spread: give 2 or more")
@@ -179,22 +187,23 @@ def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
 
 
 def interval_by_t(gains: Sequence[float], level: float = LEVEL) -> Interval:
-    """Return mean -+ t * s / sqrt(n), with the quantile t of n - 1 degrees of freedom (Student 1908)."""
+    """Compute the interval of the mean by Student's t (1908): mean -+ t * s / sqrt(n), t of n - 1 degrees."""
     half = t_quantile((1 + level) / 2, len(gains) - 1) * stdev(gains) / math.sqrt(len(gains))
     return Interval(fmean(gains) - half, fmean(gains) + half)
 
 
 def interval_by_bootstrap(gains: Sequence[float], level: float = LEVEL) -> Interval:
-    """Return the percentile interval of means of n seeds drawn with replacement (Efron 1979)."""
+    """Return the percentile bootstrap interval of the mean over n seeds (Efron 1979)."""
     drawn = np.random.default_rng(0).integers(len(gains), size=(RESAMPLES, len(gains)))
     low, high = np.quantile(np.asarray(gains)[drawn].mean(1), [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high))
 
 
 def seeds_needed(difference: float, deviation: float) -> int | None:
-    """Return the least n >= 2 with n >= ((t[0.975] + t[0.8]) * s / d)^2, t of n - 1 degrees of freedom.
+    """Return the number of seeds for a power of 80 %. None: more than MOST_SEEDS.
 
-    The usual approximation of the power of the two-sided paired test (Chow, Shao and Wang 2008, section 3.1).
+    It is the smallest n >= 2 with n >= ((t[0.975] + t[0.8]) * s / d)^2, t for n - 1 degrees of freedom. This is the
+    usual approximation of the power of the two-sided paired test (Chow, Shao and Wang 2008, section 3.1).
     """
     if difference == 0:
         return None
@@ -206,7 +215,7 @@ def seeds_needed(difference: float, deviation: float) -> int | None:
     if not enough(MOST_SEEDS):
         return None
     low, high = 1, MOST_SEEDS
-    while high - low > 1:  # more seeds are never fewer than enough
+    while high - low > 1:  # bisection, because `enough` is monotonic
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
@@ -220,7 +229,7 @@ def t_quantile(share: float, degrees: int) -> float:
 
 
 def iqm(values: Sequence[float]) -> float:
-    """Return the interquartile mean: of the middle half, with parts of values at its edges."""
+    """Return the interquartile mean. Values at the edges of the middle half have fractional weights."""
     ordered, cut = sorted(values), len(values) / 4
     weights = [max(0.0, min(i + 1, len(values) - cut) - max(i, cut)) for i in range(len(values))]
     return math.fsum(w * x for w, x in zip(weights, ordered, strict=True)) / math.fsum(weights)

@@ -1,4 +1,4 @@
-"""The page of an experiment with its curves and paired differences, and the same as CSV and JSON."""
+"""HTML page of an experiment with curves and paired differences, and the same data as CSV and JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERDICT_COLOURS = {"helped": "#15803d", "not told apart": INK, "hurt": "#c2410c"
 
 
 def write_outcome(folder: Path, found: Outcome, options: str, notes: Sequence[str] = ()) -> list[Path]:
-    """Write page, picture and tables into the folder of the experiment; return the files. Raises ConfigError."""
+    """Write page, pictures and tables into the experiment's folder. Return the paths. Raises ConfigError."""
     with mpl.rc_context(STYLE):
         images = {"curves": png(curves(folder, found)), "differences": png(differences(found))}
     contents = {
@@ -36,7 +36,7 @@ def write_outcome(folder: Path, found: Outcome, options: str, notes: Sequence[st
 
 
 def rows(found: Outcome) -> list[dict[str, Any]]:
-    """Return a row per member of every run."""
+    """Return one row per member of each run."""
     return [
         {
             "arm": arm,
@@ -54,7 +54,7 @@ def rows(found: Outcome) -> list[dict[str, Any]]:
 
 
 def as_json(found: Outcome) -> dict[str, Any]:
-    """Return the verdicts with their figures."""
+    """Return the verdicts and their figures as JSON types."""
     return {
         "baseline": found.baseline,
         "arms": {
@@ -73,7 +73,7 @@ def as_json(found: Outcome) -> dict[str, Any]:
 
 
 def curves(folder: Path, found: Outcome) -> Figure:
-    """Draw the best member's objective in training over frames of all members: mean and range of the seeds."""
+    """Plot the best member's training objective over frames of all members: mean and range over seeds."""
     figure = new_figure(3.8)
     axes = figure.subplots()
     for number, (arm, runs) in enumerate(found.scores.items()):
@@ -88,7 +88,7 @@ def curves(folder: Path, found: Outcome) -> Figure:
 
 
 def differences(found: Outcome) -> Figure:
-    """Draw the difference of every seed to the baseline, their mean and its interval."""
+    """Plot each seed's difference to the baseline, the mean and its interval."""
     arms, dots = list(found.comparisons), [0.0]
     figure = new_figure(0.9 + 0.55 * len(arms))
     axes = figure.subplots()
@@ -112,13 +112,13 @@ def differences(found: Outcome) -> Figure:
 
 
 def page(found: Outcome, images: dict[str, bytes], name: str, options: str, notes: Sequence[str] = ()) -> str:
-    """Return the HTML, with everything inside. notes: on what weakens the comparison."""
+    """Return the self-contained HTML page. notes: warnings about the comparison."""
     base, seeds = found.baseline, len(found.scores[found.baseline])
     uneven = [f"{arm} ({found.share(arm):.0%})" for arm in found.comparisons if found.uneven(arm)]
-    warnings = [f"Not the frames of {base}: {', '.join(uneven)}."] * bool(uneven) + list(notes)
+    warnings = [f"Frames differ from {base}: {', '.join(uneven)}."] * bool(uneven) + list(notes)
     many = (
-        f" If none of the {len(found.comparisons)} arms made a difference, one of them would still seem to, with a "
-        f"chance of about {100 * (1 - 0.95 ** len(found.comparisons)):.0f} %."
+        f" If none of the {len(found.comparisons)} arms made a difference, at least one of them would still seem to "
+        f"with a probability of about {100 * (1 - 0.95 ** len(found.comparisons)):.0f} %."
         if len(found.comparisons) > 1
         else ""
     )
@@ -127,8 +127,9 @@ def page(found: Outcome, images: dict[str, bytes], name: str, options: str, note
         f'<p class="sub">{escape(options)}; {seeds} paired seeds</p>',
         section(
             "Verdicts",
-            "Validation games pick a member of each run; its score is the mean of other, fresh games. Every arm is "
-            f"compared with {base} on the same seeds: difference, its score minus the other's.{many}",
+            "Validation episodes select a member of each run; its score is the mean over separate evaluation episodes. "
+            f"Each arm is compared with {base} on the same seeds. A difference is the arm's score minus that of "
+            f"{base}.{many}",
             table([_verdict(arm, one) for arm, one in found.comparisons.items()])
             if found.comparisons
             else "",
@@ -136,15 +137,15 @@ def page(found: Outcome, images: dict[str, bytes], name: str, options: str, note
         *map(none, warnings),
         section(
             "Paired differences",
-            "A dot per seed, the mean, and its 95 % interval by Student's t. The interval by bootstrap is in "
-            "proof.json: of fewer than about 20 seeds it is too narrow.",
+            "A dot per seed, the mean, and its 95 % interval by Student's t. The bootstrap interval is in proof.json; "
+            "with fewer than about 20 seeds it is too narrow.",
             image(images["differences"], "Paired differences"),
         ),
         section(
             "Curves",
-            "The best member's objective in training games, over the frames of all members together: the mean of the "
-            "seeds and their range. A curve ends where the last window was whole. Scores in training are of windows "
-            "and of chosen members; verdicts are by fresh games.",
+            "The best member's objective in training, over the frames of all members together: mean and range over "
+            "seeds. A curve ends with the last full window. Training scores are biased upwards, because they are "
+            "window means of the best member; verdicts use evaluation episodes.",
             image(images["curves"], "Curves"),
         ),
         section("Scores", "", table([_scores(found, arm) for arm in found.scores])),
@@ -153,9 +154,9 @@ def page(found: Outcome, images: dict[str, bytes], name: str, options: str, note
 
 
 def headline(found: Outcome) -> str:
-    """Return the verdict in one sentence: of `pbt`, if it is among the arms, and what became of the others."""
+    """Return the verdicts in one sentence. The arm `pbt` comes first."""
     if not found.comparisons:
-        return "No arm has two seeds yet: nothing can be told."
+        return "No verdict yet: train each arm on two or more seeds."
     arm = "pbt" if "pbt" in found.comparisons else next(iter(found.comparisons))
     one = found.comparisons[arm]
     said = {"helped": "Helped", "hurt": "Hurt", "not told apart": "Not told apart"}[one.verdict]

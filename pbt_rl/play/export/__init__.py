@@ -1,4 +1,4 @@
-"""What a run has found, as files for other programs: a trained member's network with a model card, its trials.
+"""Export of a run's results for other programs: a member's network with a model card, the trials.
 
-Reads run folders; starts no training.
+Reads run folders. Starts no training.
 """

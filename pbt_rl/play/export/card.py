@@ -1,6 +1,6 @@
-"""The model card of an exported member: a README.md in the form that model hubs show, YAML header and Markdown.
+"""Model card of an exported member: a README.md for model hubs, with YAML header and Markdown.
 
-It also says how the environment is played, for those who play it without this package.
+It also documents the environment's preprocessing, for use without this package.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ runner = OnPolicyRunner(env, found["runner"], device=env.device)  # name your ob
 runner.load("policy_rsl_rl.pt")  # without a critic in it: load_cfg={"actor": True}
 act = runner.get_inference_policy()
 
-# Or train anew by the schedule that was found:
+# Or train from scratch with the schedule of hyperparameters:
 steps = env.num_envs * found["runner"]["num_steps_per_env"]
 for now, then in zip(found["schedule"], [*found["schedule"][1:], found["end"]]):
     for name, value in now["algorithm"].items():
@@ -59,11 +59,10 @@ for now, then in zip(found["schedule"], [*found["schedule"][1:], found["end"]]):
 
 @dataclass(frozen=True)
 class Card:
-    """What a card tells.
+    """Contents of a model card.
 
-    scores: objectives of the episodes that were played for it; empty: objective, the mean of the last ones in
-    training, is shown. played: how the environment is played elsewhere. lineage: of the whole run;
-    None if it is not known.
+    scores: objectives of evaluation episodes. If empty, the card has no score. played: description of the
+    environment's preprocessing. lineage: of the whole run. None: unknown.
     """
 
     config: Config
@@ -126,12 +125,12 @@ class Card:
         kind = f"{action.dtype} [N, {action.components}]: {', then '.join(filter(None, parts))}"
         kind += "; indices count from 0: add the space's `start`" * bool(action.nvec)
         pieces = ["logits of all components"] * bool(action.nvec)
-        pieces += ["means", "log deviations"] * bool(action.low)
+        pieces += ["means", "log stds"] * bool(action.low)
         wide = ", then ".join(pieces)
         centre, half = action.units
         moved = any(centre) or any(x != 1 for x in half)
         if action.low and self.config.model.action_bounds == "clip" and moved:
-            wide += f" (of numbers u; an action is {list(centre)} + {list(half)} * u, cut off at its bounds)"
+            wide += f" (of numbers u; an action is {list(centre)} + {list(half)} * u, clipped to its bounds)"
         value = "" if self.policy.acts_only else "\n- `value` float32 [N]: expected return"
         state = (
             f"\n- `state_out` float32 {_shape(self.policy.inputs[-1])}: `{STATE_IN}` of the next step"
@@ -146,9 +145,9 @@ class Card:
             + "\n\n| input | dtype | shape | |\n| --- | --- | --- | --- |\n"
             + "\n".join(rows)
             + f"\n\nOutputs:\n\n- `action` {kind}\n- `params` float32 [N, {size}]: {wide}; "
-            f"draw from them to act as in training{value}{state}\n\n"
-            f"{normalised}Everything is computed in float32; where training computed in bfloat16, "
-            "two almost equally probable actions may change places."
+            f"sample from them to act as in training{value}{state}\n\n"
+            f"{normalised}The network computes in float32. If training used bfloat16, the order of two almost equally "
+            "probable actions may differ."
         )
 
     def _values(self) -> str:
@@ -161,7 +160,7 @@ class Card:
             return ""
         line = self.lineage.line(key)
         steps = [_step(before, node) for before, node in zip([None, *line], line, strict=False)]
-        return "## Lineage\n\nWhere its weights come from, oldest first:\n\n" + "\n".join(steps)
+        return "## Lineage\n\nOrigin of the weights, oldest first:\n\n" + "\n".join(steps)
 
 
 def _mean(action: ActionSpec) -> str:
@@ -179,57 +178,57 @@ def _meaning(port: Port) -> str:
     if port.name == STATE_IN:
         return "recurrent state; zeros when an episode begins, then `state_out`"
     if port.frames > 1:
-        return f"{of}the last {port.frames} frames, oldest first; an episode begins with copies of its first"
+        return f"{of}the last {port.frames} frames, oldest first; an episode begins with copies of its first frame"
     if port.dtype == "uint8" and len(port.shape) == 3:
-        shown = f" (it gives {port.given})" if port.given else ""
-        return f"{of}pixels, channels first, whatever the environment has{shown}"
+        shown = f" (the environment returns {port.given})" if port.given else ""
+        return f"{of}pixels, always channels first{shown}"
     if port.dtype == "int32":
-        return f"{of}the words of a text, hashed as training does, the last ones at the end, 0 before them"
-    return f"{of}numbers as the environment gives them; of a `Discrete` space one-hot, 1 at value - `start`"
+        return f"{of}the words of a text, hashed as in training, right-aligned and padded with 0"
+    return f"{of}numbers as returned by the environment; for a `Discrete` space one-hot, 1 at value - `start`"
 
 
 def _step(before: Node | None, node: Node) -> str:
     if before is None:
-        return f"1. member {node.member}: fresh weights"
+        return f"1. member {node.member}: initialised weights"
     moved = [
         f"{name} {before.values[name]:.3g} -> {value:.3g}"
         for name, value in node.values.items()
         if before.values.get(name, value) != value
     ]
-    kind = "copied from" if node.member != before.member else "went on from"
+    kind = "copied from" if node.member != before.member else "continued from"
     values = f", {', '.join(moved)}" if moved else ""
     return f"1. member {node.member} at {node.frames:,} frames: {kind} member {before.member}{values}"
 
 
 _FRAMES = (
-    "Frames, one at a time, are those of `ale_py.vector_env.AtariVectorEnv({game!r}, N, stack_num=1, "
+    "Single frames are those of `ale_py.vector_env.AtariVectorEnv({game!r}, N, stack_num=1, "
     "frameskip={frame_skip}, noop_max={noops}, repeat_action_probability={repeat_action_probability}, "
     "full_action_space={full_action_space}, max_num_frames_per_episode={max_frames_per_episode}, "
     "reward_clipping=False, use_fire_reset=False)`: grey, 84x84, the maximum of a step's last two emulator frames."
 )
 _FIRE = (
-    "FIRE ({fire}) is then pressed for one step, whatever the policy says. The frame after it is the "
-    "first of an episode for the policy: a stack begins anew with copies of it, and a recurrent state with zeros. FIRE "
-    "is pressed, too, for the step after each lost life but the last"
+    "FIRE ({fire}) is then pressed for one step, whatever the policy's action. The next frame is the first of an "
+    "episode for the policy: the frame stack is filled with copies of it, and a recurrent state is reset to zeros. "
+    "FIRE is also pressed for the step after each lost life except the last"
 )
-_FIRE_BEGINS = "; it begins an episode for the policy there as well."
+_FIRE_BEGINS = "; this also begins an episode for the policy."
 _FIRE_GOES_ON = ", within the episode."
-_SCORE = "Its score is the sum of all rewards, unclipped, to its end: a lost life does not end it."
+_SCORE = "The score is the sum of all unclipped rewards of a game; a lost life does not end the game."
 
 
 def played(env_id: str, options: EnvOptions) -> str:
-    """Return what lies between its engine and a policy, as Markdown; "" if nothing."""
+    """Describe an environment's options and preprocessing as Markdown; "" if it has none."""
     family, _, name = env_id.partition("/")
     keywords = ", ".join(f"`{key}={value!r}`" for key, value in options.keywords.items())
     parts = [
-        f"It is made with {keywords}." if keywords else "",
+        f"The environment is created with {keywords}." if keywords else "",
         game_played(name, options.of(AtariOptions)) if family == "atari" else "",
     ]
     return "\n\n".join(filter(None, parts))
 
 
 def game_played(game: str, options: AtariOptions) -> str:
-    """Say how a game is played, for those who play it without this package."""
+    """Describe the preprocessing of an Atari game as a Markdown list."""
     names = game_facts(game)[0]
     actions = ", ".join(f"{i} {name}" for i, name in enumerate(names))
     lines = [_FRAMES.format(game=game, noops=options.noop_max + 1, **asdict(options))]

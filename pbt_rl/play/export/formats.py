@@ -1,4 +1,4 @@
-"""A trained member as a file of ONNX or safetensors. Each is read back and compared before it is named."""
+"""Export of a trained member as ONNX or safetensors. Each file is read back and compared with the member."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.play.export.net import ExportedPolicy, interface
 
 ROWS = 3
-"""Of the example that a network is traced with; any number of rows works afterwards."""
+"""Number of rows for tracing. The exported network accepts any number."""
 TOLERANCE = 1e-4
-"""Of logits, means and values: other programs add in another order."""
+"""Tolerance of logits, means and values, because other programs sum in a different order."""
 KEY = "pbt_rl.policy"
-"""Metadata: the interface as JSON."""
+"""Metadata key of the interface as JSON."""
 Run = Callable[[Sequence[Tensor]], Sequence[np.ndarray[Any, Any]]]
 
 
 def write_onnx(policy: ExportedPolicy, path: Path) -> None:
-    """Write ONNX. Raises ConfigError if packages are missing or the network cannot be written so."""
+    """Write ONNX. Raises ConfigError if packages are missing or the network cannot be exported."""
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
     if missing:
-        raise ConfigError(f'this format needs {" and ".join(missing)}: pip install "pbt-rl[export]"')
+        raise ConfigError(f'--format onnx needs {" and ".join(missing)}: pip install "pbt-rl[export]"')
     import onnx  # noqa: PLC0415 - an extra
     import onnxruntime  # noqa: PLC0415
 
     rows = torch.export.Dim("N")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about what torch does inside
+        warnings.simplefilter("ignore")  # about torch internals
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         try:
             program = torch.onnx.export(
@@ -71,8 +71,8 @@ def write_onnx(policy: ExportedPolicy, path: Path) -> None:
 
 
 def write_safetensors(policy: ExportedPolicy, path: Path) -> None:
-    """Write the weights, by the names of the network's `state_dict`, and the normalisers."""
-    tensors = {  # copies: the file cannot hold one tensor by two names
+    """Write the weights, with the names of the network's `state_dict`, and the normalisers."""
+    tensors = {  # copies, because the file cannot contain one tensor under two names
         f"net.{name}": x.clone(memory_format=torch.contiguous_format)
         for name, x in policy.net.state_dict().items()
     }
@@ -86,13 +86,13 @@ FORMATS: Mapping[str, Callable[[ExportedPolicy, Path], None]] = {
     "onnx": write_onnx,
     "safetensors": write_safetensors,
 }
-"""Name -> writer of what needs the policy alone."""
+"""Format -> writer. For formats that need only the policy."""
 SUFFIXES = {"onnx": ".onnx", "safetensors": ".safetensors", "rsl_rl": "_rsl_rl.pt"}
-"""Name -> how its file's name ends."""
+"""Format -> suffix of the file name."""
 
 
 def check_same(policy: ExportedPolicy, run: Run, path: Path) -> None:
-    """Compare what a file computes with the policy itself, on other numbers of rows. Raises ConfigError."""
+    """Compare an exported file with the policy, for other numbers of rows. Raises ConfigError."""
     generator = torch.Generator().manual_seed(0)
     for rows in (1, 8):
         arrays = [port.random(rows, generator) for port in policy.inputs]
@@ -100,21 +100,21 @@ def check_same(policy: ExportedPolicy, run: Run, path: Path) -> None:
             wanted = [x.numpy() for x in policy(*arrays)]
         try:
             given = run(arrays)
-        except Exception as error:  # each format has errors of its own, such as for another number of rows
+        except Exception as error:  # error types depend on the format, for example for another number of rows
             path.unlink()
             raise _no_form(path, error) from error
         for name, has, should in zip(policy.outputs[1:], given[1:], wanted[1:], strict=True):
             if not np.allclose(has, should, rtol=TOLERANCE, atol=TOLERANCE):
                 path.unlink()
                 raise ConfigError(
-                    f"{path} would give another {name} than the member (largest difference "
-                    f"{np.abs(has - should).max():.2g}): its network does what this format has no form for"
+                    f"{path} cannot be written: the file would give another {name} than the member (largest difference "
+                    f"{np.abs(has - should).max():.2g}); the format does not support an operation of this network"
                 )
 
 
 def _no_form(path: Path, error: Exception) -> ConfigError:
     why = next((line.strip() for line in str(error.__cause__ or error).splitlines() if line.strip()), "")
     return ConfigError(
-        f"{path} cannot be written: its network does what this format has no form for ({type(error).__name__}: "
-        f"{why:.200})"
+        f"{path} cannot be written: the format does not support an operation of this network "
+        f"({type(error).__name__}: {why:.200})"
     )

@@ -1,4 +1,4 @@
-"""`pbt-rl export RUN --format onnx`: a trained member as files for other programs."""
+"""Export of a trained member for other programs (`pbt-rl export RUN --format onnx`)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def export_member(
     seed: int = 0,
     trust: bool = False,
 ) -> list[Path]:
-    """Write a member in one of SUFFIXES, and a model card; return the files.
+    """Write a member in one of the formats, and a model card. Return the paths.
 
-    out: folder; None: `export/policy_NN` of the run. episodes: to play for the score on the card, as `pbt-rl eval`
-    plays them; 0: none. trust: what is imported of what the run names. Raises ConfigError for a member that was not
-    saved, missing packages, a folder that cannot be written, and a network that the format cannot hold.
+    form: a key of SUFFIXES. out: folder. None: `export/policy_NN` in the run. episodes: evaluation episodes for the
+    score on the card, as of `pbt-rl eval`. 0: no score. trust: allows imports of modules that the run names. Raises
+    ConfigError for an unsaved member, missing packages, a folder that cannot be written, and an unsupported network.
     """
     config = read_config(source.run)
     check_trust(config, PLAY, source.run, trust=trust)
@@ -67,7 +67,7 @@ def export_member(
 
 
 def _lineage(saved: SavedPolicy) -> Lineage | None:
-    """Return the run's lineage; None if its journal is gone or damaged, which the member does not need."""
+    """Return the run's lineage. None if the journal is missing or damaged, because the export does not need it."""
     try:
         return Lineage.from_events(journal_events(saved.run))
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""A trained member as a plain function of arrays, with everything inside that lies between environment and action.
+"""Trained member as one module from observations to actions, with normalisation and scaling included.
 
 Axes: N observations, A action components, D distribution parameters, S recurrent state.
 """
@@ -29,10 +29,10 @@ _ONE = slice(0, 1)
 
 @dataclass(frozen=True)
 class Port:
-    """One input: its name, the shape of one row, its dtype, and the number of frames stacked in it (1: none).
+    """Input: name, shape of one row, dtype, number of stacked frames (1: no stacking).
 
-    obs: the observation that it is. It is its name, unless that is one of an output or of the state. given: what the
-    environment gives instead, if it is another array.
+    obs: name of the observation. It equals the port's name unless that is in RESERVED. given: the environment's own
+    array format if it differs.
     """
 
     name: str
@@ -43,11 +43,11 @@ class Port:
     given: str = ""
 
     def zeros(self, rows: int) -> Tensor:
-        """[rows, *shape]"""
+        """Return zeros [rows, *shape]."""
         return torch.zeros((rows, *self.shape), dtype=getattr(torch, self.dtype))
 
     def random(self, rows: int, generator: torch.Generator) -> Tensor:
-        """[rows, *shape], anything that the dtype may hold and an environment might give."""
+        """Return random values [rows, *shape] that are plausible for the dtype."""
         if self.dtype == "float32":
             return torch.randn((rows, *self.shape), generator=generator)
         high = 256 if self.dtype == "uint8" else 1000
@@ -55,12 +55,13 @@ class Port:
 
 
 class ExportedPolicy(nn.Module):
-    """(observations [N, ...], state [N, S] if recurrent) -> (action, params, value, next state if recurrent).
+    """Exported policy: (observations, state) -> (action, params, value, next state).
 
-    action [N, A]: the most probable one, int32 indices, or float32 if any component is continuous: indices, then
-    numbers within the space's bounds. params [N, D]: logits of all components, then means and log deviations.
-    value [N]: in units of reward; left out if `acts_only`, as its critic sees what is not among the inputs. All
-    float32, whatever the member was computed in. A state of zeros begins an episode.
+    Observations are [N, ...] each. The states [N, S] exist only if the policy is recurrent. action [N, A]: the most
+    probable one. int32 indices, or float32 if any component is continuous: indices, then numbers within the space's
+    bounds. params [N, D]: logits of all components, then means and log stds. value [N]: in units of reward. It is
+    missing if `acts_only`, because the critic has other inputs. Floats are float32, whatever the precision of training.
+    An episode begins with a state of zeros.
     """
 
     def __init__(
@@ -86,20 +87,20 @@ class ExportedPolicy(nn.Module):
 
     @property
     def normalises(self) -> bool:
-        """Whether observations are normalised inside."""
+        """True if observations are normalised inside."""
         return bool(self._normalizers.obs_sizes)
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of what `forward` returns."""
+        """Names of the outputs of `forward`."""
         return (*RESERVED[: 2 if self.acts_only else 3], *((STATE_OUT,) if self.recurrent else ()))
 
     def statistics(self) -> dict[str, Tensor]:
-        """The normalisers, name -> [1, ...]."""
+        """Return the normaliser statistics, name -> [1, ...]."""
         return {name: getattr(self, f"statistic_{n}") for n, name in enumerate(self._names)}
 
     def forward(self, *arrays: Tensor) -> tuple[Tensor, ...]:
-        """arrays: in the order of `inputs`."""
+        """Compute the outputs. arrays: in the order of `inputs`."""
         rows = arrays[0].shape[0]
         named = {port.obs: x for port, x in zip(self.inputs, arrays, strict=True)}
         state = named.pop("") if self.recurrent else arrays[0].new_zeros((rows, 0), dtype=torch.float32)
@@ -118,10 +119,10 @@ class ExportedPolicy(nn.Module):
 
 
 def exported_policy(config: Config, spec: EnvSpec, pack: Pack) -> ExportedPolicy:
-    """Return the policy of a pack of one."""
+    """Build the exported policy of a pack of one."""
     net = build_net(spec, config.model, config.algorithm)
     weights = pack.named_weights(0)
-    for name, parameter in net.named_parameters():  # its `state_dict` has buffers, and tied weights twice
+    for name, parameter in net.named_parameters():  # `state_dict` has buffers too, and tied weights twice
         parameter.data.copy_(weights[name])
     inputs = _ports(spec)
     state_size = net.acting_body.state_size if spec.critic else net.state_size
@@ -138,7 +139,7 @@ def exported_policy(config: Config, spec: EnvSpec, pack: Pack) -> ExportedPolicy
 
 
 def _ports(spec: EnvSpec) -> list[Port]:
-    """Return an input for each observation, all names different from each other and from RESERVED."""
+    """Return one input per observation, with unique names outside RESERVED."""
     layouts = {name: layout for name, layout in obs_layouts(spec).items() if name not in spec.critic}
     ports = list[Port]()
     taken = {*RESERVED, *(name for name in layouts if name not in RESERVED)}
@@ -152,7 +153,7 @@ def _ports(spec: EnvSpec) -> list[Port]:
 
 
 def _bounds(given: tuple[float, ...]) -> list[float | None]:
-    """None where there is no bound: JSON has no infinity."""
+    """Replace infinite bounds by None, because JSON has no infinity."""
     return [bound if isfinite(bound) else None for bound in given]
 
 

@@ -1,9 +1,8 @@
-"""A trained member for RSL-RL's runner: its weights as a checkpoint, its options and schedule as JSON.
+"""Export of a trained member for RSL-RL's runner: weights as a checkpoint, options and schedule as JSON.
 
-The checkpoint has the keys of rsl-rl-lib 4 and 5 (`actor_state_dict`, ...) and those of 3 (`model_state_dict`). What
-lies between network and environment is folded into the layers: an action's unit into the last one of the policy, the
-scale of returns into the last one of the value. A critic that sees more than the policy is left out: RSL-RL's is one
-MLP over all of its inputs, ours has one for each.
+The checkpoint has the keys of rsl-rl-lib 4 and 5 (`actor_state_dict`, ...) and of 3 (`model_state_dict`). Scaling is
+folded into the layers: action units into the last policy layer, the scale of returns into the last value layer. An
+asymmetric critic is left out, because RSL-RL's is one MLP over all inputs and ours has an encoder per input.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from pbt_rl.play.export.net import ExportedPolicy
 from pbt_rl.version import __version__
 
 NORMALIZER_EPS = 0.01
-"""What RSL-RL's `EmpiricalNormalization` adds to a deviation; ours adds 1e-6 to the variance."""
+"""RSL-RL's `EmpiricalNormalization` adds it to the std. Ours adds 1e-6 to the variance."""
 GROUP = "policy"
-"""Name of the observation group in the runner's options; Isaac Lab's and RSL-RL's own examples have it."""
+"""Name of the observation group in the runner's options, as in the examples of Isaac Lab and RSL-RL."""
 Layers = list[tuple[Tensor, Tensor]]
 """(weight, bias) of each layer."""
 
@@ -39,9 +38,9 @@ Layers = list[tuple[Tensor, Tensor]]
 def write_rsl_rl(
     policy: ExportedPolicy, path: Path, config: Config, header: SnapshotHeader, line: Sequence[Node]
 ) -> list[Path]:
-    """Write checkpoint and options; return both paths. line: the weights' descent; empty if it is not known.
+    """Write checkpoint and options. Return both paths. line: lineage of the weights. Empty: unknown.
 
-    Raises ConfigError for a network that RSL-RL has no form for.
+    Raises ConfigError for a network that RSL-RL does not support.
     """
     actor, critic = _actor(policy, path), _critic(policy)
     torch.save(_checkpoint(policy, actor, critic, header), path)
@@ -65,21 +64,21 @@ def write_rsl_rl(
 
 
 def _actor(policy: ExportedPolicy, path: Path) -> tuple[Layers, Tensor]:
-    """Return the layers from observation to action, and the log deviations of actions. Raises ConfigError."""
+    """Return the layers from observation to action, and the log std of actions. Raises ConfigError."""
     body, heads, distribution = policy.net.acting_body, policy.net.heads, policy.distribution
     layers = _layers(body, heads.policy)
     against = {
-        "its actions are not all continuous, or bent by a tanh": not isinstance(
+        "its actions are not all continuous, or squashed by a tanh": not isinstance(
             distribution, DiagonalGaussian
         ),
-        "the deviations of its actions depend on the state": heads.log_std is None,
+        "the std of its actions depends on the state": heads.log_std is None,
         "it is recurrent": policy.recurrent,
         "it is not one MLP over one observation of numbers": layers is None,
     }
     for why, so in against.items():
         if so:
             raise ConfigError(
-                f"{path} cannot be written: RSL-RL's MLPModel has no form for this network: {why}"
+                f"{path} cannot be written: RSL-RL's MLPModel does not support this network: {why}"
             )
     assert isinstance(distribution, DiagonalGaussian)
     assert layers is not None
@@ -94,7 +93,7 @@ def _actor(policy: ExportedPolicy, path: Path) -> tuple[Layers, Tensor]:
 
 
 def _critic(policy: ExportedPolicy) -> Layers | None:
-    """Return the layers from observation to value; None for a critic that RSL-RL has no form for."""
+    """Return the layers from observation to value. None for a critic that RSL-RL does not support."""
     body = policy.net.body.critic if isinstance(policy.net.body, TwinBody) else policy.net.body
     layers = None if policy.acts_only else _layers(body, policy.net.heads.value)
     if layers is not None:
@@ -104,7 +103,7 @@ def _critic(policy: ExportedPolicy) -> Layers | None:
 
 
 def _layers(body: Body, head: nn.Module) -> Layers | None:
-    """Return the layers of an MLP over one observation; None if it is something else."""
+    """Return the layers of an MLP over one observation. None for any other network."""
     encoder = body.encoder
     if (
         body.core is not None
@@ -144,7 +143,7 @@ def _checkpoint(
 
 
 def _named(prefix: str, layers: Layers) -> dict[str, Tensor]:
-    """Return tensors by the names of RSL-RL's `MLP`, in which every other module is an activation."""
+    """Name tensors as in RSL-RL's `MLP`, where every other module is an activation."""
     named = {}
     for number, (weight, bias) in enumerate(layers):
         named[f"{prefix}{2 * number}.weight"] = weight.contiguous().clone()
@@ -153,7 +152,7 @@ def _named(prefix: str, layers: Layers) -> dict[str, Tensor]:
 
 
 def _normalizer(policy: ExportedPolicy) -> dict[str, Tensor]:
-    """Return the state of `EmpiricalNormalization`: (x - mean) / (std + eps); empty if nothing is normalised."""
+    """Return the state of `EmpiricalNormalization`: (x - mean) / (std + eps). Empty without normalisation."""
     if not policy.normalises:
         return {}
     (name,) = (port.obs for port in policy.inputs)
@@ -176,10 +175,10 @@ def _runner(
     critic: bool,
     scale: float,
 ) -> dict[str, Any]:
-    """Return the options of `OnPolicyRunner`. founder: the member that these weights began as."""
+    """Return the options of `OnPolicyRunner`. founder: member whose initial weights these descend from."""
     learner = config.learner
     assert isinstance(policy.distribution, DiagonalGaussian)
-    half = policy.distribution.half or (1.0,)  # RSL-RL has one deviation for all actions, in their own unit
+    half = policy.distribution.half or (1.0,)  # RSL-RL has one std for all actions, unscaled
     mlp = {
         "class_name": "MLPModel",
         "hidden_dims": [len(weight) for weight, _ in layers[:-1]],
@@ -204,7 +203,7 @@ def _runner(
             "num_mini_batches": learner.minibatches,
             "schedule": "adaptive" if learner.lr_schedule == "kl-adaptive" else "fixed",
             "desired_kl": learner.lr_schedule_kl,
-            "use_clipped_value_loss": False,  # its limit would be that of the ratio
+            "use_clipped_value_loss": False,  # RSL-RL would use the clip ratio as its limit
             "normalize_advantage_per_mini_batch": learner.normalize_advantage,
             "rnd_cfg": None,
             "symmetry_cfg": None,
@@ -214,7 +213,7 @@ def _runner(
 
 
 def _algorithm(values: Values, scale: float) -> dict[str, float]:
-    """Return what PBT may have changed, by the names of RSL-RL's `PPO`. scale: of returns in our value loss."""
+    """Return the hyperparameters with the names of RSL-RL's `PPO`. scale: of returns in our value loss."""
     return {
         "learning_rate": values["learning_rate"],
         "clip_param": values["clip_ratio"],

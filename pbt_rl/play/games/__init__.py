@@ -1,1 +1,1 @@
-"""Fresh games that saved members play: beside training, for a curve, and at the end, to name the best one."""
+"""Evaluation episodes of saved members: during training for a curve, at its end to select the best member."""

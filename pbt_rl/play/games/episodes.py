@@ -1,10 +1,10 @@
-"""Episodes that one saved member plays, beside training or at the end, and the messages about them.
+"""Evaluation episodes of one saved member, and the messages of the evaluation process.
 
-The seeds of games beside training are their own, and the same each time: two results of a run differ by the weights,
-not by what the games happened to begin with.
+Evaluations during training have separate seeds, the same each time. So two results of a run differ by the weights, not
+by the initial states.
 
-A *round* of final games is one episode of every row. Episodes are counted by rounds, so that a time limit leaves out
-whole rounds and does not prefer short episodes.
+In the final evaluation, a *round* is one episode of every row. Episodes are counted by rounds. A time limit then drops
+whole rounds and is not biased towards short episodes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.record.saved import SavedPolicy
 
 JUDGE = "pbt_rl.play.games.process"
-"""Module of the process that plays them."""
+"""Module of the process that plays the episodes."""
 
 
 @dataclass(frozen=True)
 class FinalSetup:
-    """The first message: who plays how much. member: None for random actions. episodes: a multiple of the rows."""
+    """First message of a final evaluation.
+
+    member: None for the random policy. episodes: a multiple of the number of rows.
+    """
 
     config: Config
     checkpoint: Checkpoint
@@ -45,18 +48,18 @@ class FinalSetup:
 
 @dataclass(frozen=True)
 class FinalRound:
-    """The true objective of one episode of every row; of none, once the player is ready."""
+    """True objectives of one episode of every row. The first message is empty: the process is ready."""
 
     objectives: tuple[float, ...]
 
 
 def rows_of(episodes: int) -> int:
-    """Return how many rows play, so that every round is whole: the largest divisor that is not above MAX_ROWS."""
+    """Return the largest divisor of `episodes` up to MAX_ROWS, so that rounds are whole."""
     return max(rows for rows in range(1, play.MAX_ROWS + 1) if episodes % rows == 0)
 
 
 def rounds(unit: Unit, player: play.Acts) -> Iterator[FinalRound]:
-    """Play without end; yield round after round."""
+    """Play forever. Yield each round."""
     step = private_step_arrays(unit.spec, unit.rows)
     waiting: list[list[float]] = [[] for _ in range(unit.rows)]
     unit.reset(step)
@@ -69,7 +72,7 @@ def rounds(unit: Unit, player: play.Acts) -> Iterator[FinalRound]:
 
 
 def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
-    """Play the episodes of the setup; yield an empty round first, then every round as it is finished."""
+    """Play the episodes of the setup. Yield an empty round first, then each round once it has finished."""
     config, seed = setup.config, setup.config.seed
     spec, options = play.evaluation_spec(config)
     number = config.members
@@ -78,7 +81,8 @@ def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
         number = setup.member
         pack = play.load_pack(config, spec, SavedPolicy(Path(), setup.checkpoint, number), seed)
         player = play.Player(play.Policy(pack, spec, config.model, seed, greedy=False))
-    rows = setup.episodes if spec.resident else rows_of(setup.episodes)  # a row of tensors costs little
+    # On a device simulator a row costs little.
+    rows = setup.episodes if spec.resident else rows_of(setup.episodes)
     options = replace(options, first_row=OUTSIDE * (1 + number))
     unit = make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))
     with closing(unit):
@@ -87,26 +91,29 @@ def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
 
 
 EPISODES = 20
-"""If --final-episodes does not say how many; with tasks one of each."""
+"""Default of --final-episodes. With tasks, one episode of each."""
 SEEDS = 2**31
-"""Branch of the run's seed that no actor has: those are counted from 0."""
+"""Spawn key of the evaluation seed. Those of actors are counted from 0."""
 
 
 @dataclass(frozen=True)
 class EvaluationSetup:
-    """The first message: who plays. descriptor: of the file for a clip of the first episode; -1 for none."""
+    """First message of an evaluation during training.
+
+    descriptor: of the file for a clip of the first episode. -1: none.
+    """
 
     config: Config
     checkpoint: Checkpoint
     member: int
     priority: int
-    """Raises the niceness."""
+    """Added to the niceness of the process."""
     descriptor: int = -1
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Mean and standard deviation of the true objective over these episodes; with tasks, over the tasks."""
+    """Mean and standard deviation of the true objective over episodes. With tasks: over the tasks."""
 
     mean: float
     spread: float
@@ -115,12 +122,12 @@ class Evaluated:
 
 
 def evaluation_seed(config: Config) -> int:
-    """Return the seed of the games, which is none of those that members train with."""
+    """Return the seed of evaluation episodes. It differs from all training seeds."""
     return int(np.random.SeedSequence(config.seed, spawn_key=(SEEDS,)).generate_state(1)[0])
 
 
 def evaluated(setup: EvaluationSetup) -> Evaluated:
-    """Play the episodes of the setup; write the clip, if one is asked for."""
+    """Play the episodes of the setup. Write the clip if there is a descriptor for it."""
     os.nice(setup.priority)
     began = time.monotonic()
     config, seed = setup.config, evaluation_seed(setup.config)

@@ -1,6 +1,6 @@
-"""The process that plays one member's final games, or its games beside training.
+"""Process that plays one member's evaluation episodes, at the end of training or during it.
 
-consumes     a FinalSetup, or an EvaluationSetup
+consumes     a FinalSetup or an EvaluationSetup
 produces     one FinalRound per finished round, or one Evaluated
 waits for    nothing; its parent ends it
 """

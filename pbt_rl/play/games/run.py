@@ -1,16 +1,16 @@
-"""Evaluations beside training, and the final games.
+"""Evaluations during training, and the final evaluation.
 
-Every so many frames the best member plays fresh games, in a process of its own:
+At a fixed interval of frames the best member plays evaluation episodes in a separate process:
 
     due -> the run is saved -> the best member plays from that checkpoint -> journal, TensorBoard, trackers
 
-What the process does, and whether it dies, changes nothing in the run: at worst the curve lacks a point. One plays at a
-time; an evaluation that is due meanwhile begins when it has ended.
+The process cannot affect the run. If it dies, the curve lacks a point. There is at most one such process. An evaluation
+that becomes due meanwhile begins when it has ended.
 
-At the end, before the best member is named, the first of the ranking play fresh episodes. The objective of a member is
-the mean of its last episodes in training: the highest of many such means is high by luck too. Fresh episodes, in the
-environment as `pbt-rl eval` makes it, tell more. Each member plays in a process of its own, from the checkpoint of the
-run's end; nothing here changes a member or a decision.
+The final evaluation precedes the choice of the best member. A member's objective in training is the mean of its last
+episodes, and the highest of many such means is biased upwards. So the first members of the ranking play evaluation
+episodes in the environment of `pbt-rl eval`. Each plays in a separate process, from the checkpoint of the run's end.
+The final evaluation changes no member and no decision.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import Checkpoint
 
 PRIORITY = 5
-"""Training comes first (`nice`): where all cores are busy, a quarter of one is left for the games."""
+"""Niceness of an evaluation, because training has priority. If all cores are busy, it gets a quarter of one."""
 LIMIT_SECONDS = 3600.0
-"""An evaluation that takes longer is given up."""
+"""Timeout of an evaluation."""
 LAST_SECONDS = 30.0
-"""The end of a run waits at most this long for the games that are being played."""
+"""Time that the end of a run waits for an evaluation in progress."""
 POLL_SECONDS = 0.05
 Record = Callable[[Evaluation, bytes], None]
-"""Takes a result, and the clip of its first episode as a GIF; empty without one."""
+"""Called with a result and a GIF of its first episode. The GIF is empty if there is none."""
 
 
 @dataclass(frozen=True)
 class _Playing:
-    """One evaluation in progress. what: its result, but for the scores."""
+    """Evaluation in progress. what: its result without the scores."""
 
     child: Child[None, Evaluated]
     what: Evaluation
@@ -61,12 +61,12 @@ class _Playing:
 
 
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
-    """Check that games beside training mean something, and that they can be filmed. Raises ConfigError."""
+    """Check that evaluations during training are possible, and that they can be filmed. Raises ConfigError."""
     require(
         not config.evaluate_every_frames or spec.seats == 1,
         "evaluate-every-frames",
         config.evaluate_every_frames,
-        f"a score of {config.env} means little without its opponents: leave it out, and compare members by "
+        f"a score of {config.env} depends on the opponents: leave it out, and compare members with "
         "`pbt-rl eval --against`",
     )
     if config.evaluate_video:
@@ -74,19 +74,19 @@ def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
 
 
 def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]:
-    """Return the evaluations that stand behind a position of a journal, of checkpoints up to these frames.
+    """Return the evaluations after a journal position, of checkpoints up to `frames`.
 
-    They had begun before the checkpoint that noted the position, and hold for a run that goes on from there.
+    They began before the checkpoint with this position was written, so they are valid for a run that resumes from it.
     """
     found: list[Evaluation] = []
-    if not journal.exists():  # which is said where it is continued
+    if not journal.exists():  # reported where the journal is continued
         return found
     with journal.open("rb") as file:
         file.seek(position)
-        for line in file:  # not all at once: a run that was not saved for days has written much since
+        for line in file:  # not all at once, because the journal may have grown for days since the checkpoint
             try:
                 event = decode_event(line, 0)
-            except ValueError:  # torn, as the process was killed while it wrote, or damaged
+            except ValueError:  # damaged, or incomplete because the process was killed while it wrote
                 continue
             if isinstance(event, Recorded) and event.at_frames <= frames:
                 found.append(
@@ -105,10 +105,10 @@ def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]
 
 
 class Evaluations:
-    """Has the best member play while the run goes on. Use it from one thread.
+    """Scheduler of evaluations of the best member during training. Not thread-safe.
 
-    logs: folder for what is printed. evaluated_frames: returns the clock of the newest result that is recorded. note:
-    is told what goes wrong, once.
+    logs: folder for the output of evaluations. evaluated_frames: returns the clock of the newest recorded result. note:
+    called with each new error message.
     """
 
     def __init__(
@@ -127,21 +127,22 @@ class Evaluations:
         self._said = ""
 
     def due(self, frames: int) -> bool:
-        """Whether a checkpoint is wanted for an evaluation. frames: the population's clock."""
+        """True if an evaluation needs a checkpoint. frames: the population's clock."""
         every, before = self._every, max(self._taken_frames, self._evaluated_frames())
         return every > 0 and self._playing is None and frames // every > before // every
 
     def take(self, frames: int) -> bool:
-        """Return whether one is due; then the next one is not due before the next multiple of the option."""
+        """Check whether an evaluation is due. If so, the next one is due at the next multiple of the option."""
         is_due = self.due(frames)
         if is_due:
             self._taken_frames = frames
         return is_due
 
     def begin_games(self, checkpoint: Checkpoint, member: int | None, all_frames: int) -> None:
-        """Let a member of a checkpoint play; nobody if no member has an objective yet.
+        """Start the evaluation of a member of a checkpoint.
 
-        all_frames: of the whole population at the checkpoint.
+        member: None if none has an objective yet, which starts nothing. all_frames: frames of the whole population at
+        the checkpoint.
         """
         generations = {saved.member: saved.generation for saved in checkpoint.members()}
         if member is None or member not in generations:
@@ -164,11 +165,11 @@ class Evaluations:
         self._playing = _Playing(child, what, time.monotonic(), clip)
 
     def step(self) -> None:
-        """Record the result of an evaluation that has ended."""
+        """Record the result of the evaluation if it has ended."""
         playing = self._playing
         if playing is None:
             return
-        ended = playing.child.exit_code() is not None  # asked first: what it has sent before is read below
+        ended = playing.child.exit_code() is not None  # before the messages are read, so that none is missed
         late = time.monotonic() - playing.began > LIMIT_SECONDS
         if not (ended or late):
             return
@@ -188,10 +189,10 @@ class Evaluations:
         self._failed(why)
         if self._films and playing.child.failure is not None:
             self._films = False
-            self._note("the next evaluations are not filmed")
+            self._note("the following evaluations are not filmed")
 
     def finish(self, patient: Callable[[], bool]) -> None:
-        """Wait for the games that are being played while `patient`, half a minute at most, and end them."""
+        """Wait for the evaluation in progress, then end it. Waits while `patient`, at most LAST_SECONDS."""
         deadline = time.monotonic() + LAST_SECONDS
         while self._playing is not None and patient() and time.monotonic() < deadline:
             self.step()
@@ -199,7 +200,7 @@ class Evaluations:
         if self._playing is not None:
             frames = self._playing.what.frames
             self._release()
-            self._note(f"the evaluation at {frames:,} frames had not ended with the run; it is given up")
+            self._note(f"the evaluation at {frames:,} frames was aborted, because the run ended before it")
 
     def judged(
         self,
@@ -209,14 +210,14 @@ class Evaluations:
         trained_seconds: float,
         stop: Callable[[], bool],
     ) -> RunView:
-        """Return the view of the end with final games, if there are to be any."""
+        """Run the final evaluation, if any, and add its results to the final view."""
         seconds = final_seconds(self._config, spec, trained_seconds)
         members = candidates(view.members, checkpoint, self._config)
         if not (seconds and members):
             return view
         config, logs = self._config, self._logs
         number = config.final_episodes or EPISODES
-        chance = _final_child("random play", FinalSetup(config, checkpoint, None, number), logs)
+        chance = _final_child("random policy", FinalSetup(config, checkpoint, None, number), logs)
         try:
             played = play_final_games(config, checkpoint, members, seconds, logs, stop, self._note)
             wait([chance.sentinel], RANDOM_SECONDS if played and not stop() else 0.0)
@@ -234,37 +235,37 @@ class Evaluations:
             playing.clip.close()
 
     def _failed(self, why: str) -> None:
-        """Say what went wrong, unless it is what went wrong before."""
+        """Report an error unless the previous evaluation had the same one."""
         if why != self._said:
             self._said = why
-            self._note(f"an evaluation failed: {why}; training goes on")
+            self._note(f"an evaluation failed: {why}; training continues")
 
 
 CANDIDATES = 4
-"""So many of the ranking play, and at most so many at the same time."""
+"""Number of members from the top of the ranking, and maximum number of parallel processes."""
 EPISODES = 20
-"""If the user says nothing."""
+"""Default number of episodes per member."""
 SHARE = 0.1
-"""Of the time that the run has trained, at most; so long may they take if the user says nothing."""
+"""Default time limit as a fraction of the training time."""
 MOST_SECONDS = 60.0
-"""So long is the first round of each member waited for, too, and before that a player that starts."""
+"""Maximum of the default time limit. Also the minimum wait for the processes to start and for the first rounds."""
 LEAST_SECONDS = 6.0
-"""A run that has less is too short for them."""
+"""With a lower time limit there is no final evaluation, because the run is too short."""
 ASKED_SECONDS = 600.0
-"""So long may they take if the user has given their number."""
+"""Time limit if the user asks for a final evaluation."""
 RANDOM_SECONDS = 3.0
-"""So long random play is waited for once all members have played."""
+"""Time to wait for the random policy once all members have finished."""
 WAIT_SECONDS = 0.1
 
 FinalChild = Child[None, FinalRound]
 
 
 def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> float:
-    """Return how long final games may take; 0 if there are to be none.
+    """Return the time limit of the final evaluation. 0: there is none.
 
-    None in games of several agents, where a score means little without its opponents, and with tasks, where it takes an
-    episode of each. In `serial` mode none unless asked for, by their number, evaluations or a control
-    group: how many end in time differs from run to run.
+    There is none for multi-agent environments, because a score depends on the opponents. There is none with tasks,
+    because each score needs an episode of every task. In `serial` mode there is none unless the user asks for it
+    (number of episodes, evaluations or a control group), because the time limit makes its result vary between runs.
     """
     asked = config.final_episodes
     if asked == 0 or spec.seats > 1 or spec.tasks:
@@ -278,10 +279,11 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
 
 
 def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, config: Config) -> list[int]:
-    """Return who plays, of those whose weights are saved: the first of the ranking, stopped ones too.
+    """Return the members of the final evaluation: the first of the ranking, including stopped ones.
 
-    If the user asks for final games, as many members that have no objective since their last change, too: fresh copies
-    of good ones. With evaluations, or with a control group, everyone plays.
+    Their weights must be in the checkpoint. On request of the user, up to CANDIDATES members without an objective since
+    their last change play too. These are new copies of good members. With evaluations or a control group all members
+    play.
     """
     asked = config.final_episodes
     saved = {one.member for one in checkpoint.members()}
@@ -303,13 +305,13 @@ def play_final_games(
     stop: Callable[[], bool],
     note: Callable[[str], None],
 ) -> dict[int, FinalGames]:
-    """Return member -> its games, for all of these members; nothing if not every one of them has finished a round.
+    """Return the results of the final evaluation by member. Empty unless every member has finished a round.
 
-    stop: gives up. note: is told what begins and what went wrong.
+    stop: returns True to abort. note: called with the start message and with errors.
     """
     episodes = config.final_episodes or EPISODES
     names = ", ".join(map(str, members))
-    note(f"final games: {episodes} episodes of each of the members {names} (limit {seconds:.0f} s)")
+    note(f"final evaluation: {episodes} episodes of each of the members {names} (limit {seconds:.0f} s)")
     began, ready = time.monotonic(), False
     children: dict[int, FinalChild] = {}
     scores: dict[int, list[float]] = {member: [] for member in members}
@@ -322,13 +324,13 @@ def play_final_games(
             while waiting and len(children) < CANDIDATES:
                 member = waiting.popleft()
                 setup = FinalSetup(config, checkpoint, member, episodes)
-                children[member] = _final_child(f"final games of member {member}", setup, logs)
+                children[member] = _final_child(f"final evaluation of member {member}", setup, logs)
             wait(
                 [source for child in children.values() for source in (child.connection, child.sentinel)],
                 WAIT_SECONDS,
             )
             for member, child in list(children.items()):
-                ended = child.exit_code() is not None  # asked first: what it has sent before is read below
+                ended = child.exit_code() is not None  # before the messages are read, so that none is missed
                 for message in child.messages():
                     began, ready = (began, True) if ready else (time.monotonic(), True)
                     scores[member] += message.objectives
@@ -341,10 +343,11 @@ def play_final_games(
             child.end(0.0)
     if not all(scores.values()):
         note(
-            "final games: not every member has finished one in time; the best is named by its objective in training"
+            "final evaluation: not every member has finished one episode in time; the best member is chosen by its "
+            "objective in training"
         )
         return {}
-    if config.controls:  # the best of several means is the higher the fewer episodes each is of
+    if config.controls:  # equal numbers, because the maximum of several means is higher with fewer episodes
         least = min(map(len, scores.values()))
         scores = {member: own[:least] for member, own in scores.items()}
     return {

@@ -1,6 +1,6 @@
-"""Sample Factory 2.1.1 on an Atari game, with its own defaults: so long, then games of what it has learned.
+"""Train Sample Factory 2.1.1 on an Atari game with its defaults for a fixed time, then evaluate it.
 
-Runs in the peers' virtual environment, started by `scripts/lab/as_typed.py`. The command it stands for is
+Runs in the peers' virtual environment, started by `scripts/lab/as_typed.py`. It is equivalent to
 `python -m sf_examples.atari.train_atari --algo=APPO --env=GAME --device=cpu`.
 """
 
@@ -27,7 +27,7 @@ played: list[gymnasium.wrappers.RecordEpisodeStatistics] = []
 
 
 def make(env_name: str, cfg: Any, env_config: Any, render_mode: str | None = None) -> Any:
-    """Make its example's environment; keep its innermost wrapper, which counts whole games and true rewards."""
+    """Make the environment of Sample Factory's example. Store its innermost wrapper, which records whole games."""
     env = made = make_atari(env_name, cfg, env_config, render_mode)
     while not isinstance(made, gymnasium.wrappers.RecordEpisodeStatistics):
         made = made.env
@@ -36,14 +36,17 @@ def make(env_name: str, cfg: Any, env_config: Any, render_mode: str | None = Non
 
 
 class Clock(AlgoObserver):
-    """Ends the run in order so many seconds after the first training step; the runner ignores train_for_seconds."""
+    """Observer that ends the run a fixed time after its first training step.
+
+    The runner ignores train_for_seconds.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.limit_seconds = seconds
         self.began = self.frames = self.seconds = 0.0
 
     def on_training_step(self, runner: Runner, training_iteration_since_resume: int) -> None:  # noqa: ARG002
-        """Look at the clock."""
+        """End the run after the time limit."""
         now = time.monotonic()
         self.began = self.began or now
         if now - self.began >= self.limit_seconds and not self.frames:
@@ -52,13 +55,13 @@ class Clock(AlgoObserver):
 
 
 def main() -> int:
-    """Train and play; write frames, seconds and scores."""
+    """Train and evaluate. Write frames, seconds and scores."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--game", required=True)
     add("--seconds", type=float, required=True)
     add("--games", type=int, required=True)
-    add("--json", type=Path, required=True, help="the result; Sample Factory's files beside it")
+    add("--json", type=Path, required=True, help="result file; Sample Factory writes into its folder")
     chosen = parser.parse_args()
     name = f"atari_{chosen.game}"
     register_env(name, make)

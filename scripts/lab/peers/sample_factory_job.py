@@ -1,7 +1,7 @@
-"""Sample Factory 2.1.1 on Pong, measured from inside: its own examples' environments and runner, one observer.
+"""Measure Sample Factory 2.1.1 on Pong by an observer, with the environments and runner of its examples.
 
-Runs in the peers' virtual environment, started by `scripts/lab/peer_bench.py`, which also ends it. What is tuned is
-an argument; what follows `--` goes to Sample Factory as it is.
+Runs in the peers' virtual environment. `scripts/lab/peer_bench.py` starts and ends it. Arguments after `--` are passed
+to Sample Factory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sf_examples.atari import atari_utils, train_atari
 from sf_examples.envpool.atari import envpool_atari_utils, train_envpool_atari
 
 FRAME_SKIP = 4
-JOB = {  # the job of scripts/bench.py, in the peer's words
+JOB = {  # the job of scripts/bench.py as options of Sample Factory
     "env": "atari_pong",
     "device": "cpu",
     "encoder_conv_architecture": "convnet_atari",
@@ -35,7 +35,7 @@ JOB = {  # the job of scripts/bench.py, in the peer's words
     "num_epochs": 1,
     "async_rl": True,
     "lr_schedule": "constant",
-    "normalize_input": False,  # a running mean over every pixel is no part of the job, and slow on a CPU
+    "normalize_input": False,  # a running mean over pixels is not part of the job, and slow on a CPU
     "restart_behavior": "overwrite",
     "save_every_sec": 100_000,
     "save_best_every_sec": 100_000,
@@ -43,28 +43,29 @@ JOB = {  # the job of scripts/bench.py, in the peer's words
 
 
 def make_atari(env_name: str, cfg: Any, env_config: Any, render_mode: str | None = None) -> Any:
-    """Make its Atari example's environment.
+    """Make the environment of Sample Factory's Atari example.
 
-    ale-py registers its games by itself only with gymnasium 1.0 or later; Sample Factory needs an earlier one.
+    The games are registered here, because ale-py does this only with gymnasium 1.0 or later, and Sample Factory needs
+    an earlier version.
     """
     register_v0_v4_envs()
     return atari_utils.make_atari_env(env_name, cfg, env_config, render_mode)
 
 
 def make_envpool(env_name: str, cfg: Any, env_config: Any, render_mode: str | None = None) -> Any:
-    """Make its EnvPool example's environment, with one thread for each of EnvPool's."""
+    """Make the environment of Sample Factory's EnvPool example, with one thread each."""
     make = envpool.make
     envpool.make = lambda *args, **kwargs: make(*args, num_threads=1, **kwargs)
     try:
         env = envpool_atari_utils.make_atari_env(env_name, cfg, env_config, render_mode)
     finally:
         envpool.make = make
-    env.unwrapped.closed = True  # the base class of its gymnasium asks, and EnvPool never set it
+    env.unwrapped.closed = True  # read by gymnasium's base class, but not set by EnvPool
     return env
 
 
 class Meter(AlgoObserver):
-    """Measures frames/s between training iterations, after every policy has trained and the warm-up."""
+    """Observer that measures frames/s once each policy has trained and the warm-up is over."""
 
     def __init__(self, policies: int, warmup_seconds: float, seconds: float, path: Path) -> None:
         self.policies, self.warmup_seconds, self.seconds, self.path = policies, warmup_seconds, seconds, path
@@ -74,9 +75,9 @@ class Meter(AlgoObserver):
         self.done = False
 
     def on_training_step(self, runner: Runner, training_iteration_since_resume: int) -> None:  # noqa: ARG002
-        """Note time and frames; at the end of the window write the report and end the run.
+        """Record time and frames. At the end of the window, write the report and end the run.
 
-        The report is written before the end: with EnvPool the rollout processes may hang when they are joined.
+        The report is written first, because with EnvPool the rollout processes may hang when they are joined.
         """
         if self.done or len(runner.env_steps) < self.policies:
             return
@@ -90,7 +91,7 @@ class Meter(AlgoObserver):
             partial.write_text(json.dumps({"frames_per_second": self._frames_per_second()}))
             partial.rename(self.path)
             self.done = True
-            runner.cfg.train_for_env_steps = 0  # its way to end in order; it ignores train_for_seconds
+            runner.cfg.train_for_env_steps = 0  # ends the run in order; train_for_seconds is ignored
 
     def _frames_per_second(self) -> float:
         (start, first_P), (end, last_P) = self.window[0], self.window[-1]
@@ -98,7 +99,7 @@ class Meter(AlgoObserver):
 
 
 def main() -> int:
-    """Run the job until its window is over and its result written."""
+    """Run the job until the end of its window. Write the result."""
     split = sys.argv.index("--")
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
@@ -106,7 +107,7 @@ def main() -> int:
     add("--policies", type=int, required=True)
     add("--warmup-seconds", type=float, required=True)
     add("--seconds", type=float, required=True)
-    add("--json", type=Path, required=True, help="the result; Sample Factory's files beside it")
+    add("--json", type=Path, required=True, help="result file; Sample Factory writes into its folder")
     args, extra = parser.parse_args(sys.argv[1:split]), sys.argv[split + 1 :]
     meter = Meter(args.policies, args.warmup_seconds, args.seconds, args.json)
     job = JOB | {"num_policies": args.policies, "train_dir": args.json.parent, "experiment": "job"}
@@ -117,14 +118,14 @@ def main() -> int:
     else:
         register_env("atari_pong", make_envpool)
         cfg = train_envpool_atari.parse_atari_args(argv)
-    # Its PBT subscripts the configuration, which its parser returns as a Namespace.
+    # An AttrDict instead of the parser's Namespace, because Sample Factory's PBT subscripts it.
     _, runner = make_runner(AttrDict(vars(cfg)))
     runner.register_observer(meter)
     status = runner.init()
     if status == 0:
         status = runner.run()
     if not meter.done:
-        print(f"Sample Factory ended with status {status} before the measurement was over", file=sys.stderr)
+        print(f"Sample Factory ended with status {status} before the end of the measurement", file=sys.stderr)
         return 1
     return 0
 

@@ -199,7 +199,7 @@ def test_the_card_says_how_the_environment_is_played(tmp_path):
     config = Config(env="gym/CartPole-v1", env_option=options, model=MLP, num_policies=1)
     pole = Source(saved_run(tmp_path / "pole", config))
     _, card = export_member(pole, "safetensors", episodes=0, trust=True)
-    assert "It is made with `sutton_barto_reward=True`." in card.read_text()
+    assert "`sutton_barto_reward=True`" in card.read_text()
 
 
 def test_what_cannot_be_exported_is_one_clear_error(tmp_path, monkeypatch):
@@ -223,7 +223,7 @@ def test_a_file_that_computes_something_else_is_not_left(tmp_path):
             action, params, value = policy(*arrays)
             return action, params, value + 0.01
 
-    with pytest.raises(ConfigError, match="would give another value than the member"):
+    with pytest.raises(ConfigError, match="another value"):
         check_same(Other(), lambda arrays: [x.numpy() for x in policy(*arrays)], path)
     assert not path.exists()
 
@@ -241,7 +241,7 @@ class Choosing(torch.nn.Module):
 
 def test_a_network_that_onnx_cannot_hold_is_one_clear_error(tmp_path):
     path = tmp_path / "policy.onnx"
-    with pytest.raises(ConfigError, match="no form for") as error:
+    with pytest.raises(ConfigError, match=r"policy\.onnx") as error:
         formats.write_onnx(Choosing(), path)
     assert "\n" not in str(error.value)
     assert not path.exists()
