@@ -206,7 +206,7 @@ def test_weights_that_are_not_finite_are_refused(run, broken):
         pack.state[array][:] = broken
         save(run, pack, {1: 0}, best=1)
         for follow in (play, load_policy):
-            with pytest.raises(ConfigError, match=rf"holds numbers that are not finite .in {said}"):
+            with pytest.raises(ConfigError, match=rf"NaN or infinity .in {said}"):
                 follow(run)
 
 
