@@ -278,7 +278,7 @@ def works(read, run, what):
 
 
 DAMAGES = [
-    ("num_policies", 100_000, "100000 members, and has values of 4", audit),
+    ("num_policies", 100_000, "100000 members, but .* for 4", audit),
     ("num_policies", 10**9, "--num-policies 1000000000 ", audit),
     ("num_policies", 10**30, "num_policies in config.json cannot be used: .* whole number", audit),
     ("seed", None, "seed in config.json cannot be used", audit),

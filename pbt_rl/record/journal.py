@@ -43,7 +43,7 @@ from pbt_rl.version import __version__
 
 MAX_WAITING_BYTES = 64 << 20
 AUDITED = frozenset({"start", "initial", "round", "resume"})
-"""Events that an audit needs to replay the decisions."""
+"""Events that an audit needs to recompute the decisions."""
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 LineT = TypeVar("LineT")
 

@@ -55,7 +55,7 @@ NETWORK = ("model.encoder", "model.core", "model.policy-head", "model.value-head
 PLAY = ("env", "env-option", "algo", *NETWORK, *_MACHINE)
 """Options that are used to play a member."""
 AUDIT = ("controller", "pbt.exploit", "pbt.explore", "pbt.custom-explore")
-"""Options that are used to replay decisions."""
+"""Options that are used to recompute decisions."""
 
 
 def check_trust(config: Config, options: Collection[str], run: Path, *, trust: bool) -> None:
