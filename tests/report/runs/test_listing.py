@@ -164,7 +164,7 @@ def test_a_mangled_run_is_a_row_that_says_why(tmp_path, name, content, said):
     elif content is not None:
         path.write_bytes(content)
         os.utime(folder.journal, (NOW - 1, NOW - 1))
-    assert only(tmp_path).state == f"broken: {said}"
+    assert only(tmp_path).state.startswith(f"broken: {said}")
 
 
 def test_300_random_mangles_of_each_file_raise_nothing(tmp_path):
