@@ -220,7 +220,7 @@ def _summary(history: History) -> str:
         f"{short(history.frames)} {history.options.unit} of each in {duration(history.training_seconds)}"
     )
     end = (
-        f"ended: {history.ended}" if history.ended else "no end is recorded: the run goes on, or was cut off"
+        f"ended: {history.ended}" if history.ended else "no end is recorded: the run is still training, or was killed"
     )
     return f"{trained}. Controller {history.options.controller}, seed {history.seed}; started {began}; {end}."
 

@@ -98,7 +98,7 @@ class Outlet(Thread):
         if self._failed and not self._over:
             self._over = True
             self._warn(
-                f"{self.name} has ended ({self._failed}; see {self._log}); training goes on without it"
+                f"{self.name} has ended ({self._failed}; see {self._log}); training continues without it"
             )
         if self._over:
             return

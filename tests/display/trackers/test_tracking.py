@@ -127,7 +127,7 @@ def test_one_that_blocks_is_never_waited_for(own):
     [
         ("nowhere:Tracker", "No module named 'nowhere'"),
         ("own:Nothing", "has no attribute 'Nothing'"),
-        ("own:Useless", r"a class with show\(view\) and close\(ended\) is needed"),
+        ("own:Useless", r"a class with show\(view\)"),
     ],
 )
 def test_one_that_cannot_be_loaded_is_an_error(own, name, problem):
