@@ -1,4 +1,7 @@
-"""Draws the population's figures for TensorBoard in a child process, so that the run never waits for them."""
+"""Draws the population's figures for TensorBoard in a child process.
+
+The run never waits for them.
+"""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Layout:
 
 
 def ancestors(history: History) -> dict[StateKey, int]:
-    """Return the ancestors of all members' last weights, each with the frames up to which it is an ancestor."""
+    """Return the ancestors of the last weights -> frames up to which each is an ancestor."""
     found: dict[StateKey, int] = {}
     for node in history.last.values():
         key: StateKey | None = node.key

@@ -118,7 +118,7 @@ def shown_values(then: Values, now: Values, different: frozenset[str] = frozense
 def changed_values(
     then: Values, now: Values, room: int, different: frozenset[str] = frozenset(), arrow: str = " -> "
 ) -> str:
-    """Format as many values as fit into `room` characters, largest change first, then the number of omitted ones."""
+    """Format the values that fit into `room` characters, largest change first, then the omitted number."""
     names = shown_values(then, now, different)
     texts = [_change(name, then.get(name, now[name]), now[name], arrow) for name in names]
     for shown in range(len(texts), 0, -1):
@@ -306,7 +306,10 @@ def number(x: float | None) -> str:
 
 
 def value(x: float) -> str:
-    """Format a hyperparameter with three digits, or just below 1 (discounts, betas) enough to distinguish it from 1."""
+    """Format a hyperparameter with three digits.
+
+    Values just below 1 (discounts, betas) get enough digits to differ from 1.
+    """
     if 0.9 < x < 1:
         return f"{x:.{max(5, math.ceil(-math.log10(1 - x)) + 1)}f}".rstrip("0")
     if x != 0 and not 0.001 <= abs(x) < 100_000:

@@ -33,8 +33,7 @@ _MAX_GAP_SECONDS = 60.0
 def gap_seconds(seconds: float) -> float:
     """Return the interval between two written views, `seconds` after the start of a run.
 
-    It grows with the run (0.5 % of its time, at most a minute), so that a day of training takes one or two megabytes
-    per member.
+    It grows with the run (0.5 % of its time, at most a minute). A day of training takes 1 to 2 MB per member.
     """
     return min(seconds / 200, _MAX_GAP_SECONDS)
 

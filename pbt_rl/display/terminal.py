@@ -50,10 +50,10 @@ LOST = (errno.EIO, errno.EPIPE)
 
 
 class Output:
-    """A stream that drops text if it cannot be written, for example because the disk is full.
+    """Output stream that drops text that cannot be written (full disk).
 
-    If the terminal was closed (a disowned command gets no SIGHUP) or the pipe's reader has died, the stream becomes
-    /dev/null for the whole process, because an environment of a serial run prints to it too.
+    If the terminal was closed (a disowned command gets no SIGHUP) or the pipe's reader has died, it becomes /dev/null.
+    This applies to the whole process, because an environment of a serial run prints there too.
     """
 
     def __init__(self, stream: TextIO) -> None:

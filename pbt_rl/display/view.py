@@ -1,4 +1,4 @@
-"""The population at one moment as plain data, and the display of each number of a run.
+"""Plain-data view of the population, with display metadata.
 
 A run statistic is one field of `RunView`. TensorBoard, the terminal and summary.json show it as its metadata describes.
 To add one, add a field here and its value in the supervisor. Loss statistics need no code: each name in

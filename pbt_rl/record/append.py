@@ -1,4 +1,7 @@
-"""Append-only files of whole records, for a disk that may be full, read-only or missing for a while."""
+"""Append-only files of whole records.
+
+Writing may fail for a while: the disk may be full, read-only or missing.
+"""
 
 from __future__ import annotations
 

@@ -200,8 +200,8 @@ class ClaimedRun:
 def claim_run_folder(config: Config) -> ClaimedRun:
     """Claim the folder of a run. A new one is created with its config; an existing one is locked and left unchanged.
 
-    With `overwrite` an existing run is moved aside for a new one. Raises ConfigError, and leaves everything unchanged,
-    if another process writes the run, if the path is not a run, or if the folder cannot be written.
+    With `overwrite` an existing run is moved aside for a new one. Raises ConfigError if another process writes the run,
+    if the path is not a run, or if the folder cannot be written. Everything is then unchanged.
     """
     # Path.exists raises for an impossible path and for one without read permission.
     made_out = not os.path.exists(config.out)  # noqa: PTH110

@@ -106,8 +106,9 @@ class RunFolder:
 
     @property
     def is_own(self) -> bool:
-        """True if this user created the folder at its path, and owns all files in it that commands use.
+        """True if the user created the folder at this path.
 
+        The user must also own all files in it that commands use.
         False for a copied, moved or unpacked folder, because its path or its inode differs.
         """
         run = RunFolder(Path(os.path.realpath(self.path)))

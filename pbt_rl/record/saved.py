@@ -1,4 +1,4 @@
-"""Saved members of a run, and the check of what a run's files may make this program do.
+"""Saved members of a run, and the trust check of its config.
 
 Files of an untrusted run are only read as numbers, unless the user created or trusts the run. A config may name modules
 (`module:name`), which are imported and thus executed, a cluster, and folders and options of engines. Each command
@@ -41,7 +41,10 @@ def read_config(run: Path) -> Config:
 
 
 def _holds_text(value: Any) -> bool:
-    """Check whether a value of --env-option contains text, because env constructors may load modules or files by it."""
+    """Check whether a value of --env-option contains text.
+
+    Env constructors may use text as the name of a module, file or program.
+    """
     if isinstance(value, Mapping):
         return any(_holds_text(inner) for inner in value.values())
     return isinstance(value, str) or (isinstance(value, list) and any(_holds_text(inner) for inner in value))
@@ -187,7 +190,10 @@ def _best(run: Path, checkpoint: Checkpoint, saved: list[int]) -> int:
 
 
 def _named_best(run: Path, checkpoint: Checkpoint) -> Any:
-    """Return the best member of the summary (it includes the final evaluation), if it is about this checkpoint."""
+    """Return the best member of the summary, if it is about this checkpoint.
+
+    The summary takes precedence because it includes the final evaluation.
+    """
     path = RunFolder(run).summary
     summary = read_object(path, "") if path.is_file() else {}
     return summary.get("best_member") if summary.get("saved_at_frames") == checkpoint.frames else None

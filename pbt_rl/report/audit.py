@@ -134,7 +134,7 @@ def _head(events: Iterator[Event]) -> list[Event]:
 
 
 def _first_event(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
-    """Return the first event, and the config at the start, which a resume may have changed later.
+    """Return the first event and the config at the start.
 
     events: up to the initial values. Raises ConfigError if the run cannot be recomputed.
     """

@@ -168,7 +168,7 @@ def curves(found: Sequence[Group]) -> Figure | None:
 
 
 def mean_and_range(axes: Axes, lines: Sequence[Curve], colour: str, label: str) -> None:
-    """Draw the mean and the range (lowest to highest) of curves, where all of them have data."""
+    """Draw mean and range of curves, where all of them have data."""
     left = sorted(lines, key=lambda line: float(line[0][-1]))
     while left and left[0][0][-1] < max(x[0] for x, _ in left):
         del left[0]  # it ends before others start
@@ -199,7 +199,7 @@ def pareto(points: Sequence[tuple[float, float]]) -> Points:
 
 
 def run_costs(history: History, kind: str) -> Points:
-    """Return (processor seconds of the whole run so far, objective of the best member) along a run.
+    """Return (processor seconds so far, best member's objective) along a run.
 
     kind: `CPU` or `GPU`. Empty if its time is not recorded.
     """
@@ -213,7 +213,7 @@ def run_costs(history: History, kind: str) -> Points:
 
 
 def cost_curves(groups: Sequence[tuple[str, Sequence[History]]]) -> Figure | None:
-    """Draw the best member's objective over the cost of each run, and the Pareto front of all runs.
+    """Draw each run's best objective over its cost, and the Pareto front.
 
     groups: (colour, runs) pairs. CPU and GPU have separate axes. None if no run has a recorded cost.
     """

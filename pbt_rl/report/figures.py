@@ -128,10 +128,10 @@ def _known(points: Sequence[Point]) -> list[Point]:
 
 
 def top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a grid of frames, and the mean of the highest `count` curves at each grid point (of fewer if fewer exist).
+    """Return a grid of frames, and the mean of the highest `count` curves there.
 
-    The grid begins when half of the curves have begun. Members of one moment differ in frames. So a curve is
-    extended a little beyond its ends, and to the last frame if it ends close to it.
+    The mean is over fewer curves where fewer have data. The grid begins when half of the curves have begun.
+    Members of one moment differ in frames. Each curve is therefore extended a little beyond its ends, and to the last frame if it ends close to it.
     """
     first, last = float(np.median([c[0].frames for c in curves])), max(c[-1].frames for c in curves)
     grid = np.linspace(first, last, GRID_POINTS)
@@ -203,7 +203,7 @@ def forest(history: History) -> style.Drawn:
 
 
 def _branches(history: History, layout: Layout, norm: Normalize, colours: ScalarMappable) -> LineCollection:
-    """Return a line per node, thick while it is an ancestor of a last member, and a line per copy."""
+    """Return a line per node and per copy, thick for ancestors of last members."""
     lineage, ancestor_until = history.lineage, ancestors(history)
     thick = min(4.0, max(0.8, 0.35 * layout.points_per_lane))
     lines, shades, widths = [], [], []
@@ -233,7 +233,7 @@ def _label_members(axes: Axes, history: History, layout: Layout) -> None:
 
 
 def phases(history: History) -> style.Drawn:
-    """Draw the scores at the end of each phase, and the number of members that began it."""
+    """Draw each phase's final scores and its number of members."""
     if not history.is_search:
         return NO_PHASES
     figure = style.new_figure(4.6)

@@ -78,7 +78,10 @@ def importance(
 
 
 def figure(history: History) -> Drawn:
-    """Draw the importance of each value, over the members of a search or, for PBT, over all nodes of the lineage."""
+    """Draw the importance of each value.
+
+    Configurations: the members of a search; for PBT, all nodes of the lineage.
+    """
     lineage = history.lineage
     known = [
         n

@@ -198,7 +198,7 @@ def _json(path: Path, kind: type[T], lack: str) -> T:
 
 
 def _read(path: Path, limit: int, *, from_start: bool = False) -> tuple[bytes, bool]:
-    """Return the last (or first) `limit` bytes of a file, and True if that is the whole file. Raises _Broken."""
+    """Return the last (or first) `limit` bytes, and True if that is the whole file. Raises _Broken."""
     try:
         # Non-blocking, because the file may be a pipe, which is rejected below.
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

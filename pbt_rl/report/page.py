@@ -220,7 +220,9 @@ def _summary(history: History) -> str:
         f"{short(history.frames)} {history.options.unit} of each in {duration(history.training_seconds)}"
     )
     end = (
-        f"ended: {history.ended}" if history.ended else "no end is recorded: the run is still training, or was killed"
+        f"ended: {history.ended}"
+        if history.ended
+        else "no end is recorded: the run is still training, or was killed"
     )
     return f"{trained}. Controller {history.options.controller}, seed {history.seed}; started {began}; {end}."
 
@@ -256,7 +258,7 @@ def _members(history: History) -> str:
 
 
 def _young(history: History, member: int) -> dict[str, str]:
-    """Return a member's mean so far and its count of ended environments, while its objective does not count yet."""
+    """Return mean so far and ended environments while the objective does not count yet."""
     now = history.now.get(member)
     if now is None or now.complete or not now.environments:
         return {"environments": ""}

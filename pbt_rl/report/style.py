@@ -110,7 +110,7 @@ class ValueAxis:
 
     @classmethod
     def of(cls, name: str, values: Sequence[float], meanings: Sequence[str] = ()) -> ValueAxis:
-        """Choose the scale from the table of hypers, or from the range of the values for other names."""
+        """Choose the scale from the table of hypers, otherwise from the values."""
         if meanings:
             return cls(plain(name), one_minus=False, log=False, meanings=tuple(meanings))
         spec = hyper_table(Hypers()).get(name)

@@ -110,7 +110,10 @@ def _halves(history: History, members: AbstractSet[int]) -> tuple[dict[int, floa
 
 
 def scores(history: History) -> tuple[dict[int, float], dict[int, float]]:
-    """Return member -> score for the population and the controls, from the final evaluation or else from training."""
+    """Return member -> score for the population and for the controls.
+
+    Scores are those of the final evaluation, or of training if there was none.
+    """
     known = history.finals or {m: o for m in history.last if (o := history.score(m)) is not None}
     finite = {m: score for m, score in known.items() if math.isfinite(score)}
     return (

@@ -18,8 +18,7 @@ from pbt_rl.record.history import history_of, light
 
 MIN_GAP_SECONDS = 1.0
 GAP_FACTOR = 10.0
-"""The pause between two states is at least this multiple of the last one's duration, which takes seconds for a long
-journal."""
+"""The pause between two states is at least this multiple of the last one's duration (seconds for a long journal)."""
 
 
 class Reader:

@@ -156,7 +156,7 @@ def _forest(history: History) -> State:
 
 
 def _schedules(history: History) -> list[State]:
-    """Return, for each value that differs or changes, its steps along the lineage of each member's last weights."""
+    """Return the steps of each varied value along each member's lineage."""
     lineage = history.lineage
     lines = {m: lineage.line(node.key) for m, node in history.last.items()}
     ends = {m: lineage.end_trained(line[-1].key) for m, line in lines.items()}
@@ -196,7 +196,7 @@ def _decisions(history: History) -> list[State]:
 
 
 def _rate(history: History) -> float | None:
-    """Return the frames/s of all members over the last minute of the record, or over its last two moments."""
+    """Return frames/s of all members over the last minute, or the last two moments."""
     totals = [
         (m.seconds, sum(p.frames for p in m.points))
         for m in history.moments
