@@ -131,7 +131,8 @@ def top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray,
     """Return a grid of frames, and the mean of the highest `count` curves there.
 
     The mean is over fewer curves where fewer have data. The grid begins when half of the curves have begun.
-    Members of one moment differ in frames. Each curve is therefore extended a little beyond its ends, and to the last frame if it ends close to it.
+    Members of one moment differ in frames. Each curve is therefore extended a little beyond its ends, and to the last
+    frame if it ends close to it.
     """
     first, last = float(np.median([c[0].frames for c in curves])), max(c[-1].frames for c in curves)
     grid = np.linspace(first, last, GRID_POINTS)
